@@ -1,6 +1,8 @@
-"""README for a package index, which shows it without the files beside it: links lead to the project's address.
+"""README for a package index, which shows it without the files beside it: links lead to the
+project's address.
 
-The address is `Source` under `[project.urls]`. While there is none, only the text of such links stays.
+The address is `Source` under `[project.urls]`. While there is none, only the text of such links
+stays.
 """
 
 import re

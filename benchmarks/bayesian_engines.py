@@ -1,9 +1,11 @@
-"""What the Bayesian engines cost, beside the plain way of doing the same. Prints the two tables of docs/bayesian-engines.md.
+"""What the Bayesian engines cost, beside the plain way of doing the same. Prints the two tables of
+docs/bayesian-engines.md.
 
     python benchmarks/bayesian_engines.py [--features FOLDER] [--quick]
 
-FOLDER holds the CIFAR-100 features; without it DCO_DATA_HOME is looked at, and without that the second table is left out.
-All times are CPU seconds of this process (other programs on the machine do not count), the plain way and ours in one run.
+FOLDER holds the CIFAR-100 features; without it DCO_DATA_HOME is looked at, and without that the
+second table is left out. All times are CPU seconds of this process (other programs on the machine
+do not count), the plain way and ours in one run.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def timed(function):
 
 
 def plain_numpyro(X, y, c, seed, *, draws, warmup):
-    """The model as one would write it in NumPyro, a fresh run with its own compilation, one chain."""
+    """The model as one would write it in NumPyro, a fresh run with its own compilation, one
+    chain.
+    """
     Z, t = jnp.asarray((X - X.mean(0)) / X.std(0)), jnp.asarray((y - y.mean()) / y.std())
 
     def model(Z, t):
@@ -53,36 +57,61 @@ def plain_numpyro(X, y, c, seed, *, draws, warmup):
 def regression(*, splits=50, plain_fits=4, draws=8000, warmup=600):
     X, y = load_diabetes(return_X_y=True)
     rng = np.random.default_rng(0)
-    datasets = [(X[rows], y[rows]) for rows in (rng.permutation(len(y))[:150] for _ in range(splits))]
+    datasets = [
+        (X[rows], y[rows]) for rows in (rng.permutation(len(y))[:150] for _ in range(splits))
+    ]
     scales = (1.0, 0.02)
     fits_in_all = splits * len(scales)
     length = {"draws": draws, "warmup": warmup}
 
     first = list(product(range(splits), scales))[:plain_fits]
-    measured = [timed(lambda i=i, c=c: plain_numpyro(*datasets[i], c, i, **length)) for i, c in first]
+    measured = [
+        timed(lambda i=i, c=c: plain_numpyro(*datasets[i], c, i, **length)) for i, c in first
+    ]
     plain = np.mean([seconds for seconds, _ in measured])
     one, model = timed(lambda: SparseBayesianRegression(random_state=0, **length).fit(*datasets[0]))
-    many, fits = timed(lambda: SparseBayesianRegression.fit_many(datasets, scales, random_state=0, **length))
+    many, fits = timed(
+        lambda: SparseBayesianRegression.fit_many(datasets, scales, random_state=0, **length)
+    )
     settings = {"sampler": "nuts", "chains": 1, "random_state": 0, **length}
     nuts, nuts_fits = timed(lambda: SparseBayesianRegression.fit_many(datasets, scales, **settings))
     noise = [np.mean([row[j].noise_sd_ / row[j].y_scale_ for row in fits]) for j in range(2)]
-    print(f"- Noise sd, mean over {splits} splits: {noise[0]:.3f} (c = 1), {noise[1]:.3f} (c = 0.02)")
+    print(
+        f"- Noise sd, mean over {splits} splits: {noise[0]:.3f} (c = 1), {noise[1]:.3f} (c = 0.02)"
+    )
     print(f"- Gibbs, one fit: {model.ess_:.0f} effective draws, R-hat {model.rhat_:.4f}")
     for name, rows in (("gibbs", fits), ("nuts", nuts_fits)):
         worst = min(m.ess_ for row in rows for m in row), max(m.rhat_ for row in rows for m in row)
-        print(f"- fit_many, {name}: least effective draws {worst[0]:.0f}, largest R-hat {worst[1]:.4f}")
-    print(f"\n| Diabetes, 150 rows, {draws:,} draws after {warmup} | CPU s | times cheaper |\n|---|---|---|")
+        print(
+            f"- fit_many, {name}: least effective draws {worst[0]:.0f}, largest R-hat "
+            f"{worst[1]:.4f}"
+        )
+    print(
+        f"\n| Diabetes, 150 rows, {draws:,} draws after {warmup} | CPU s | times cheaper "
+        f"|\n|---|---|---|"
+    )
     print(f"| NumPyro, one fit (mean of {len(measured)}) | {plain:.1f} | |")
     print(f"| Gibbs, one fit | {one:.2f} | {plain / one:.0f} |")
-    print(f"| NumPyro, {fits_in_all} separate fits (scaled from {len(measured)}) | {fits_in_all * plain:.0f} | 1 |")
-    print(f"| `fit_many`, {splits} splits × 2 priors, NUTS, compiled once | {nuts:.1f} | {fits_in_all * plain / nuts:.0f} |")
-    print(f"| `fit_many`, {splits} splits × 2 priors, Gibbs | {many:.1f} | {fits_in_all * plain / many:.0f} |")
+    print(
+        f"| NumPyro, {fits_in_all} separate fits (scaled from {len(measured)}) | "
+        f"{fits_in_all * plain:.0f} | 1 |"
+    )
+    print(
+        f"| `fit_many`, {splits} splits × 2 priors, NUTS, compiled once | {nuts:.1f} | "
+        f"{fits_in_all * plain / nuts:.0f} |"
+    )
+    print(
+        f"| `fit_many`, {splits} splits × 2 priors, Gibbs | {many:.1f} | "
+        f"{fits_in_all * plain / many:.0f} |"
+    )
 
 
 def plain_head(task, head):
     """The usual loop: one compiled step, called batch by batch; returns the trained layers."""
     optimiser = optax.chain(
-        optax.add_decayed_weights(head.weight_decay), optax.scale_by_adam(), optax.scale(-head.learning_rate)
+        optax.add_decayed_weights(head.weight_decay),
+        optax.scale_by_adam(),
+        optax.scale(-head.learning_rate),
     )
 
     def loss(layers, x, y, key):
@@ -90,22 +119,30 @@ def plain_head(task, head):
         for i in range(len(weights) - 1):
             x = jax.nn.relu(x @ weights[i] + biases[i])
             x = jnp.where(
-                jax.random.bernoulli(jax.random.fold_in(key, i), 1 - head.dropout, x.shape), x / (1 - head.dropout), 0
+                jax.random.bernoulli(jax.random.fold_in(key, i), 1 - head.dropout, x.shape),
+                x / (1 - head.dropout),
+                0,
             )
-        return optax.softmax_cross_entropy_with_integer_labels(x @ weights[-1] + biases[-1], y).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(
+            x @ weights[-1] + biases[-1], y
+        ).mean()
 
     @jax.jit
     def step(layers, moments, x, y, key):
         change, moments = optimiser.update(jax.grad(loss)(layers, x, y, key), moments, layers)
         return optax.apply_updates(layers, change), moments
 
-    layers = tuple([jnp.asarray(each) for each in task.drawn[name]] for name in ("weights", "biases"))
+    layers = tuple(
+        [jnp.asarray(each) for each in task.drawn[name]] for name in ("weights", "biases")
+    )
     moments, key = optimiser.init(layers), jax.random.key(0)
     n = len(task.codes)
     per_epoch = -(-n // task.batch)
     for number, rows in enumerate(task.drawn["rows"]):
         rows = rows[: n - number % per_epoch * task.batch]  # without what fills the last batch
-        layers, moments = step(layers, moments, task.features[rows], task.codes[rows], jax.random.fold_in(key, number))
+        layers, moments = step(
+            layers, moments, task.features[rows], task.codes[rows], jax.random.fold_in(key, number)
+        )
     return jax.block_until_ready(layers)
 
 
@@ -120,7 +157,11 @@ def plain_predict(head, rows):
     """Every pass through the whole network; all T × n × K probabilities kept, then averaged."""
     x = jnp.asarray((rows - head.feature_mean_) / head.feature_scale_)
     draws = [
-        np.asarray(whole_pass(head.weights_, head.biases_, [m[t] / (1 - head.dropout) for m in head.masks_], x))
+        np.asarray(
+            whole_pass(
+                head.weights_, head.biases_, [m[t] / (1 - head.dropout) for m in head.masks_], x
+            )
+        )
         for t in range(head.passes)
     ]
     return np.mean(draws, axis=0)
@@ -145,30 +186,48 @@ def classification(data, *, size=2000):
     _, plain, p_plain = cold_and_warm(lambda: plain_predict(head, X_test))
     _, ours, p_ours = cold_and_warm(lambda: head.predict_proba(X_test))
     looped = MCDropoutClassifier(random_state=0).fit(*datasets[0])
-    looped.weights_, looped.biases_ = [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
+    looped.weights_, looped.biases_ = (
+        [np.asarray(w) for w in weights],
+        [np.asarray(b) for b in biases],
+    )
     head_passes = head.passes
     whole = head.set_params(passes=0)
     masks, whole.masks_ = whole.masks_, [np.ones((1, m.shape[1]), dtype=bool) for m in whole.masks_]
     off = whole.score(X_test, y_test)
-    print(f"\n| CIFAR-100 features, {size:,} train / {size:,} test rows | CPU s | accuracy |\n|---|---|---|")
     print(
-        f"| train one head, plain loop over batches (with compilation) | {loop:.1f} | {looped.score(X_test, y_test):.3f} |"
+        f"\n| CIFAR-100 features, {size:,} train / {size:,} test rows | CPU s | accuracy "
+        f"|\n|---|---|---|"
+    )
+    print(
+        f"| train one head, plain loop over batches (with compilation) | {loop:.1f} | "
+        f"{looped.score(X_test, y_test):.3f} |"
     )
     print(f"| train one head, `fit` (first call, with compilation) | {cold:.1f} | |")
     accuracy = np.mean(head.classes_[p_ours.argmax(1)] == y_test)
     print(f"| train one head, `fit` (again) | {warm:.1f} | {accuracy:.3f} |")
-    print(f"| train a head in `fit_many`, 2 splits × 2 rates (again; first {many_cold / 4:.1f}) | {many / 4:.1f} | |")
+    print(
+        f"| train a head in `fit_many`, 2 splits × 2 rates (again; first {many_cold / 4:.1f}) | "
+        f"{many / 4:.1f} | |"
+    )
     right = np.mean(p_plain.argmax(1) == y_test)
-    print(f"| predict {size:,} rows, {head_passes} whole passes, all kept | {plain:.2f} | {right:.3f} |")
+    print(
+        f"| predict {size:,} rows, {head_passes} whole passes, all kept | {plain:.2f} | "
+        f"{right:.3f} |"
+    )
     print(f"| predict {size:,} rows, `predict_proba` | {ours:.2f} | {accuracy:.3f} |")
     print(f"| the same with dropout off (`passes=0`) | | {off:.3f} |")
-    print(f"\nLargest difference of the two predictions: {np.max(np.abs(p_plain - p_ours)):.1e}; {len(masks[0])} passes")
+    print(
+        f"\nLargest difference of the two predictions: {np.max(np.abs(p_plain - p_ours)):.1e}; "
+        f"{len(masks[0])} passes"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--features", help="the folder of the CIFAR-100 features")
-    parser.add_argument("--quick", action="store_true", help="one split and few draws, to see that it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="one split and few draws, to see that it runs"
+    )
     given = parser.parse_args()
     print(conditions() + "\n")
     if given.quick:

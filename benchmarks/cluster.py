@@ -1,14 +1,16 @@
-"""A candidate search on a Dask cluster: two workers against one, and what a task costs beyond its work.
+"""A candidate search on a Dask cluster: two workers against one, and what a task costs beyond its
+work.
 
     python benchmarks/cluster.py
 
-The clock on the wall is what a cluster is for, so here, alone among the benchmarks, it is what is measured; the least of
-several runs. On a machine whose cores are busy with other work two workers cannot be twice as fast: the line below the table
-says what two plain processes reached side by side at the same time.
+The clock on the wall is what a cluster is for, so here, alone among the benchmarks, it is what is
+measured; the least of several runs. On a machine whose cores are busy with other work two workers
+cannot be twice as fast: the line below the table says what two plain processes reached side by side
+at the same time.
 
-Dask starts its workers with MALLOC_TRIM_THRESHOLD_ set, so that they give memory back at once; large arrays are then mapped
-anew by the system every time they are made. What that costs is shown by the CPU time of a candidate in a worker with that
-setting and in one without.
+Dask starts its workers with MALLOC_TRIM_THRESHOLD_ set, so that they give memory back at once;
+large arrays are then mapped anew by the system every time they are made. What that costs is shown
+by the CPU time of a candidate in a worker with that setting and in one without.
 """
 
 from __future__ import annotations
@@ -34,10 +36,16 @@ ONE_THREAD = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "OPENBLAS_NUM_THREADS"
 
 
 def candidate(seed: int, rows: int, classes: int) -> float:
-    """One candidate as a worker sees it: a model's predictions (here drawn) and the size of its sets on tuning rows."""
+    """One candidate as a worker sees it: a model's predictions (here drawn) and the size of its
+    sets on tuning rows.
+    """
     probabilities, y = softmax_rows(rows, classes, spread=2.0 + 0.01 * seed, seed=seed)
     score = RAPS(penalty=0.01, rank_free=5)
-    return tune({"raps": (score, ClassProbabilities(probabilities))}, y, alpha="0.1").table[0].mean_size
+    return (
+        tune({"raps": (score, ClassProbabilities(probabilities))}, y, alpha="0.1")
+        .table[0]
+        .mean_size
+    )
 
 
 def own_seconds(seed: int, rows: int, classes: int) -> float:
@@ -78,12 +86,16 @@ def measure(tasks: int, empty: int, rows: int, classes: int, repeats: int) -> st
         plain = wall(lambda: list(pool.map(work, items)), repeats)
     times: dict[int, float] = {}
     idle: dict[int, float] = {}
-    there: dict[bool, float] = {}  # CPU seconds of a candidate in a worker, by whether Dask's setting is on
-    # Dask writes its setting into the environment of this process too, so what is to be without it comes first.
+    # CPU seconds of a candidate in a worker, by whether Dask's setting is on
+    there: dict[bool, float] = {}
+    # Dask writes its setting into the environment of this process too, so what is to be without it
+    # comes first.
     for workers, trimmed in ((1, False), (1, True), (2, True)):
         with (
             dask.config.set({} if trimmed else {"distributed.nanny.pre-spawn-environ": ONE_THREAD}),
-            LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=None
+            ) as cluster,
             Client(cluster, set_as_default=False) as client,
         ):
             run_many(work, items[:workers], scheduler=client)  # workers import what they need
@@ -91,7 +103,10 @@ def measure(tasks: int, empty: int, rows: int, classes: int, repeats: int) -> st
                 there[trimmed] = min(run_many(own, few, scheduler=client))
             if trimmed:
                 times[workers] = wall(partial(run_many, work, items, scheduler=client), repeats)
-                idle[workers] = wall(partial(run_many, nothing, range(empty), scheduler=client), repeats) / empty
+                idle[workers] = (
+                    wall(partial(run_many, nothing, range(empty), scheduler=client), repeats)
+                    / empty
+                )
     each, one, two = alone / tasks, times[1], times[2]
     return table(
         [f"{tasks} candidates, {rows:,} × {classes:,} each", "ratio"],
@@ -101,14 +116,20 @@ def measure(tasks: int, empty: int, rows: int, classes: int, repeats: int) -> st
             ["this process / two plain processes (what the machine gave)", f"{alone / plain:.2f}"],
             ["one worker / this process", f"{one / alone:.2f}"],
             ["CPU time of a candidate, in a worker / in this process", f"{there[True] / here:.2f}"],
-            ["the same in a worker without Dask's MALLOC_TRIM_THRESHOLD_", f"{there[False] / here:.2f}"],
+            [
+                "the same in a worker without Dask's MALLOC_TRIM_THRESHOLD_",
+                f"{there[False] / here:.2f}",
+            ],
             ["overhead of a task, one worker / the work of a candidate", f"{idle[1] / each:.3f}"],
             ["overhead of a task, two workers / the work of a candidate", f"{idle[2] / each:.3f}"],
         ],
     ) + (
-        f"\n\nOverhead of a task: {1e3 * idle[1]:.2f} ms with one worker, {1e3 * idle[2]:.2f} ms with two ({empty} tasks "
-        f"without work); a candidate was {1e3 * each:.0f} ms of work. The overhead of tasks does not explain a "
-        "worker that is slower than this process. The rows of CPU time say how much of that is memory which Dask's workers "
+        f"\n\nOverhead of a task: {1e3 * idle[1]:.2f} ms with one worker, {1e3 * idle[2]:.2f} ms "
+        f"with two ({empty} tasks "
+        f"without work); a candidate was {1e3 * each:.0f} ms of work. The overhead of tasks does "
+        f"not explain a "
+        "worker that is slower than this process. The rows of CPU time say how much of that is "
+        "memory which Dask's workers "
         "give back and map again."
     )
 

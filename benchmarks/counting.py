@@ -1,4 +1,5 @@
-"""The order statistic of scores in many files, by counting on a Dask cluster of two workers, against a sort of all of them.
+"""The order statistic of scores in many files, by counting on a Dask cluster of two workers,
+against a sort of all of them.
 
     python benchmarks/counting.py --rows 1000000 10000000 100000000
 
@@ -65,11 +66,15 @@ def measure(sizes: list[int]) -> str:
     for size in sizes:
         with (
             tempfile.TemporaryDirectory() as folder,
-            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+            LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+            ) as cluster,
             Client(cluster) as client,
         ):
             where = {"scheduler": client}
-            paths = run_many(partial(write_part, rows=size // PARTS, folder=folder), range(PARTS), **where)
+            paths = run_many(
+                partial(write_part, rows=size // PARTS, folder=folder), range(PARTS), **where
+            )
             parts = [partial(np.load, path) for path in paths]
             start = time.perf_counter()
             found = partitioned_conformal(parts, alpha=ALPHA, **where)
@@ -82,8 +87,24 @@ def measure(sizes: list[int]) -> str:
             wanted = by_sort(paths, size)
         equal = "yes" if found.value == wanted else "NO"
         survived = "yes" if again == found else "NO"
-        rows.append([f"{size:,}", f"{times[-1]:.1f}", f"{peak:.0f}", verdict(peak, at_most=MOST), equal, survived])
-    head = ["scores", "seconds", "peak of a worker, MB", "target", "equal to the sort", "the same after a worker was killed"]
+        rows.append(
+            [
+                f"{size:,}",
+                f"{times[-1]:.1f}",
+                f"{peak:.0f}",
+                verdict(peak, at_most=MOST),
+                equal,
+                survived,
+            ]
+        )
+    head = [
+        "scores",
+        "seconds",
+        "peak of a worker, MB",
+        "target",
+        "equal to the sort",
+        "the same after a worker was killed",
+    ]
     text = table(head, rows)
     if len(sizes) > 1:
         slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]
@@ -97,7 +118,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[10**6, 10**7, 10**8])
     given = parser.parse_args()
     print(conditions() + "\n")
-    print(f"`dco.partitioned_conformal`, {PARTS} files on two workers of one machine; seconds on the clock, one run.\n")
+    print(
+        f"`dco.partitioned_conformal`, {PARTS} files on two workers of one machine; seconds on "
+        f"the clock, one run.\n"
+    )
     print(measure(given.rows))
 
 

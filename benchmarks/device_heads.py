@@ -1,10 +1,12 @@
-"""The paper's dropout heads on a GPU: those of a whole table trained in one call, against a call for each split.
+"""The paper's dropout heads on a GPU: those of a whole table trained in one call, against a call
+for each split.
 
     python benchmarks/device_heads.py --features FOLDER
 
-FOLDER holds the CIFAR-100 features; without it DCO_DATA_HOME is looked at. Wall-clock seconds, the first call (with
-compilation) and the least of several more. On a GPU first weights and batches are drawn there, so its heads are not those of
-a CPU: what both know of rows not seen in training is printed side by side, for the splits that the CPU trains too.
+FOLDER holds the CIFAR-100 features; without it DCO_DATA_HOME is looked at. Wall-clock seconds, the
+first call (with compilation) and the least of several more. On a GPU first weights and batches are
+drawn there, so its heads are not those of a CPU: what both know of rows not seen in training is
+printed side by side, for the splits that the CPU trains too.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ from dco.reproduction.heads import HEADS
 Fits = list[list[MCDropoutClassifier]]
 
 
-def trained(datasets: list[tuple[Any, Any]], heads: list[MCDropoutClassifier], repeats: int) -> tuple[list[float], Fits]:
+def trained(
+    datasets: list[tuple[Any, Any]], heads: list[MCDropoutClassifier], repeats: int
+) -> tuple[list[float], Fits]:
     """Seconds of each of several runs, and the heads."""
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
-        fits = MCDropoutClassifier.fit_many(datasets, heads)  # weights are on the host when it returns
+        # weights are on the host when it returns
+        fits = MCDropoutClassifier.fit_many(datasets, heads)
         seconds.append(time.perf_counter() - start)
     return seconds, fits
 
@@ -39,21 +44,39 @@ def trained(datasets: list[tuple[Any, Any]], heads: list[MCDropoutClassifier], r
 def log_likelihoods(fits: Fits, X: Any, y: Any) -> Any:
     """The mean log probability of the true label, head by head."""
     log_mean = [head.predict_log_mean(X) for row in fits for head in row]
-    return np.asarray([float(np.mean(np.take_along_axis(each, y[:, None], axis=1))) for each in log_mean])
+    return np.asarray(
+        [float(np.mean(np.take_along_axis(each, y[:, None], axis=1))) for each in log_mean]
+    )
 
 
 def measured(data: ImageFeatures, *, splits: int, size: int, on_host: int, repeats: int) -> str:
     """The table of times, and a sentence about the law."""
-    heads = [MCDropoutClassifier(hidden, dropout, random_state=place) for place, (dropout, hidden) in enumerate(HEADS)]
+    heads = [
+        MCDropoutClassifier(hidden, dropout, random_state=place)
+        for place, (dropout, hidden) in enumerate(HEADS)
+    ]
     orders = [np.random.default_rng(split).permutation(len(data)) for split in range(splits)]
     datasets = [(data.features[order[:size]], data.labels[order[:size]]) for order in orders]
     (first, *again), fits = trained(datasets, heads, repeats + 1)
     one, _ = trained(datasets[:1], heads, repeats + 1)
     rows = [
-        [f"{splits} splits in one call", f"{first:.2f}", f"{min(again):.2f}", verdict(min(again), at_most=2.0)],
+        [
+            f"{splits} splits in one call",
+            f"{first:.2f}",
+            f"{min(again):.2f}",
+            verdict(min(again), at_most=2.0),
+        ],
         ["one split", f"{one[0]:.2f}", f"{min(one[1:]):.3f}", ""],
     ]
-    text = table([f"8 heads, {size:,} rows × {data.features.shape[1]:,} features", "first, s", "again, s", "target"], rows)
+    text = table(
+        [
+            f"8 heads, {size:,} rows × {data.features.shape[1]:,} features",
+            "first, s",
+            "again, s",
+            "target",
+        ],
+        rows,
+    )
     rest = orders[0][-size:]
     X, y = data.features[rest], data.labels[rest]
     there = log_likelihoods(fits[:on_host], X, y)
@@ -61,8 +84,10 @@ def measured(data: ImageFeatures, *, splits: int, size: int, on_host: int, repea
         here = log_likelihoods(trained(datasets[:on_host], heads, 1)[1], X, y)
     gap = (there - here).reshape(on_host, -1)
     return (
-        f"{text}\n\nMean log probability of the true label on {size:,} other rows, {here.size} heads of each: "
-        f"{there.mean():.4f} here, {here.mean():.4f} on the CPU; the difference of two heads on the same rows is "
+        f"{text}\n\nMean log probability of the true label on {size:,} other rows, {here.size} "
+        f"heads of each: "
+        f"{there.mean():.4f} here, {here.mean():.4f} on the CPU; the difference of two heads on "
+        f"the same rows is "
         f"{gap.mean():+.4f} on average, ± {2 * gap.std(ddof=1) / np.sqrt(gap.size):.4f}."
     )
 
@@ -77,9 +102,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     (device,) = jax.device_put(0).devices()
-    print(f"{device.device_kind}, JAX {jax.__version__}, NumPy {np.__version__}, {datetime.date.today():%d %B %Y}.\n")
+    print(
+        f"{device.device_kind}, JAX {jax.__version__}, NumPy {np.__version__}, "
+        f"{datetime.date.today():%d %B %Y}.\n"
+    )
     data = load_cifar100_features(given.features)
-    print(measured(data, splits=given.splits, size=given.size, on_host=given.on_host, repeats=given.repeats))
+    print(
+        measured(
+            data, splits=given.splits, size=given.size, on_host=given.on_host, repeats=given.repeats
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
-"""The Diabetes table (50 splits, two priors, every method but CQR): ours against a fresh NumPyro run a fit and SciPy grids.
+"""The Diabetes table (50 splits, two priors, every method but CQR): ours against a fresh NumPyro
+run a fit and SciPy grids.
 
     python benchmarks/diabetes_table.py --seeds 2
 
-Both ways are run on the same splits in this process and scaled to 50; compilation is counted where it happens, once for ours
-and in every fresh run for NumPyro. Ours fits four models a split (two priors, each again with tuning rows), and so does the
-plain way; what it would save by refitting the chosen prior only is printed too. The plain way evaluates a density on a grid
-only for rows whose widths some method asks for (tune and test rows of the first fits, test rows of the deployed refit).
-Written method by method it does so for every threshold; the least it can do is once for all of them. That is what is run;
-the grids of the other thresholds are counted at what the same grids took. Thresholds of the other methods and the ridge,
-which cost it next to nothing, are left out of it.
+Both ways are run on the same splits in this process and scaled to 50; compilation is counted where
+it happens, once for ours and in every fresh run for NumPyro. Ours fits four models a split (two
+priors, each again with tuning rows), and so does the plain way; what it would save by refitting the
+chosen prior only is printed too. The plain way evaluates a density on a grid only for rows whose
+widths some method asks for (tune and test rows of the first fits, test rows of the deployed refit).
+Written method by method it does so for every threshold; the least it can do is once for all of
+them. That is what is run; the grids of the other thresholds are counted at what the same grids
+took. Thresholds of the other methods and the ridge, which cost it next to nothing, are left out of
+it.
 """
 
 from __future__ import annotations
@@ -34,11 +37,15 @@ from dco.scores.regression import AbsoluteResidual
 
 ALPHA = 0.2
 POINTS = 400
-TUNING_RULES = 4  # tuning rows, split CP, BQ and BQ at a share of delta: each compares the priors by widths on tuning rows
+# tuning rows, split CP, BQ and BQ at a share of delta: each compares the priors by widths on tuning
+# rows
+TUNING_RULES = 4
 
 
 def ours(seed: int, draws: int) -> dict[str, float]:
-    """The experiment as the library runs it, without CQR; the mean width by method, and "ess" as in `plain`."""
+    """The experiment as the library runs it, without CQR; the mean width by method, and "ess" as in
+    `plain`.
+    """
     study = replace(STUDIES["diabetes"], baselines=False, draws=draws)
     split, *rows = run_split(seed, Options(alphas=(ALPHA,)), study=study)
     widths = {row["method"]: row["width"] for row in rows} | {"Split CP (ridge)": ridge_width(seed)}
@@ -54,12 +61,18 @@ def ridge_width(seed: int) -> float:
     rows = load_rows("diabetes", None)
     splits = paper_split(len(rows), seed)
     model = make_pipeline(StandardScaler(), Ridge()).fit(rows.X[splits.train], rows.y[splits.train])
-    observed = AbsoluteResidual().observed(Points(model.predict(rows.X[splits.calibrate])), rows.y[splits.calibrate])
+    observed = AbsoluteResidual().observed(
+        Points(model.predict(rows.X[splits.calibrate])), rows.y[splits.calibrate]
+    )
     return 2 * float(split_conformal(observed, alpha=ALPHA)) / float(rows.y[splits.train].std())
 
 
-def plain_fit(X: np.ndarray, y: np.ndarray, c: float, *, seed: int, draws: int) -> dict[str, np.ndarray]:
-    """The model as one would write it in NumPyro, run anew: its draws on the scale of the data, and their worth."""
+def plain_fit(
+    X: np.ndarray, y: np.ndarray, c: float, *, seed: int, draws: int
+) -> dict[str, np.ndarray]:
+    """The model as one would write it in NumPyro, run anew: its draws on the scale of the data, and
+    their worth.
+    """
     import jax
     import jax.numpy as jnp
     import numpyro
@@ -75,17 +88,30 @@ def plain_fit(X: np.ndarray, y: np.ndarray, c: float, *, seed: int, draws: int) 
 
     centre, scale, mean, sd = X.mean(0), X.std(0), y.mean(), y.std()
     run = MCMC(NUTS(model), num_warmup=600, num_samples=draws, progress_bar=False)
-    run.run(jax.random.PRNGKey(seed), jnp.asarray((X - centre) / scale), jnp.asarray((y - mean) / sd))
+    run.run(
+        jax.random.PRNGKey(seed), jnp.asarray((X - centre) / scale), jnp.asarray((y - mean) / sd)
+    )
     found = {name: np.asarray(value, dtype=np.float64) for name, value in run.get_samples().items()}
     ess = effective_sample_size(np.column_stack(list(found.values()))[None]).min()
     slopes, intercept = found["theta"] * sd / scale, mean + sd * found["intercept"]
-    return {"slopes": slopes, "intercept": intercept - slopes @ centre, "sd": sd * found["tau"], "ess": ess}
+    return {
+        "slopes": slopes,
+        "intercept": intercept - slopes @ centre,
+        "sd": sd * found["tau"],
+        "ess": ess,
+    }
 
 
 def plain_scores(fit: dict[str, np.ndarray], X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """-log of the posterior predictive density at y: one row of X a value, or one row for all of them."""
+    """-log of the posterior predictive density at y: one row of X a value, or one row for all of
+    them.
+    """
     z = (y[:, None] - X @ fit["slopes"].T - fit["intercept"]) / fit["sd"]
-    return -(logsumexp(-0.5 * z**2 - np.log(fit["sd"]), axis=1) - np.log(len(fit["sd"])) - 0.5 * np.log(2 * np.pi))
+    return -(
+        logsumexp(-0.5 * z**2 - np.log(fit["sd"]), axis=1)
+        - np.log(len(fit["sd"]))
+        - 0.5 * np.log(2 * np.pi)
+    )
 
 
 def plain_grid(fit: dict[str, np.ndarray], X: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -97,8 +123,8 @@ def plain_grid(fit: dict[str, np.ndarray], X: np.ndarray, low: float, high: floa
 def plain(seed: int, draws: int) -> dict[str, float]:
     """The same thresholds and widths from fresh fits and grids.
 
-    "spare" is the CPU time of a refit that is not deployed, "tune" and "test" that of the grids of a candidate's rows.
-    "ess" is the least effective number of draws of a fit.
+    "spare" is the CPU time of a refit that is not deployed, "tune" and "test" that of the grids of
+    a candidate's rows. "ess" is the least effective number of draws of a fit.
     """
     rows = load_rows("diabetes", None)
     splits = paper_split(len(rows), seed)
@@ -106,9 +132,15 @@ def plain(seed: int, draws: int) -> dict[str, float]:
     low, high = rows.y.min() - 3 * unit, rows.y.max() + 3 * unit
     step = (high - low) / (POINTS - 1)
 
-    def measured(fit: dict[str, np.ndarray], *, scored: tuple[str, ...], sized: tuple[str, ...]) -> dict[str, Any]:
-        scores = {role: plain_scores(fit, rows.X[roles[role]], rows.y[roles[role]]) for role in scored}
-        timed = {role: once(partial(plain_grid, fit, rows.X[roles[role]], low, high)) for role in sized}
+    def measured(
+        fit: dict[str, np.ndarray], *, scored: tuple[str, ...], sized: tuple[str, ...]
+    ) -> dict[str, Any]:
+        scores = {
+            role: plain_scores(fit, rows.X[roles[role]], rows.y[roles[role]]) for role in scored
+        }
+        timed = {
+            role: once(partial(plain_grid, fit, rows.X[roles[role]], low, high)) for role in sized
+        }
         grids = {role: grid for role, (_, grid) in timed.items()}
         seconds = {role: taken for role, (taken, _) in timed.items()}
         return {"scores": scores, "grid": grids, "seconds": seconds, "ess": fit["ess"]}
@@ -132,14 +164,21 @@ def plain(seed: int, draws: int) -> dict[str, float]:
 
         def refitted(c: float = c) -> dict[str, Any]:
             fit = plain_fit(rows.X[both], rows.y[both], c, seed=seed + 1, draws=draws)
-            return measured(fit, scored=("calibrate", "test"), sized=("test",)) if c == best else fit
+            return (
+                measured(fit, scored=("calibrate", "test"), sized=("test",)) if c == best else fit
+            )
 
         seconds[c], refits[c] = once(refitted)
     widths = {"spare": sum(taken for c, taken in seconds.items() if c != best)}
-    widths |= {role: float(np.mean([each["seconds"][role] for each in candidates.values()])) for role in ("tune", "test")}
+    widths |= {
+        role: float(np.mean([each["seconds"][role] for each in candidates.values()]))
+        for role in ("tune", "test")
+    }
     widths["ess"] = min(float(fit["ess"]) for fit in (*candidates.values(), *refits.values()))
     for name, candidate in (("DCO-Warmstart", candidates[best]), ("DCO, refit", refits[best])):
-        widths[name] = width(candidate, "test", float(split_conformal(candidate["scores"]["calibrate"], alpha=ALPHA)))
+        widths[name] = width(
+            candidate, "test", float(split_conformal(candidate["scores"]["calibrate"], alpha=ALPHA))
+        )
     return widths
 
 
@@ -150,9 +189,16 @@ def measure(seeds: int, draws: int, splits: int = 50) -> str:
     again = float(np.mean([seconds for seconds, _ in mine[1:]]))
     our_total = mine[0][0] + (splits - 1) * again
     plain_total = splits * float(np.mean([seconds for seconds, _ in theirs]))
-    spare, tune, test = (splits * float(np.mean([found[part] for _, found in theirs])) for part in ("spare", "tune", "test"))
+    spare, tune, test = (
+        splits * float(np.mean([found[part] for _, found in theirs]))
+        for part in ("spare", "tune", "test")
+    )
     methods = len(mine[0][1]) - 2  # without the ridge; "ess" is none
-    by_method = plain_total + (TUNING_RULES - 1) * len(PRIOR_SCALES) * tune + (methods - len(PRIOR_SCALES) - 1) * test
+    by_method = (
+        plain_total
+        + (TUNING_RULES - 1) * len(PRIOR_SCALES) * tune
+        + (methods - len(PRIOR_SCALES) - 1) * test
+    )
     ratio = plain_total / our_total
     rows: list[list[object]] = [
         [
@@ -167,17 +213,34 @@ def measure(seeds: int, draws: int, splits: int = 50) -> str:
             "",
         ],
         [
-            f"with a grid for each of {methods} methods (the others counted at what the shared grids took, not run)",
+            f"with a grid for each of {methods} methods (the others counted at what the shared "
+            f"grids took, not run)",
             f"{by_method / our_total:.0f}",
             "",
         ],
-        ["one split the plain way / one of ours after the first", f"{plain_total / splits / again:.0f}", ""],
-        ["our first split (with what is compiled or loaded once) / a later one", f"{mine[0][0] / again:.1f}", ""],
+        [
+            "one split the plain way / one of ours after the first",
+            f"{plain_total / splits / again:.0f}",
+            "",
+        ],
+        [
+            "our first split (with what is compiled or loaded once) / a later one",
+            f"{mine[0][0] / again:.1f}",
+            "",
+        ],
     ]
     worth = [min(found["ess"] for _, found in each) for each in (mine, theirs)]
-    rows.append(["least effective draws of a fit, ours and plain", f"{worth[0]:,.0f} and {worth[1]:,.0f}", ""])
+    rows.append(
+        [
+            "least effective draws of a fit, ours and plain",
+            f"{worth[0]:,.0f} and {worth[1]:,.0f}",
+            "",
+        ]
+    )
     for name in ("DCO-Warmstart", "DCO, refit"):
-        pairs = "; ".join(f"{mine[seed][1][name]:.3f} and {theirs[seed][1][name]:.3f}" for seed in range(seeds))
+        pairs = "; ".join(
+            f"{mine[seed][1][name]:.3f} and {theirs[seed][1][name]:.3f}" for seed in range(seeds)
+        )
         rows.append([f"{name}: mean width, ours and plain, by split", pairs, "about equal"])
     return table([f"Diabetes table, {draws:,} draws", "measured", "target"], rows)
 

@@ -1,10 +1,12 @@
-"""From a table to prediction sets: ours beside MAPIE on the same rows, and what is ours beside the models' own work.
+"""From a table to prediction sets: ours beside MAPIE on the same rows, and what is ours beside the
+models' own work.
 
     python benchmarks/end_to_end.py --rows 500000
 
-MAPIE is given X and y, cuts a quarter off with scikit-learn's `train_test_split`, fits the model on the rest and
-conformalizes on the quarter. Ours is timed as it comes (it tunes on a quarter, so it fits the model twice) and without
-tuning rows, which is MAPIE's job; both calibrate on as many rows as MAPIE. Each has one run that is not timed.
+MAPIE is given X and y, cuts a quarter off with scikit-learn's `train_test_split`, fits the model on
+the rest and conformalizes on the quarter. Ours is timed as it comes (it tunes on a quarter, so it
+fits the model twice) and without tuning rows, which is MAPIE's job; both calibrate on as many rows
+as MAPIE. Each has one run that is not timed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ MOST_SETS, MOST_OWN, MOST_MEMORY = 0.5, 0.10, 2.5
 
 
 def rows_of(n: int, *, classes: int = 0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Normal columns; a target with a line, a wave and noise, or classes of equal size cut from it."""
+    """Normal columns; a target with a line, a wave and noise, or classes of equal size cut
+    from it.
+    """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, COLUMNS))
     y = X[:, 0] + np.sin(3 * X[:, 1]) + rng.normal(size=n)
@@ -64,7 +68,9 @@ def mapie(model: Any, parts: list[np.ndarray]) -> Any:
     fit_on, calibrate_on, y_fit, y_calibrate = parts
     made: Any = SplitConformalRegressor(clone(model), confidence_level=0.9, prefit=False)
     if isinstance(model, LogisticRegression):
-        made = SplitConformalClassifier(clone(model), confidence_level=0.9, conformity_score="aps", prefit=False)
+        made = SplitConformalClassifier(
+            clone(model), confidence_level=0.9, conformity_score="aps", prefit=False
+        )
     return made.fit(fit_on, y_fit).conformalize(calibrate_on, y_calibrate)
 
 
@@ -82,18 +88,31 @@ def beside_mapie(rows: int, repeats: int) -> str:
         }
         try:
             theirs = mapie(model, parts)
-            jobs |= {"MAPIE": lambda m=model, X=X, y=y: mapie(m, cut(X, y)), "given": partial(mapie, model, parts)}
+            jobs |= {
+                "MAPIE": lambda m=model, X=X, y=y: mapie(m, cut(X, y)),
+                "given": partial(mapie, model, parts),
+            }
         except ImportError as problem:
             theirs, missing = None, f"\n\nNot measured: MAPIE ({problem})."
         fitted = [job() for job in jobs.values()][1]
         times = in_turn(jobs, repeats * (20 if n == SMALL else 1))
         ms = {key: f"{1000 * seconds:.3g}" for key, seconds in times.items()}
-        ratio = {key: times[key] / times["MAPIE"] if theirs else float("nan") for key in ("ours", "same")}
+        ratio = {
+            key: times[key] / times["MAPIE"] if theirs else float("nan") for key in ("ours", "same")
+        }
         target = verdict(ratio["ours"], at_most=MOST_FIT[name]) if theirs else ""
         if n == SMALL:
             target = verdict(1000 * times["ours"], at_most=MOST_MS).replace(":", " ms:")
         given = f"{times['same'] / times['given']:.2f}" if theirs else ""
-        shown = [ms["alone"], ms.get("MAPIE", ""), ms["ours"], f"{ratio['ours']:.2f}", target, f"{ratio['same']:.2f}", given]
+        shown = [
+            ms["alone"],
+            ms.get("MAPIE", ""),
+            ms["ours"],
+            f"{ratio['ours']:.2f}",
+            target,
+            f"{ratio['same']:.2f}",
+            given,
+        ]
         fits.append([f"{name}, {n:,} rows", *shown])
         if n != SMALL:
             new, _ = rows_of(n // 2, seed=1)
@@ -101,15 +120,27 @@ def beside_mapie(rows: int, repeats: int) -> str:
             inside = fitted.predictor_.structure.model
             asked["alone"] = partial(inside.predict_proba if labels else inside.predict, new)
             if theirs:
-                asked["MAPIE"] = partial(theirs.predict_set if labels else theirs.predict_interval, new)
+                asked["MAPIE"] = partial(
+                    theirs.predict_set if labels else theirs.predict_interval, new
+                )
             found = in_turn(asked, repeats)
             ratio_sets = found["ours"] / found["MAPIE"] if theirs else float("nan")
             target = verdict(ratio_sets, at_most=MOST_SETS) if labels and theirs else ""
-            cells = [f"{1000 * found[key]:.3g}" if key in found else "" for key in ("alone", "MAPIE", "ours")]
+            cells = [
+                f"{1000 * found[key]:.3g}" if key in found else ""
+                for key in ("alone", "MAPIE", "ours")
+            ]
             sets.append([f"{name}, {n // 2:,} rows", *cells, f"{ratio_sets:.2f}", target])
     head = ["`fit`", "model alone, ms", "MAPIE, ms", "ours, ms", "ours / MAPIE", "target"]
     head += ["MAPIE's job: ours / MAPIE", "the same, with MAPIE's rows cut beforehand"]
-    new_head = ["sets of new rows", "prediction alone, ms", "MAPIE, ms", "ours, ms", "ours / MAPIE", "target"]
+    new_head = [
+        "sets of new rows",
+        "prediction alone, ms",
+        "MAPIE, ms",
+        "ours, ms",
+        "ours / MAPIE",
+        "target",
+    ]
     return table(head, fits) + "\n\n" + table(new_head, sets) + missing
 
 
@@ -169,15 +200,22 @@ def own_share(job: Callable[[], Any]) -> tuple[float, float, Any]:
 
 
 def shares(boosting: int, rows: int) -> str:
-    """What is not the models' own work: of a large fit, of folds and ensembles, and of sets at several levels."""
+    """What is not the models' own work: of a large fit, of folds and ensembles, and of sets at
+    several levels.
+    """
     X, y = rows_of(boosting)
     one = DecoupledRegressor(TimedBoosting(random_state=0), AbsoluteResidual(), random_state=0)
     clone(one).fit(X[:1000], y[:1000])
-    lines = [(f"boosted trees, {boosting:,} rows: `fit`", *own_share(partial(clone(one).fit, X, y))[:2])]
+    lines = [
+        (f"boosted trees, {boosting:,} rows: `fit`", *own_share(partial(clone(one).fit, X, y))[:2])
+    ]
     del X, y
     numbers = {"ridge": TimedRidge(), "boosting": TimedBoosting(random_state=0)}
     labels = {"logistic": TimedLogistic(), "boosting": TimedBoostedClasses(random_state=0)}
-    for kind, models, classes in ((DecoupledRegressor, numbers, 0), (DecoupledClassifier, labels, CLASSES)):
+    for kind, models, classes in (
+        (DecoupledRegressor, numbers, 0),
+        (DecoupledClassifier, labels, CLASSES),
+    ):
         X, y = rows_of(rows, classes=classes)
         what = "5 classes" if classes else "numbers"
         for name, options in (("5 folds", {"tune_folds": 5}), ("an ensemble", {"ensemble": True})):
@@ -187,7 +225,10 @@ def shares(boosting: int, rows: int) -> str:
             lines.append((f"{what}, {rows:,} rows, two models: `fit` with {name}", total, share))
         asked = own_share(partial(fitted.predict_set, rows_of(rows, seed=1)[0], alpha=list(LEVELS)))
         lines.append((f"{what}, {rows:,} rows: `predict_set` at {len(LEVELS)} levels", *asked[:2]))
-    cells = [[name, f"{total:.2f}", f"{share:.1%}", verdict(share, at_most=MOST_OWN)] for name, total, share in lines]
+    cells = [
+        [name, f"{total:.2f}", f"{share:.1%}", verdict(share, at_most=MOST_OWN)]
+        for name, total, share in lines
+    ]
     return table(["job", "CPU s", "not the models' own", "target"], cells)
 
 
@@ -201,7 +242,13 @@ class Nothing(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The first column."""
-        first = X.iloc[:, 0] if hasattr(X, "iloc") else X[:, [0]].toarray()[:, 0] if sparse.issparse(X) else X[:, 0]
+        first = (
+            X.iloc[:, 0]
+            if hasattr(X, "iloc")
+            else X[:, [0]].toarray()[:, 0]
+            if sparse.issparse(X)
+            else X[:, 0]
+        )
         return np.array(first, dtype=np.float64)  # no view, which would keep the rows
 
 
@@ -209,7 +256,9 @@ def peak(X: Any, y: np.ndarray, *, model: Any = None, **options: Any) -> float:
     """The most memory that `fit` has in use at a time beside the table, in bytes."""
     tracemalloc.start()
     try:
-        DecoupledRegressor(model or Nothing(), AbsoluteResidual(), random_state=0, **options).fit(X, y)
+        DecoupledRegressor(model or Nothing(), AbsoluteResidual(), random_state=0, **options).fit(
+            X, y
+        )
         return float(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
@@ -223,7 +272,9 @@ def memory(rows: int) -> str:
         "float64, 5 folds": (X, X.nbytes, {"tune_folds": 5}),
         "float32": (X.astype(np.float32), X.nbytes // 2, {}),
     }
-    thin = sparse.random_array((rows, 10 * COLUMNS), density=0.1, format="csr", rng=np.random.default_rng(0))
+    thin = sparse.random_array(
+        (rows, 10 * COLUMNS), density=0.1, format="csr", rng=np.random.default_rng(0)
+    )
     held = thin.data.nbytes + thin.indices.nbytes + thin.indptr.nbytes
     tables["sparse, a tenth of 200 columns"] = sparse.csr_matrix(thin), held, {}
     try:
@@ -238,7 +289,9 @@ def memory(rows: int) -> str:
     cells = []
     for name, (given, size, options) in tables.items():
         ratio = 1 + peak(given, y, **options) / (size + y.nbytes)
-        cells.append([name, f"{size / 1e6:.0f}", f"{ratio:.2f}", verdict(ratio, at_most=MOST_MEMORY)])
+        cells.append(
+            [name, f"{size / 1e6:.0f}", f"{ratio:.2f}", verdict(ratio, at_most=MOST_MEMORY)]
+        )
     return table([f"table of {rows:,} rows", "MB", "peak of `fit` / table", "target"], cells)
 
 
@@ -253,14 +306,18 @@ def main() -> None:
     warnings.simplefilter("ignore")  # what other libraries warn about is theirs
     print(conditions())
     print(
-        f"\nTables of {COLUMNS} normal columns; APS with {CLASSES} classes. MAPIE is given X and y: it cuts a quarter off, "
-        "fits the model on the rest and conformalizes on the quarter. Ours deals rows to roles, fingerprints and seals "
-        "them, fits the model on half, tunes on a quarter, fits again on both and calibrates on the last quarter; without "
+        f"\nTables of {COLUMNS} normal columns; APS with {CLASSES} classes. MAPIE is given X and "
+        f"y: it cuts a quarter off, "
+        "fits the model on the rest and conformalizes on the quarter. Ours deals rows to roles, "
+        "fingerprints and seals "
+        "them, fits the model on half, tunes on a quarter, fits again on both and calibrates on "
+        "the last quarter; without "
         "tuning rows (MAPIE's job) it fits once.\n"
     )
     print(beside_mapie(given.rows, given.repeats))
     print(
-        "\nThe share of CPU time outside the models' own `fit` and `predict`, all scores of ours for folds and ensembles:\n"
+        "\nThe share of CPU time outside the models' own `fit` and `predict`, all scores of ours "
+        "for folds and ensembles:\n"
     )
     print(shares(given.boosting, given.models))
     print("\nPeak memory with a model that needs none, the table itself counted:\n")

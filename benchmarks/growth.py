@@ -2,9 +2,9 @@
 
     python benchmarks/growth.py --rows 1000000 --classes 1000 --batch 1000
 
-Batches come from a generator and sets are used and dropped, as a service or a file writer would. Sixteen batches of
-probabilities are made beforehand and handed out in turn, each copied when it is handed out, because drawing 10^9 random
-numbers would take longer than all that is measured.
+Batches come from a generator and sets are used and dropped, as a service or a file writer would.
+Sixteen batches of probabilities are made beforehand and handed out in turn, each copied when it is
+handed out, because drawing 10^9 random numbers would take longer than all that is measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def batches(made: list[np.ndarray], rows: int) -> Iterator[np.ndarray]:
 
 def total_size(score: Score, threshold: float, source: Iterator[np.ndarray]) -> int:
     """Make every set, use it (here: add up sizes) and drop it."""
-    return sum(int(score.sets(ClassProbabilities(batch), threshold).sizes().sum()) for batch in source)
+    return sum(
+        int(score.sets(ClassProbabilities(batch), threshold).sizes().sum()) for batch in source
+    )
 
 
 def peak(score: Score, threshold: float, made: list[np.ndarray], rows: int) -> float:
@@ -52,24 +54,39 @@ def measure(rows: int, classes: int, batch: int, repeats: int) -> str:
     lines, slopes = [], []
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name, score in (("LAC", LAC()), ("APS", APS())):
-        threshold = float(split_conformal(score.observed(ClassProbabilities(cal), y_cal), alpha=0.1))
+        threshold = float(
+            split_conformal(score.observed(ClassProbabilities(cal), y_cal), alpha=0.1)
+        )
         for rows_a_batch in (batch, 4 * batch):
             made = [
-                softmax_rows(rows_a_batch, classes, spread=2.5, seed=2 + i)[0] for i in range(16 * batch // rows_a_batch)
+                softmax_rows(rows_a_batch, classes, spread=2.5, seed=2 + i)[0]
+                for i in range(16 * batch // rows_a_batch)
             ]
             if rows_a_batch == batch:
                 resident = max(resident, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
                 times = [
-                    least(lambda n=n, m=made, s=score, t=threshold: total_size(s, t, batches(m, n)), repeats) for n in sizes
+                    least(
+                        lambda n=n, m=made, s=score, t=threshold: total_size(s, t, batches(m, n)),
+                        repeats,
+                    )
+                    for n in sizes
                 ]
                 slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]
                 slopes.append(f"{name} {slope:.3f}")
                 relative = [f"{seconds / times[0]:.2f}" for seconds in times]
             else:
                 relative = ["", "", "", ""]
-            peaks = [peak(score, threshold, made, max(n, rows_a_batch)) for n in (sizes[0], sizes[-1])]
+            peaks = [
+                peak(score, threshold, made, max(n, rows_a_batch)) for n in (sizes[0], sizes[-1])
+            ]
             size = made[0].nbytes / 1e6
-            lines.append([f"{name}, {rows_a_batch:,} rows a batch ({size:.1f} MB)", *relative, *(f"{p:.1f}" for p in peaks)])
+            lines.append(
+                [
+                    f"{name}, {rows_a_batch:,} rows a batch ({size:.1f} MB)",
+                    *relative,
+                    *(f"{p:.1f}" for p in peaks),
+                ]
+            )
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident) / 1024
     head = [
         "sets in batches",
@@ -80,8 +97,10 @@ def measure(rows: int, classes: int, batch: int, repeats: int) -> str:
     whole = rows * classes * 4 / 1e9
     return (
         table(head, lines)
-        + f"\n\nTimes are multiples of the first. Slope of log time over log rows (1 is linear): {', '.join(slopes)}. All "
-        f"rows at once would be {whole:.1f} GB of probabilities; the process grew by {grown:.0f} MB while sets were made."
+        + f"\n\nTimes are multiples of the first. Slope of log time over log rows (1 is linear): "
+        f"{', '.join(slopes)}. All "
+        f"rows at once would be {whole:.1f} GB of probabilities; the process grew by {grown:.0f} "
+        f"MB while sets were made."
     )
 
 

@@ -1,8 +1,9 @@
 """What every benchmark shares: the least CPU time of several runs, and Markdown.
 
-CPU time of this process, not the clock on the wall: on a shared machine other people's work does not count. It still shifts
-with what they do to caches and to the clock of the core, so two things that are compared are timed in turn and only their
-ratio is reported. Libraries are held to one thread, or one would be charged for the cores that another leaves idle.
+CPU time of this process, not the clock on the wall: on a shared machine other people's work does
+not count. It still shifts with what they do to caches and to the clock of the core, so two things
+that are compared are timed in turn and only their ratio is reported. Libraries are held to one
+thread, or one would be charged for the cores that another leaves idle.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import os
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")  # before NumPy is loaded, which every benchmark does after this module
+    # before NumPy is loaded, which every benchmark does after this module
+    os.environ.setdefault(variable, "1")
 
 import platform  # noqa: E402
 import time  # noqa: E402
@@ -33,7 +35,9 @@ def least(job: Callable[[], Any], repeats: int) -> float:
 
 
 def in_turn(jobs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """The least CPU seconds of each job; they are run in turn, so that a busy spell hits them all."""
+    """The least CPU seconds of each job; they are run in turn, so that a busy spell hits them
+    all.
+    """
     times: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(repeats):
         for name, job in jobs.items():
@@ -63,9 +67,13 @@ def verdict(value: float, *, at_most: float | None = None, at_least: float | Non
 def conditions() -> str:
     """The machine, in one line."""
     load = os.getloadavg()
-    model = next((line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")), platform.machine())
+    model = next(
+        (line.split(":")[1].strip() for line in _cpu_lines() if line.startswith("model name")),
+        platform.machine(),
+    )
     return (
-        f"Python {platform.python_version()}, NumPy {np.__version__}, {model}, {os.cpu_count()} cores, one thread each, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, {model}, {os.cpu_count()} "
+        f"cores, one thread each, "
         f"load average {load[0]:.1f} at the start."
     )
 

@@ -1,4 +1,5 @@
-"""Coverage in overlapping groups: our cut-offs against MAPIE's ConditionalSplitConformalRegressor on the same groups.
+"""Coverage in overlapping groups: our cut-offs against MAPIE's ConditionalSplitConformalRegressor
+on the same groups.
 
 python benchmarks/overlapping_groups.py --calibrate 1000 --test 1000
 """
@@ -24,8 +25,12 @@ def groups(columns: Sequence[int], codes: np.ndarray) -> np.ndarray:
     return np.hstack([np.ones((len(codes), 1)), *marks])
 
 
-def mapie(columns: Sequence[int], codes: np.ndarray, scores: np.ndarray, new: np.ndarray) -> Callable[[], np.ndarray]:
-    """MAPIE as its documentation shows it, exact and without randomisation, on a model that predicts 0."""
+def mapie(
+    columns: Sequence[int], codes: np.ndarray, scores: np.ndarray, new: np.ndarray
+) -> Callable[[], np.ndarray]:
+    """MAPIE as its documentation shows it, exact and without randomisation, on a model that
+    predicts 0.
+    """
     from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
     from sklearn.dummy import DummyRegressor
 
@@ -34,7 +39,9 @@ def mapie(columns: Sequence[int], codes: np.ndarray, scores: np.ndarray, new: np
     def cutoffs() -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = ConditionalSplitConformalRegressor(lambda X: groups(columns, X), model, confidence_level=1 - ALPHA)
+            made = ConditionalSplitConformalRegressor(
+                lambda X: groups(columns, X), model, confidence_level=1 - ALPHA
+            )
             return made.conformalize(codes, scores).predict_interval(new)[1][:, 1, 0]
 
     return cutoffs
@@ -45,7 +52,10 @@ def measure(rows: int, test: int, repeats: int) -> str:
     found = []
     for columns in ((2, 3), (2, 3, 4), (5, 6, 7)):
         rng = np.random.default_rng(0)
-        codes, new = (np.stack([rng.integers(0, k, size) for k in columns], axis=1).astype(float) for size in (rows, test))
+        codes, new = (
+            np.stack([rng.integers(0, k, size) for k in columns], axis=1).astype(float)
+            for size in (rows, test)
+        )
         scores = np.abs(rng.normal(size=rows)) * (1 + codes.sum(axis=1))
         ours_and_theirs = {
             "ours": lambda c=columns, x=codes, s=scores, z=new: conditional_conformal(
@@ -68,7 +78,15 @@ def measure(rows: int, test: int, repeats: int) -> str:
                 f"{np.mean(ours <= theirs * (1 + 1e-6)):.1%}",
             ]
         )
-    head = ["groups", "patterns", "ours, ms", "MAPIE / ours", "target", "rows with MAPIE's cut-off", "ours not larger"]
+    head = [
+        "groups",
+        "patterns",
+        "ours, ms",
+        "MAPIE / ours",
+        "target",
+        "rows with MAPIE's cut-off",
+        "ours not larger",
+    ]
     return table(head, found)
 
 
@@ -81,8 +99,10 @@ def main() -> None:
     given = parser.parse_args()
     print(conditions() + "\n")
     print(
-        f"{given.calibrate:,} calibration and {given.test:,} new rows, alpha {ALPHA}. From scores and groups to the "
-        "cut-offs of the new rows. Ours solves one program for each pattern of groups, MAPIE one for each row.\n"
+        f"{given.calibrate:,} calibration and {given.test:,} new rows, alpha {ALPHA}. From scores "
+        f"and groups to the "
+        "cut-offs of the new rows. Ours solves one program for each pattern of groups, MAPIE one "
+        "for each row.\n"
     )
     print(measure(given.calibrate, given.test, given.repeats))
 

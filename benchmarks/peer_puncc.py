@@ -1,8 +1,10 @@
-"""puncc on arrays saved by label_sets.py, in an environment of its own: it needs NumPy below 2. Prints JSON.
+"""puncc on arrays saved by label_sets.py, in an environment of its own: it needs NumPy below 2.
+Prints JSON.
 
     python benchmarks/peer_puncc.py FOLDER REPEATS
 
-The folder holds cal.npy, y_cal.npy and test.npy; sets go back as LAC.npy, APS.npy and RAPS.npy (packed bits).
+The folder holds cal.npy, y_cal.npy and test.npy; sets go back as LAC.npy, APS.npy and RAPS.npy
+(packed bits).
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def main() -> None:
     cal, y_cal, test = (np.load(folder / f"{name}.npy") for name in ("cal", "y_cal", "test"))
 
     class Given(BasePredictor):
-        """A predictor whose probabilities are known: the first entry of X says which rows are meant."""
+        """A predictor whose probabilities are known: the first entry of X says which rows are
+        meant.
+        """
 
         def predict(self, X, **kwargs):
             return cal if X[0, 0] == 0 else test
@@ -45,7 +49,11 @@ def main() -> None:
         "LAC": lambda: LAC(Given(object(), is_trained=True), train=False),
         "APS": lambda: APS(Given(object(), is_trained=True), train=False, rand=False),
         "RAPS": lambda: RAPS(
-            Given(object(), is_trained=True), train=False, lambd=settings["penalty"], k_reg=settings["rank_free"], rand=False
+            Given(object(), is_trained=True),
+            train=False,
+            lambd=settings["penalty"],
+            k_reg=settings["rank_free"],
+            rand=False,
         ),
     }
     found = {}
@@ -53,7 +61,8 @@ def main() -> None:
 
         def job(rule=rule):
             fitted = rule()
-            fitted.fit(X_fit=X_cal[:1], y_fit=y_cal[:1], X_calib=X_cal, y_calib=y_cal)  # fits nothing: train=False
+            # fits nothing: train=False
+            fitted.fit(X_fit=X_cal[:1], y_fit=y_cal[:1], X_calib=X_cal, y_calib=y_cal)
             return fitted.predict(X_test, alpha=settings["alpha"])[1]
 
         try:

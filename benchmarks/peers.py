@@ -1,9 +1,11 @@
-"""Other libraries on the same probabilities: from calibration labels to prediction sets, through their public functions.
+"""Other libraries on the same probabilities: from calibration labels to prediction sets, through
+their public functions.
 
-Each entry of `PEERS` takes (score name, calibration probabilities, their labels, test probabilities) and returns a function
-that does all the work and gives the sets as the library does, an (n, K) matrix of truth values or of 0 and 1, or None if the
-library has no such score. Randomised variants are off wherever a library lets one, so that sets can be compared. puncc needs
-NumPy below 2 and so an environment of its own: `peer_puncc.py` runs it there, on the same arrays saved to disk.
+Each entry of `PEERS` takes (score name, calibration probabilities, their labels, test
+probabilities) and returns a function that does all the work and gives the sets as the library does,
+an (n, K) matrix of truth values or of 0 and 1, or None if the library has no such score. Randomised
+variants are off wherever a library lets one, so that sets can be compared. puncc needs NumPy below
+2 and so an environment of its own: `peer_puncc.py` runs it there, on the same arrays saved to disk.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ Job: TypeAlias = Callable[[], np.ndarray]
 
 
 def mapie(score: str, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray) -> Job | None:
-    """MAPIE. Its RAPS tunes penalty and rank by itself on a fifth of the rows, so its sets are other sets."""
+    """MAPIE. Its RAPS tunes penalty and rank by itself on a fifth of the rows, so its sets are
+    other sets.
+    """
     from mapie.classification import SplitConformalClassifier
     from mapie.conformity_scores import RAPSConformityScore
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -30,7 +34,9 @@ def mapie(score: str, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray) -> J
         return None
 
     class Given(ClassifierMixin, BaseEstimator):
-        """A classifier whose probabilities are known: the first column of X says which rows are meant."""
+        """A classifier whose probabilities are known: the first column of X says which rows are
+        meant.
+        """
 
         classes_ = np.arange(cal.shape[1])
         n_features_in_ = 1
@@ -54,7 +60,9 @@ def mapie(score: str, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray) -> J
     def job() -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fitted = SplitConformalClassifier(Given(), confidence_level=1 - ALPHA, conformity_score=rule, random_state=0)
+            fitted = SplitConformalClassifier(
+                Given(), confidence_level=1 - ALPHA, conformity_score=rule, random_state=0
+            )
             fitted.conformalize(X_cal, y_cal)
             return np.asarray(fitted.predict_set(X_test, **last)[1][:, :, 0])
 
@@ -89,7 +97,9 @@ def torchcp(score: str, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray) ->
     made = {
         "LAC": lambda: LAC(score_type="identity"),
         "APS": lambda: APS(score_type="identity", randomized=False),
-        "RAPS": lambda: RAPS(score_type="identity", randomized=False, penalty=PENALTY, kreg=RANK_FREE),
+        "RAPS": lambda: RAPS(
+            score_type="identity", randomized=False, penalty=PENALTY, kreg=RANK_FREE
+        ),
         "SAPS": lambda: SAPS(score_type="identity", randomized=False, weight=WEIGHT),
     }
     if score not in made:

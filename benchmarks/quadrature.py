@@ -1,4 +1,5 @@
-"""Bayesian quadrature: the closed form against 1,000 Dirichlet draws at every threshold that a search visits.
+"""Bayesian quadrature: the closed form against 1,000 Dirichlet draws at every threshold that a
+search visits.
 
 python benchmarks/quadrature.py --rows 3000
 """
@@ -19,10 +20,11 @@ ALPHA, DELTA = 0.1, 0.05
 
 
 def by_draws(scores: np.ndarray, draws: int, rng: np.random.Generator, *, halving: bool) -> float:
-    """The smallest score at which 1 - DELTA of Dirichlet-weighted risks are at most ALPHA, as the method is usually coded.
+    """The smallest score at which 1 - DELTA of Dirichlet-weighted risks are at most ALPHA, as the
+    method is usually coded.
 
-    L+ is a Dirichlet(1, ..., 1) average of the n losses and of one more, taken at its worst. The thresholds are visited from
-    the largest down, as in a scan, or by bisection.
+    L+ is a Dirichlet(1, ..., 1) average of the n losses and of one more, taken at its worst. The
+    thresholds are visited from the largest down, as in a scan, or by bisection.
     """
     ordered = np.sort(scores)
     n = len(ordered)
@@ -66,12 +68,23 @@ def measure(rows: int, draws: int, repeats: int) -> str:
     bisected = seconds(lambda: by_draws(scores, draws, rng, halving=True), max(1, repeats // 3))
     scanned = seconds(lambda: by_draws(scores, draws, rng, halving=False), 1)
     value = bayesian_quadrature(scores, alpha=ALPHA, delta=DELTA)
-    sampled = [np.searchsorted(np.sort(scores), by_draws(scores, draws, rng, halving=True)) + 1 for _ in range(3)]
+    sampled = [
+        np.searchsorted(np.sort(scores), by_draws(scores, draws, rng, halving=True)) + 1
+        for _ in range(3)
+    ]
     return table(
         [f"m = {rows:,}, alpha = {ALPHA}, delta = {DELTA}", "measured", "target"],
         [
-            ["closed form, ms (rank looked up)", f"{1e3 * ours:.3f}", verdict(1e3 * ours, at_most=0.1)],
-            ["closed form, ms (rank found anew)", f"{1e3 * first:.3f}", verdict(1e3 * first, at_most=0.1)],
+            [
+                "closed form, ms (rank looked up)",
+                f"{1e3 * ours:.3f}",
+                verdict(1e3 * ours, at_most=0.1),
+            ],
+            [
+                "closed form, ms (rank found anew)",
+                f"{1e3 * first:.3f}",
+                verdict(1e3 * first, at_most=0.1),
+            ],
             [
                 f"{draws:,} draws a threshold, scan from the top / closed form found anew",
                 f"{scanned / first:,.0f}",
@@ -82,7 +95,11 @@ def measure(rows: int, draws: int, repeats: int) -> str:
                 f"{bisected / first:,.0f}",
                 verdict(bisected / first, at_least=1000),
             ],
-            ["rank by the closed form; by three runs with draws", f"{value.rank}; {', '.join(map(str, sampled))}", ""],
+            [
+                "rank by the closed form; by three runs with draws",
+                f"{value.rank}; {', '.join(map(str, sampled))}",
+                "",
+            ],
         ],
     )
 

@@ -94,13 +94,17 @@ def section(name: str, options: list[str]) -> str:
 
 
 def main() -> None:
-    """Write the sections that were run; those that were not are kept from the file that is there."""
+    """Write the sections that were run; those that were not are kept from the file that is
+    there.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--puncc", help="the Python of an environment that has puncc")
     usual = [name for name in TITLES if name not in ON_REQUEST]
     parser.add_argument("--only", nargs="*", choices=list(TITLES), default=usual)
     parser.add_argument("--options", default="", help="passed on to each benchmark")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, to see that everything runs"
+    )
     parser.add_argument("--output", type=Path, default=HERE / "RESULTS.md")
     given = parser.parse_args()
     kept = {}
@@ -111,9 +115,13 @@ def main() -> None:
         options = [*(QUICK[name].split() if given.quick else []), *given.options.split()]
         if name == "label_sets" and given.puncc:
             options += ["--puncc", given.puncc]
-        kept[TITLES[name]] = section(name, options) + f"\nMeasured {datetime.date.today():%d %B %Y}.\n"
+        kept[TITLES[name]] = (
+            section(name, options) + f"\nMeasured {datetime.date.today():%d %B %Y}.\n"
+        )
         print(kept[TITLES[name]], flush=True)
-        given.output.write_text("\n".join([HEAD, *(kept[title] for title in TITLES.values() if title in kept)]))
+        given.output.write_text(
+            "\n".join([HEAD, *(kept[title] for title in TITLES.values() if title in kept)])
+        )
 
 
 if __name__ == "__main__":

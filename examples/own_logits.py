@@ -1,8 +1,9 @@
-"""Any network by its logits: the array core needs no model, only what it said about tuning, calibration and new rows.
+"""Any network by its logits: the array core needs no model, only what it said about tuning,
+calibration and new rows.
 
-The network here is a small torch module; where torch is not installed, softmax regression in NumPy stands in for it.
-Everything after `logits_of` is the same for any framework: softmax, choose a score on tuning rows, take one order statistic
-of the calibration scores, make sets.
+The network here is a small torch module; where torch is not installed, softmax regression in NumPy
+stands in for it. Everything after `logits_of` is the same for any framework: softmax, choose a
+score on tuning rows, take one order statistic of the calibration scores, make sets.
 """
 
 from __future__ import annotations
@@ -29,9 +30,14 @@ def torch_logits(X_train, y_train, X):
 
     torch.manual_seed(0)
     place = "cuda" if torch.cuda.is_available() else "cpu"
-    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)).to(place)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)).to(
+        place
+    )
     optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
-    inputs, targets = torch.tensor(X_train, dtype=torch.float32, device=place), torch.tensor(y_train, device=place)
+    inputs, targets = (
+        torch.tensor(X_train, dtype=torch.float32, device=place),
+        torch.tensor(y_train, device=place),
+    )
     for _ in range(100):
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(net(inputs), targets).backward()
@@ -66,17 +72,24 @@ def main():
         **{f"RAPS {penalty}": dco.scores.RAPS(penalty, 2) for penalty in (0.01, 0.1)},
         "margin": dco.scores.Margin(),
     }
-    ranking = dco.tune({name: (score, record["tune"]) for name, score in scores.items()}, y[tune], alpha=ALPHA)
+    ranking = dco.tune(
+        {name: (score, record["tune"]) for name, score in scores.items()}, y[tune], alpha=ALPHA
+    )
     for row in ranking.table:
         print(f"{row.name:10} mean size {row.mean_size:.3f} on tuning rows")
 
     best = scores[ranking.best]
     threshold = dco.split_conformal(best.observed(record["calibrate"], y[calibrate]), alpha=ALPHA)
     sets = best.sets(record["new"], threshold)
-    print(f"\n{ranking.best}, rank {threshold.rank} of {threshold.n}: coverage at least {1 - ALPHA:.0%}")
+    print(
+        f"\n{ranking.best}, rank {threshold.rank} of {threshold.n}: coverage at least "
+        f"{1 - ALPHA:.0%}"
+    )
     print(dco.evaluate(sets, y[new], threshold=threshold))
     unsure = int(np.argmax(sets.sizes()))
-    print(f"\nthe least certain new digit is a {y[new][unsure]}: its set is {sets.to_lists()[unsure]}")
+    print(
+        f"\nthe least certain new digit is a {y[new][unsure]}: its set is {sets.to_lists()[unsure]}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Selective prediction on scikit-learn's digits: answer when the error among answers is certified, else abstain.
+"""Selective prediction on scikit-learn's digits: answer when the error among answers is certified,
+else abstain.
 
-Rows go to train, tune, calibrate and test. The order of testing is learned on tuning rows, the accepted thresholds are
-certified on calibration rows by learn-then-test with an exact binomial test, and the largest accepted share is deployed.
+Rows go to train, tune, calibrate and test. The order of testing is learned on tuning rows, the
+accepted thresholds are certified on calibration rows by learn-then-test with an exact binomial
+test, and the largest accepted share is deployed.
 
     python examples/selective_digits.py
 """
@@ -37,13 +39,19 @@ def main() -> None:
 
     doubt, wrong = doubts(model, X_tune, y_tune)
     tuning_losses, taken = selective_error(doubt, wrong, THRESHOLDS), accepted(doubt, THRESHOLDS)
-    enough = np.flatnonzero(taken.sum(axis=0) * len(X_cal) / len(X_tune) >= 150)  # fewer rows cannot certify 2 %
+    # fewer rows cannot certify 2 %
+    enough = np.flatnonzero(taken.sum(axis=0) * len(X_cal) / len(X_tune) >= 150)
     order = enough[order_of_testing(tuning_losses[:, enough], alpha=ALPHA, where=taken[:, enough])]
 
     doubt, wrong = doubts(model, X_cal, y_cal)
     losses, taken = selective_error(doubt, wrong, THRESHOLDS), accepted(doubt, THRESHOLDS)
-    certified = learn_then_test(losses[:, order], alpha=ALPHA, delta=DELTA, test="binomial", where=taken[:, order])
-    print(f"rows: train {len(X_train)}, tune {len(X_tune)}, calibrate {len(X_cal)}, test {len(X_test)}")
+    certified = learn_then_test(
+        losses[:, order], alpha=ALPHA, delta=DELTA, test="binomial", where=taken[:, order]
+    )
+    print(
+        f"rows: train {len(X_train)}, tune {len(X_tune)}, calibrate {len(X_cal)}, test "
+        f"{len(X_test)}"
+    )
     print(f"accuracy without abstaining: {model.score(X_test, y_test):.3f}")
     if not len(certified):
         print("no threshold is certified: more calibration rows or a larger alpha are needed.")
@@ -52,9 +60,13 @@ def main() -> None:
     doubt, wrong = doubts(model, X_test, y_test)
     answered = doubt <= threshold
     print(
-        f"certified at alpha = {ALPHA}, delta = {DELTA}: {len(certified)} of {len(order)} thresholds, up to {threshold:.2f}"
+        f"certified at alpha = {ALPHA}, delta = {DELTA}: {len(certified)} of {len(order)} "
+        f"thresholds, up to {threshold:.2f}"
     )
-    print(f"answered: {answered.mean():.3f} of the test rows, error among them {wrong[answered].mean():.4f}")
+    print(
+        f"answered: {answered.mean():.3f} of the test rows, error among them "
+        f"{wrong[answered].mean():.4f}"
+    )
     print(f"error among the rows it abstained on: {wrong[~answered].mean():.3f}")
 
 

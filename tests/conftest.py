@@ -1,4 +1,6 @@
-"""Nothing in the suite is left to chance: a test gives the same answer in every run, on a busy machine too."""
+"""Nothing in the suite is left to chance: a test gives the same answer in every run, on a busy
+machine too.
+"""
 
 import os
 import shutil
@@ -14,42 +16,58 @@ from hypothesis.internal.conjecture import providers
 
 import dco.rows.roles
 
-for asks_for_colours in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # by which rich takes any output for a terminal
+# by which rich takes any output for a terminal
+for asks_for_colours in ("FORCE_COLOR", "TTY_COMPATIBLE"):
     os.environ.pop(asks_for_colours, None)
-settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("fixed")
-# Hypothesis takes constants from the modules of dco that happen to be loaded, so that examples would depend on the tests
-# that ran before in the same worker.
+# Hypothesis takes constants from the modules of dco that happen to be loaded, so that examples
+# would depend on the tests that ran before in the same worker.
 providers._get_local_constants = lambda: providers._local_constants
 
 
 QUIET = ["quic", "background-networking", "component-update", "sync"]
-BROWSER_ARGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *(f"--disable-{name}" for name in QUIET)]
+BROWSER_ARGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    *(f"--disable-{name}" for name in QUIET),
+]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes stay out of test names: a compressed table carries the second it was made in, and two workers then
-    collect different tests."""
+    """Bytes stay out of test names: a compressed table carries the second it was made in, and two
+    workers then collect different tests.
+    """
     return argname if isinstance(val, bytes) else None
 
 
 @pytest.fixture(autouse=True)
 def fixed_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seeds for what names none: our own `random_state=None`, and models that draw from NumPy's global state."""
+    """Seeds for what names none: our own `random_state=None`, and models that draw from NumPy's
+    global state.
+    """
     drawn = np.random.default_rng(0)
     monkeypatch.setattr(dco.rows.roles, "fresh_seed", lambda: int(drawn.integers(2**32)))
     np.random.seed(0)  # noqa: NPY002 - scikit-learn's own default
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
-    """The same for what is made once for many tests, which comes before the seeds of the first of them."""
+    """The same for what is made once for many tests, which comes before the seeds of the first of
+    them.
+    """
     if fixturedef.scope != "function":
         np.random.seed(0)  # noqa: NPY002
 
 
 @pytest.fixture
 def lines_run() -> Callable[..., int]:
-    """How many lines of Python a call runs: work without a clock. A call of NumPy is one, a turn of a loop at least one."""
+    """How many lines of Python a call runs: work without a clock. A call of NumPy is one, a turn of
+    a loop at least one.
+    """
 
     def count(call: Callable[[], object], *, at_most: int) -> int:
         found = 0
@@ -57,7 +75,8 @@ def lines_run() -> Callable[..., int]:
         def trace(frame: FrameType, event: str, argument: Any) -> Any:
             nonlocal found
             found += event == "line"
-            assert found <= at_most, f"more than {at_most:,} lines of Python were run"  # at once: it might never end
+            # at once: it might never end
+            assert found <= at_most, f"more than {at_most:,} lines of Python were run"
             return trace
 
         before = sys.gettrace()
@@ -74,11 +93,25 @@ def lines_run() -> Callable[..., int]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """The Chromium of this machine, started once in a process: Playwright refuses a second one beside it."""
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    """The Chromium of this machine, started once in a process: Playwright refuses a second one
+    beside it.
+    """
+    found = next(
+        (
+            path
+            for name in ("chromium", "chromium-browser", "google-chrome")
+            if (path := shutil.which(name))
+        ),
+        None,
+    )
     if found is None:
-        pytest.skip("no Chromium on this machine (looked for chromium, chromium-browser and google-chrome on PATH)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+        pytest.skip(
+            "no Chromium on this machine (looked for chromium, chromium-browser and "
+            "google-chrome on PATH)"
+        )
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="the package playwright is not installed"
+    )
     with playwright.sync_playwright() as tools:
         started = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS, timeout=120_000)
         yield started

@@ -1,4 +1,6 @@
-"""Arrays of other libraries: what NumPy refuses or misreads is copied to the host, the rest is left as it is."""
+"""Arrays of other libraries: what NumPy refuses or misreads is copied to the host, the rest is left
+as it is.
+"""
 
 import datetime
 from decimal import Decimal
@@ -17,14 +19,23 @@ Y = np.random.default_rng(1).integers(0, 4, 60)
 
 
 class Tensor:
-    """As much of a torch tensor as NumPy meets: on a GPU, with a gradient, or as bfloat16 it refuses to become an array."""
+    """As much of a torch tensor as NumPy meets: on a GPU, with a gradient, or as bfloat16 it
+    refuses to become an array.
+    """
 
     def __init__(self, values, device="cuda:0", requires_grad=False, dtype="torch.float32"):
-        self.values, self.device, self.requires_grad, self.dtype = values, device, requires_grad, dtype
+        self.values, self.device, self.requires_grad, self.dtype = (
+            values,
+            device,
+            requires_grad,
+            dtype,
+        )
 
     def __array__(self, dtype=None, copy=None):
         if self.device != "cpu":
-            raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() first.")
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() first."
+            )
         if self.requires_grad:
             raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
         if self.dtype == "torch.bfloat16":
@@ -105,7 +116,9 @@ def test_arrays_that_numpy_takes_are_not_copied():
 
 def test_jax_arrays_in_single_precision_and_bfloat16():
     jnp = pytest.importorskip("jax.numpy")
-    np.testing.assert_array_equal(dco.ClassProbabilities(jnp.asarray(PROBABILITIES)).probabilities, PROBABILITIES)
+    np.testing.assert_array_equal(
+        dco.ClassProbabilities(jnp.asarray(PROBABILITIES)).probabilities, PROBABILITIES
+    )
     rounded = jnp.asarray(PROBABILITIES, dtype=jnp.bfloat16)
     record = dco.ClassProbabilities(rounded)
     assert record.probabilities.dtype == np.float32
@@ -131,17 +144,31 @@ def test_labels_and_scores_may_live_there_too():
     assert np.array_equal(scores, score.observed(dco.ClassProbabilities(PROBABILITIES), Y))
     threshold = dco.split_conformal(Tensor(scores), alpha=0.2)
     assert threshold.value == dco.split_conformal(scores, alpha=0.2).value
-    assert np.array_equal(score.sets(prediction, threshold).contains(Tensor(Y)), scores <= threshold.value)
-    residuals = dco.scores.AbsoluteResidual().observed(dco.Points(np.zeros(60)), Tensor(PROBABILITIES[:, 0]))
+    assert np.array_equal(
+        score.sets(prediction, threshold).contains(Tensor(Y)), scores <= threshold.value
+    )
+    residuals = dco.scores.AbsoluteResidual().observed(
+        dco.Points(np.zeros(60)), Tensor(PROBABILITIES[:, 0])
+    )
     assert np.array_equal(residuals, PROBABILITIES[:, 0])
 
 
 def test_real_numbers_keep_their_kind_and_decimals_and_fractions_are_some():
-    for values in ([1, 2], [0.5, 1.5], [True, False], np.float32([1, 2]), np.zeros((2, 3)), 3, Tensor(np.ones(2))):
+    for values in (
+        [1, 2],
+        [0.5, 1.5],
+        [True, False],
+        np.float32([1, 2]),
+        np.zeros((2, 3)),
+        3,
+        Tensor(np.ones(2)),
+    ):
         array = real_numbers(values, name="losses")
         assert array.dtype == to_numpy(values).dtype
         np.testing.assert_array_equal(array, to_numpy(values))
-    np.testing.assert_array_equal(real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses"), [0.5, 0.25, 2])
+    np.testing.assert_array_equal(
+        real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses"), [0.5, 0.25, 2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,7 +193,11 @@ def test_what_is_not_real_numbers_is_named(values, got):
 def test_integers_that_float64_rounds_are_found(dtype):
     """As Python's exact comparison of an integer with its float decides."""
     rng, ends = np.random.default_rng(0), np.iinfo("uint64" if dtype == "uint64" else "int64")
-    values = [*rng.integers(ends.min, ends.max, 500, dtype=ends.dtype, endpoint=True).tolist(), ends.min, ends.max]
+    values = [
+        *rng.integers(ends.min, ends.max, 500, dtype=ends.dtype, endpoint=True).tolist(),
+        ends.min,
+        ends.max,
+    ]
     values += [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 2**62 + 2**9, 2**62 + 2**8, 0, 1]
     values += [value >> shift for value in values for shift in (5, 9, 12)]
     values += [value >> shift << shift for value in values for shift in (5, 9, 12)]
@@ -178,12 +209,21 @@ def test_integers_that_float64_rounds_are_found(dtype):
 
 TARGETS = {
     "int64": (10**18 + np.arange(3), "y is 1000000000000000001 in row 1, which float64 rounds"),
-    "uint64": (np.uint64(2**63) + np.arange(3, dtype=np.uint64), "y is 9223372036854775809 in row 1"),
+    "uint64": (
+        np.uint64(2**63) + np.arange(3, dtype=np.uint64),
+        "y is 9223372036854775809 in row 1",
+    ),
     "a list": ([10**20, 10**20 + 1, 7], "y is 100000000000000000001 in row 1"),
-    "decimals": ([Decimal(10**18), Decimal("1000000000000000000.5"), Decimal(1)], "y is 1000000000000000000.5 in row 1"),
+    "decimals": (
+        [Decimal(10**18), Decimal("1000000000000000000.5"), Decimal(1)],
+        "y is 1000000000000000000.5 in row 1",
+    ),
     "beyond floats": ([10**400, 1, 2], "y is 1000000000000000000000000000000000000000 in row 0"),
     "nullable": (pd.Series([2**60, 2**60 + 1, 2**60], dtype="Int64"), f"y is {2**60 + 1} in row 1"),
-    "dates": (np.array(["2026-01-01", "2026-01-02", "NaT"], dtype="M8[D]"), "y holds dates.*days since one of them"),
+    "dates": (
+        np.array(["2026-01-01", "2026-01-02", "NaT"], dtype="M8[D]"),
+        "y holds dates.*days since one of them",
+    ),
     "date objects": ([datetime.date(2026, 1, 1)] * 3, "y holds dates"),
     "time zone": (pd.Series(pd.date_range("2026", periods=3, tz="UTC")), "y holds dates"),
     "durations": (np.arange(3) * np.timedelta64(1, "s"), "y holds durations.*in one unit"),
@@ -210,7 +250,12 @@ def test_targets_that_floats_cannot_hold_are_refused_wherever_they_are_scored(na
 
 def test_large_targets_that_floats_hold_are_taken():
     points = dco.Points(np.zeros(2))
-    for y in ([2**60, 2**70], np.array([2**53, -(2**63)]), [1e18, 3.5], np.array([2**63, 5], dtype=np.uint64)):
+    for y in (
+        [2**60, 2**70],
+        np.array([2**53, -(2**63)]),
+        [1e18, 3.5],
+        np.array([2**63, 5], dtype=np.uint64),
+    ):
         np.testing.assert_array_equal(
             dco.scores.AbsoluteResidual().observed(points, np.asarray(y, dtype=float)),
             np.abs([float(value) for value in y]),

@@ -1,4 +1,5 @@
-"""The benchmarks run at tiny sizes, compare like with like, and agree with other libraries where definitions do.
+"""The benchmarks run at tiny sizes, compare like with like, and agree with other libraries where
+definitions do.
 
 No test here looks at a time.
 """
@@ -34,7 +35,11 @@ def benchmark(name: str):
 def cells(markdown: str) -> list[list[str]]:
     """The rows of the Markdown tables in a text, heads and rules left out."""
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
-    body = [line for number, line in enumerate(lines) if not (re.match(r"\|---", line) or is_head(lines, number))]
+    body = [
+        line
+        for number, line in enumerate(lines)
+        if not (re.match(r"\|---", line) or is_head(lines, number))
+    ]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
 
 
@@ -43,7 +48,9 @@ def is_head(lines: list[str], number: int) -> bool:
 
 
 def rows_without_rounding(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct probabilities that are multiples of 1/64, so that sums and differences are exact in single precision."""
+    """Distinct probabilities that are multiples of 1/64, so that sums and differences are exact in
+    single precision.
+    """
     bases = np.array([[29, 15, 9, 5, 3, 2, 1, 0], [14, 13, 11, 9, 7, 5, 3, 2]])
     chosen = rng.permuted(bases[rng.choice(2, size=n)], axis=1)
     assert np.all(chosen.sum(axis=1) == 64)
@@ -51,9 +58,21 @@ def rows_without_rounding(rng: np.random.Generator, n: int) -> tuple[np.ndarray,
     return (chosen / 64).astype(np.float32), labels
 
 
-SCORES = {"LAC": LAC(), "APS": APS(), "RAPS": RAPS(penalty=1 / 64, rank_free=2), "SAPS": SAPS(weight=1 / 64)}
-# not TorchCP's SAPS: without randomisation it scores a top-ranked true label 0 in calibration and p_max in prediction
-AGREEING = [("mapie", "LAC"), ("crepes", "LAC"), ("torchcp", "LAC"), ("torchcp", "APS"), ("torchcp", "RAPS")]
+SCORES = {
+    "LAC": LAC(),
+    "APS": APS(),
+    "RAPS": RAPS(penalty=1 / 64, rank_free=2),
+    "SAPS": SAPS(weight=1 / 64),
+}
+# not TorchCP's SAPS: without randomisation it scores a top-ranked true label 0 in calibration and
+# p_max in prediction
+AGREEING = [
+    ("mapie", "LAC"),
+    ("crepes", "LAC"),
+    ("torchcp", "LAC"),
+    ("torchcp", "APS"),
+    ("torchcp", "RAPS"),
+]
 
 
 @pytest.mark.parametrize(("library", "score"), AGREEING)
@@ -70,7 +89,9 @@ def test_another_library_makes_the_same_sets(library, score, monkeypatch):
     ours = benchmark("label_sets").our_sets(SCORES[score], cal, y_cal, test).to_dense()
     assert 0 < ours.sum() < ours.size
     assert np.array_equal(ours, theirs)
-    assert theirs.dtype.kind == {"mapie": "b"}.get(library, "i"), "in the library's own form: no conversion is charged to it"
+    assert theirs.dtype.kind == {"mapie": "b"}.get(library, "i"), (
+        "in the library's own form: no conversion is charged to it"
+    )
 
 
 @pytest.mark.filterwarnings("default")  # peers, where they are installed
@@ -79,11 +100,18 @@ def test_label_sets_print_a_row_for_each_of_our_scores(capsys):
     cal, y_cal = label_sets.softmax_rows(99, 10, spread=2.0, seed=1)
     test, y_test = label_sets.softmax_rows(40, 10, spread=2.0, seed=2)
     text, missing = label_sets.compared(cal, y_cal, test, repeats=1, puncc=None)
-    assert [row[0] for row in cells(text) if row[0].endswith("ours")] == [f"{name}, ours" for name in SCORES]
+    assert [row[0] for row in cells(text) if row[0].endswith("ours")] == [
+        f"{name}, ours" for name in SCORES
+    ]
     assert any("puncc" in each for each in missing)
     flat = cells(label_sets.by_spread(99, 40, 10, spreads=(1.0, 0.1), dtype="float32", repeats=1))
-    assert [row[0] for row in flat] == [f"{name}, spread {spread}" for spread in ("1", "0.1") for name in SCORES]
-    assert all(float(first[-1]) < float(second[-1]) for first, second in zip(flat[:4], flat[4:], strict=True))
+    assert [row[0] for row in flat] == [
+        f"{name}, spread {spread}" for spread in ("1", "0.1") for name in SCORES
+    ]
+    assert all(
+        float(first[-1]) < float(second[-1])
+        for first, second in zip(flat[:4], flat[4:], strict=True)
+    )
     parts = cells(label_sets.stages(cal, y_cal, test, y_test, repeats=1))
     assert [row[0] for row in parts] == list(label_sets.OURS)
     assert all(0.5 < float(row[-1]) <= 1 for row in parts), "coverage on the test rows"
@@ -98,7 +126,9 @@ def test_tuning_runs_on_64_candidates():
 
 
 def test_draws_find_the_rank_of_the_closed_form_up_to_noise():
-    """1,000 draws estimate a probability to about 0.007; ranks near the closed form's are what they can tell."""
+    """1,000 draws estimate a probability to about 0.007; ranks near the closed form's are what they
+    can tell.
+    """
     rows = cells(benchmark("quadrature").measure(200, 1000, 3))
     closed, sampled = rows[-1][1].split(";")
     assert all(abs(int(each) - int(closed)) <= 2 for each in sampled.split(","))
@@ -109,8 +139,14 @@ def test_the_way_from_a_table_to_sets_runs_and_leaves_the_models_their_time(monk
     end_to_end = benchmark("end_to_end")
     monkeypatch.setattr(end_to_end, "SMALL", 300)
     beside = cells(end_to_end.beside_mapie(900, 1))
-    assert [row[0] for row in beside[:3]] == ["Ridge, 300 rows", "Ridge, 900 rows", "LogisticRegression, 900 rows"]
-    assert all(float(row[1]) > 0 and float(row[3]) > float(row[1]) for row in beside[:3]), "a fit holds the model's own"
+    assert [row[0] for row in beside[:3]] == [
+        "Ridge, 300 rows",
+        "Ridge, 900 rows",
+        "LogisticRegression, 900 rows",
+    ]
+    assert all(float(row[1]) > 0 and float(row[3]) > float(row[1]) for row in beside[:3]), (
+        "a fit holds the model's own"
+    )
     shares = [float(row[2].rstrip("%")) for row in cells(end_to_end.shares(900, 300))]
     assert len(shares) == 7
     assert all(0 < share < 100 for share in shares)
@@ -137,7 +173,8 @@ def test_growth_runs_and_its_memory_follows_the_batch():
     assert len(cells(growth.measure(1_600, 12, 10, 1))) == 4
     made = {rows: [growth.softmax_rows(rows, 50, spread=2.0, seed=1)[0]] for rows in (500, 2000)}
     few, longer, wider = (
-        growth.peak(LAC(), 0.9, made[b], rows) for b, rows in ((500, 4_000), (500, 40_000), (2000, 40_000))
+        growth.peak(LAC(), 0.9, made[b], rows)
+        for b, rows in ((500, 4_000), (500, 40_000), (2000, 40_000))
     )
     assert longer < 1.2 * few, "ten times the rows need no more"
     assert wider > 2 * longer, "four times the rows a batch need more"
@@ -154,14 +191,22 @@ def test_densities_run(capsys):
 
 
 def test_the_plain_diabetes_way_has_our_scores_and_widths():
-    """One made-up posterior through both: the same -log density, and grid widths within two steps of the grid."""
+    """One made-up posterior through both: the same -log density, and grid widths within two steps
+    of the grid.
+    """
     diabetes_table = benchmark("diabetes_table")
     rng = np.random.default_rng(5)
-    fit = {"slopes": rng.normal(size=(60, 3)), "intercept": rng.normal(size=60), "sd": rng.uniform(0.8, 1.2, size=60)}
+    fit = {
+        "slopes": rng.normal(size=(60, 3)),
+        "intercept": rng.normal(size=60),
+        "sd": rng.uniform(0.8, 1.2, size=60),
+    }
     X, y = rng.normal(size=(7, 3)) / 3, rng.normal(size=7)
     mixtures = GaussianMixtures(X @ fit["slopes"].T + fit["intercept"], fit["sd"])
     score = PredictiveDensity()
-    assert diabetes_table.plain_scores(fit, X, y) == pytest.approx(score.observed(mixtures, y), rel=1e-9)
+    assert diabetes_table.plain_scores(fit, X, y) == pytest.approx(
+        score.observed(mixtures, y), rel=1e-9
+    )
     grid = diabetes_table.plain_grid(fit, X, -12.0, 12.0)
     step = 24 / (diabetes_table.POINTS - 1)
     assert trapezoid(np.exp(-grid), dx=step, axis=1) == pytest.approx(np.ones(7), abs=1e-4)
@@ -177,8 +222,15 @@ def test_the_bayesian_engines_print_the_rows_of_their_page(capsys):
     rng = np.random.default_rng(6)
     labels = rng.integers(4, size=240)
     engines.regression(splits=1, plain_fits=1, draws=20, warmup=20)
-    engines.classification(ImageFeatures(rng.normal(size=(240, 6)) + labels[:, None], labels), size=80)
-    page = (ROOT / "docs" / "bayesian-engines.md").read_text().split("## What it costs")[1].split("## On a GPU")[0]
+    engines.classification(
+        ImageFeatures(rng.normal(size=(240, 6)) + labels[:, None], labels), size=80
+    )
+    page = (
+        (ROOT / "docs" / "bayesian-engines.md")
+        .read_text()
+        .split("## What it costs")[1]
+        .split("## On a GPU")[0]
+    )
 
     def without_numbers(text: str) -> list[str]:
         return [re.sub(r"\d[\d.,]*", "#", row[0]) for row in cells(text)]
@@ -216,13 +268,21 @@ def test_a_candidate_of_the_cluster_benchmark_is_a_mean_size():
 def test_results_are_kept_by_section(tmp_path, monkeypatch):
     run_all = benchmark("run_all")
     output = tmp_path / "RESULTS.md"
-    monkeypatch.setattr(run_all, "section", lambda name, options: f"## {run_all.TITLES[name]}\n\n{name} {len(options)}\n")
+    monkeypatch.setattr(
+        run_all,
+        "section",
+        lambda name, options: f"## {run_all.TITLES[name]}\n\n{name} {len(options)}\n",
+    )
     monkeypatch.setattr(sys, "argv", ["run_all.py", "--output", str(output)])
     run_all.main()
-    monkeypatch.setattr(sys, "argv", ["run_all.py", "--only", "growth", "--quick", "--output", str(output)])
+    monkeypatch.setattr(
+        sys, "argv", ["run_all.py", "--only", "growth", "--quick", "--output", str(output)]
+    )
     run_all.main()
     titles = re.findall(r"(?m)^## (.*)$", output.read_text())
-    assert titles == [title for name, title in run_all.TITLES.items() if name not in run_all.ON_REQUEST]
+    assert titles == [
+        title for name, title in run_all.TITLES.items() if name not in run_all.ON_REQUEST
+    ]
     assert "growth 8" in output.read_text()
     assert "cluster 0" in output.read_text()
 
@@ -230,7 +290,10 @@ def test_results_are_kept_by_section(tmp_path, monkeypatch):
 def test_the_page_of_results_begins_with_the_versions_that_are_pinned(monkeypatch, tmp_path):
     run_all = benchmark("run_all")
     assert (ROOT / "benchmarks" / "RESULTS.md").read_text().startswith(run_all.HEAD)
-    assert f"mapie=={run_all.pinned('MAPIE')}\n" in (ROOT / "benchmarks" / "requirements.txt").read_text()
+    assert (
+        f"mapie=={run_all.pinned('MAPIE')}\n"
+        in (ROOT / "benchmarks" / "requirements.txt").read_text()
+    )
     (tmp_path / "puncc.txt").write_text("puncc\n")
     monkeypatch.setattr(run_all, "HERE", tmp_path)
     with pytest.raises(ValueError, match=r"puncc.txt does not pin puncc"):
@@ -244,19 +307,30 @@ def test_verdicts_say_when_a_target_is_missed():
     assert math.isfinite(harness.least(lambda: ClassProbabilities([[1.0]]), 2))
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's account of each thread")
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="needs Linux's account of each thread"
+)
 def test_threads_that_want_a_core_are_counted(tmp_path, monkeypatch):
     """Two threads that compute, in a stand-in for the command, are two; one that sleeps is none."""
     commands = benchmark("commands")
     monkeypatch.setattr(commands, "LOADED", 0.05)
-    work = "from hashlib import blake2b\ndef work():\n    for _ in range(300): blake2b(bytes(10**7))\n"
-    script = f"{work}import threading, time\nthreads = [threading.Thread(target=work) for _ in range(2)]\n"
-    script += "[each.start() for each in [*threads, threading.Thread(target=time.sleep, args=(1,))]]\n"
+    work = (
+        "from hashlib import blake2b\ndef work():\n    for _ in range(300): blake2b(bytes(10**7))\n"
+    )
+    script = (
+        f"{work}import threading, time\nthreads = [threading.Thread(target=work) for _ in "
+        f"range(2)]\n"
+    )
+    script += (
+        "[each.start() for each in [*threads, threading.Thread(target=time.sleep, args=(1,))]]\n"
+    )
     package = tmp_path / "dco"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(script)
-    seconds, most, fitting = commands.run([], tmp_path, dict(commands.PLAIN, PYTHONPATH=str(tmp_path)))
+    seconds, most, fitting = commands.run(
+        [], tmp_path, dict(commands.PLAIN, PYTHONPATH=str(tmp_path))
+    )
     assert seconds > 0.5
     assert 1.6 < most < 2.4
     assert 1.6 < fitting < 2.4

@@ -18,22 +18,29 @@ from dco.guarantees.theory import coverage_consistency, ranks_near_threshold
 FEW = np.array([0.3, 0.1, 0.2])
 KINDS = {
     "marginal": Calibration(FEW),
-    "groups": Calibration(FEW, clusters=np.array(["a", "b", "b"]), one_per_cluster=np.array([0, 2])),
+    "groups": Calibration(
+        FEW, clusters=np.array(["a", "b", "b"]), one_per_cluster=np.array([0, 2])
+    ),
     "conditions": Calibration(FEW, conditions=np.array(["a", "b", "b"], dtype=object)),
 }
 
 
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_thresholds_neither_warn_nor_touch_the_warning_filters(kind: str, guarantee: str, monkeypatch) -> None:
-    """Filters belong to the whole process: a thread that swaps them swaps them under every other thread."""
+def test_thresholds_neither_warn_nor_touch_the_warning_filters(
+    kind: str, guarantee: str, monkeypatch
+) -> None:
+    """Filters belong to the whole process: a thread that swaps them swaps them under every other
+    thread.
+    """
 
     def no_swap(*_: object, **__: object) -> None:
         raise AssertionError("the warning filters of the process were swapped")
 
     with monkeypatch.context() as patch:  # pytest swaps them too, outside
         patch.setattr(warnings, "catch_warnings", no_swap)
-        found = Statement(0.01, guarantee, 0.05).thresholds(KINDS[kind])  # warnings are errors in this suite
+        # warnings are errors in this suite
+        found = Statement(0.01, guarantee, 0.05).thresholds(KINDS[kind])
     assert all(np.isinf(threshold.value) for threshold in found.values())
 
 
@@ -65,7 +72,9 @@ def test_labels_of_groups_are_hashed_once(monkeypatch) -> None:
 
 
 def test_p_values_by_groups_of_several_kinds() -> None:
-    """A group weighs the same, however many rows it has: (1 + sum of shares at or above s) / (G + 1)."""
+    """A group weighs the same, however many rows it has: (1 + sum of shares at or above s) / (G +
+    1).
+    """
     scores, names = np.array([0.1, 0.2, 0.3, 0.4]), np.array(["a", 1, 1.0, "1"], dtype=object)
     p = Calibration(scores, clusters=names).p_values(np.array([0.0, 0.15, 0.25, 0.35, 0.5]))
     np.testing.assert_array_equal(p, np.array([4, 3, 2.5, 2, 1]) / 4)
@@ -76,8 +85,10 @@ def test_p_values_by_groups_of_several_kinds() -> None:
     [
         ([1.0, 2.0, 3.0, 4.0], False),
         ([1.0, 2.0, 2.0, 4.0], True),
-        ([1.0, 1.0, 2.0, 4.0], True),  # the score at the threshold is alone, and may still be one that occurs often
-        ([1.0, 2.0, np.inf, np.inf], True),  # the threshold of other rows may be infinite, and cover everything
+        # the score at the threshold is alone, and may still be one that occurs often
+        ([1.0, 1.0, 2.0, 4.0], True),
+        # the threshold of other rows may be infinite, and cover everything
+        ([1.0, 2.0, np.inf, np.inf], True),
         ([1.0, np.inf, np.inf, np.inf], False),  # full sets cover everything, and that is exact
     ],
 )
@@ -90,7 +101,9 @@ def test_two_equal_scores_near_the_threshold_are_a_tie(scores: list[float], tied
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
-def test_a_pair_is_a_tie_if_and_only_if_the_threshold_of_other_rows_may_touch_it(alpha: float) -> None:
+def test_a_pair_is_a_tie_if_and_only_if_the_threshold_of_other_rows_may_touch_it(
+    alpha: float,
+) -> None:
     n = 400
     threshold = dco.split_conformal(np.arange(float(n)), alpha=alpha)
     first, last = ranks_near_threshold(threshold.rank, n_cal=n)
@@ -99,21 +112,26 @@ def test_a_pair_is_a_tie_if_and_only_if_the_threshold_of_other_rows_may_touch_it
         scores = np.arange(float(n))
         scores[pair] = scores[pair - 1]
         value = dco.split_conformal(scores, alpha=alpha)
-        if Calibration(np.random.default_rng(pair).permutation(scores)).is_tied(np.arange(n), value, RULES["marginal"]):
+        if Calibration(np.random.default_rng(pair).permutation(scores)).is_tied(
+            np.arange(n), value, RULES["marginal"]
+        ):
             found.append(pair)
     assert 1 < first < threshold.rank < last < n
     assert found == list(range(first - 1, last + 1))
 
 
 def uniforms_with_atoms(u: Floats, atoms: list[tuple[float, float]]) -> Floats:
-    """Scores whose distribution function is the identity, but for atoms: what falls in (a, b] is b."""
+    """Scores whose distribution function is the identity, but for atoms: what falls in (a, b]
+    is b.
+    """
     scores = u.copy()
     for a, b in atoms:
         scores[(u > a) & (u <= b)] = b
     return scores
 
 
-WORST = beta(92, 9).ppf(0.975) - np.array([0.006, 0.0])  # an atom of mass 0.6 / n, up to where high coverage is rejected
+# an atom of mass 0.6 / n, up to where high coverage is rejected
+WORST = beta(92, 9).ppf(0.975) - np.array([0.006, 0.0])
 GRID = [(place / 200, (place + 1) / 200) for place in range(200)]
 
 
@@ -122,21 +140,25 @@ GRID = [(place / 200, (place + 1) / 200) for place in range(200)]
     [
         ([], 1.0),
         ([(0.0, 0.3)], 1.0),  # saturated probabilities: far below the threshold
-        ([(0.0, 0.6)], None),  # at the border of the ranks that count: ties go with the draw of the threshold
+        # at the border of the ranks that count: ties go with the draw of the threshold
+        ([(0.0, 0.6)], None),
         ([(0.95, 1.0)], 0.95**100 + 5 * 0.95**99),
         ([(0.87, 0.92)], 0.95**100 + 5 * 0.95**99),  # the threshold is in the atom half of the time
         ([(0.89, 0.91)], 0.98**100 + 2 * 0.98**99),
         (GRID, 0.0),
-        ([tuple(WORST)], 0.994**100 + 0.6 * 0.994**99),  # too small to be seen, where it can do most
+        # too small to be seen, where it can do most
+        ([tuple(WORST)], 0.994**100 + 0.6 * 0.994**99),
     ],
     ids=["none", "bottom", "border", "top", "threshold", "small", "grid", "worst"],
 )
 def test_verdicts_keep_their_level_whatever_atoms_the_scores_have(
     atoms: list[tuple[float, float]], called_exact: float | None
 ) -> None:
-    """P(p <= 0.05) for 100 calibration rows and 1,000 test rows: over 4,000 draws of the former, exactly in the latter.
+    """P(p <= 0.05) for 100 calibration rows and 1,000 test rows: over 4,000 draws of the former,
+    exactly in the latter.
 
-    `called_exact` is the share of draws in which the p-value is two-sided. All comparisons have an error rate below 0.0001.
+    `called_exact` is the share of draws in which the p-value is two-sided. All comparisons have an
+    error rate below 0.0001.
     """
     rng, n, n_test, runs = np.random.default_rng(3), 100, 1000, 4000
     coverage, exact, excess = np.zeros((3, runs))
@@ -148,14 +170,19 @@ def test_verdicts_keep_their_level_whatever_atoms_the_scores_have(
         coverage[run], excess[run] = threshold.value, threshold.value - np.sort(u)[90]
     accepts = np.zeros(runs)
     for tied in (False, True):  # of hits that are not rejected, all between two numbers
-        p = [coverage_consistency(h, n_test, rank=91, n_cal=n, tied=tied).p_value for h in range(n_test + 1)]
+        p = [
+            coverage_consistency(h, n_test, rank=91, n_cal=n, tied=tied).p_value
+            for h in range(n_test + 1)
+        ]
         first, *_, last = held = np.flatnonzero(np.asarray(p) > 0.05)
         assert held.size == last - first + 1
         inside = binom.cdf(last, n_test, coverage) - binom.cdf(first - 1, n_test, coverage)
         accepts += np.where(exact == (not tied), inside, 0.0)
     assert 1 - accepts.mean() < 0.05 + 4 * accepts.std() / np.sqrt(runs)
     if called_exact is not None:
-        assert abs(exact.mean() - called_exact) <= 4 * np.sqrt(called_exact * (1 - called_exact) / runs)
+        assert abs(exact.mean() - called_exact) <= 4 * np.sqrt(
+            called_exact * (1 - called_exact) / runs
+        )
     # where coverage was called exact it was, to less than 5 % of its sd of 0.03 over all draws
     assert (excess * exact).mean() < 0.05 * 0.03
 
@@ -175,12 +202,16 @@ def test_one_row_is_counted_as_one() -> None:
 def test_of_thousands_of_groups_five_are_named() -> None:
     """As many groups as rows, as from a column of measurements."""
     message = told(np.zeros(4000), np.arange(4000) / 7, alpha=0.1)
-    assert message.startswith("4000 of 4000 groups have too few calibration rows for alpha = 0.1 (0.0: 1 row, 0.14")
+    assert message.startswith(
+        "4000 of 4000 groups have too few calibration rows for alpha = 0.1 (0.0: 1 row, 0.14"
+    )
     assert ": 1 row and 3995 more)" in message
     message = told(np.full(4000, np.inf), np.arange(4000) // 40, alpha=0.1)
     assert "the threshold of 100 groups (0, 1, 2, 3, 4 and 95 more) is infinite" in message
     (note,) = note_new_conditions(Counter(range(4000)), "4000 rows")
-    assert re.match(r"4000 of 4000 rows belong to 4000 groups that have no .* and 3995 more", str(note))
+    assert re.match(
+        r"4000 of 4000 rows belong to 4000 groups that have no .* and 3995 more", str(note)
+    )
     (note,) = note_new_conditions(Counter([0]), "1 row")
     assert str(note).startswith("1 of 1 row belongs to 1 group that has no calibration rows (0)")
 
@@ -189,7 +220,8 @@ def test_p_values_of_many_groups_are_those_of_each_group() -> None:
     rng = np.random.default_rng(0)
     scores, labels = rng.integers(0, 6, size=60).astype(float), rng.integers(0, 4, size=60)
     asked = rng.integers(-1, 8, size=(5, 5)).astype(float)
-    found = Calibration(scores, labels).p_values(asked, np.arange(5)[None, :])  # label 4 has no rows
+    # label 4 has no rows
+    found = Calibration(scores, labels).p_values(asked, np.arange(5)[None, :])
     for label in range(5):
         own = scores[labels == label]
         counts = (own[:, None] >= asked[:, label]).sum(axis=0)

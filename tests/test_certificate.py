@@ -46,7 +46,9 @@ def failed_checks(report: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def fitted() -> dco.DecoupledRegressor:
-    return dco.DecoupledRegressor([Ridge(), Ridge(alpha=100)], guarantee="marginal", random_state=0).fit(X, Y)
+    return dco.DecoupledRegressor(
+        [Ridge(), Ridge(alpha=100)], guarantee="marginal", random_state=0
+    ).fit(X, Y)
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +71,26 @@ def test_the_numbers_are_those_of_the_law(fitted) -> None:
     entry = fitted.certificate_.thresholds[0]
     law = beta(entry.rank, entry.n + 1 - entry.rank)
     assert entry.expected_coverage == pytest.approx(law.mean())
-    assert (entry.coverage_low, entry.coverage_high) == pytest.approx((law.ppf(0.05), law.ppf(0.95)))
+    assert (entry.coverage_low, entry.coverage_high) == pytest.approx(
+        (law.ppf(0.05), law.ppf(0.95))
+    )
 
 
 def test_a_certificate_of_an_older_format_is_told_what_to_do(fitted) -> None:
     text = fitted.certificate_.to_json().replace('"format": 3', '"format": 2')
-    with pytest.raises(ValueError, match=r"has format 2; this version reads format 3: use the one .* or fit again\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"has format 2; this version reads format 3: use the one "
+        r".* or fit again\.$",
+    ):
         dco.Certificate.from_json(text)
 
 
 def test_what_it_says(fitted, conditional) -> None:
     certificate = fitted.certificate_
-    says = "For a new row, the prediction set contains the true value with probability at least 90 %."
+    says = (
+        "For a new row, the prediction set contains the true value with probability at least 90 %."
+    )
     assert certificate.statement == says
     assert "exchangeable" in certificate.assumption
     assert "label" not in certificate.assumption  # the whole line holds every number
@@ -94,7 +104,8 @@ def test_what_it_says(fitted, conditional) -> None:
     assert conditional.certificate_.assumption.endswith(known)
     distinct = replace(certificate, distinct=True).statement
     assert distinct.startswith(
-        "For a row drawn like the distinct rows given here, the prediction set contains the true value"
+        "For a row drawn like the distinct rows given here, the prediction set contains the true "
+        "value"
     )
 
 
@@ -113,7 +124,9 @@ def test_what_it_says(fitted, conditional) -> None:
     ],
 )
 def test_a_level_is_printed_with_the_digits_that_tell_it_from_1(fitted, alpha, level) -> None:
-    assert replace(fitted.certificate_, alpha=float(alpha)).statement.endswith(f" at least {level}.")
+    assert replace(fitted.certificate_, alpha=float(alpha)).statement.endswith(
+        f" at least {level}."
+    )
     pac = replace(fitted.certificate_, rule="pac", delta=float(alpha))
     assert pac.statement.startswith(f"With confidence at least {level} over")
 
@@ -125,23 +138,39 @@ def test_the_tuning_threshold_is_recorded_and_not_deployed(fitted) -> None:
 
 
 def test_the_stability_of_the_choice_is_stated() -> None:
-    """Equal halves of the tuning rows choose again: a clear winner always wins, near-ties share and cost little."""
+    """Equal halves of the tuning rows choose again: a clear winner always wins, near-ties share and
+    cost little.
+    """
     noisy = X + np.random.default_rng(0).normal(size=X.shape)
-    clear = dco.DecoupledRegressor({"good": Ridge(), "bad": Ridge(alpha=1e6)}, random_state=0).fit(X, Y).certificate_
+    clear = (
+        dco.DecoupledRegressor({"good": Ridge(), "bad": Ridge(alpha=1e6)}, random_state=0)
+        .fit(X, Y)
+        .certificate_
+    )
     assert clear.stability == {"won": 50, "of": 50, "others_cost": None}
     assert "Stability: it won in 50 of 50 re-splits of the tuning rows\n" in str(clear)
-    close = dco.DecoupledRegressor([Ridge(a) for a in (1, 10, 30)], tune_folds=3, random_state=0).fit(noisy, Y).certificate_
+    close = (
+        dco.DecoupledRegressor([Ridge(a) for a in (1, 10, 30)], tune_folds=3, random_state=0)
+        .fit(noisy, Y)
+        .certificate_
+    )
     assert close.stability is not None
     won, times, cost = close.stability.values()
     assert 0 < won < times == 50
     assert 0 < cost < 0.2
     assert (
-        f"it won in {won} of 50 re-splits of the tuning rows; the others would have cost {100 * cost:.2g} % in size"
-        in str(close)
+        f"it won in {won} of 50 re-splits of the tuning rows; the others would have cost "
+        f"{100 * cost:.2g} % in size" in str(close)
     )
-    assert dco.DecoupledRegressor([Ridge(), Ridge(9)]).fit(X, Y, groups=PAIRS).certificate_.stability is None
-    older = {name: value for name, value in json.loads(clear.to_json()).items() if name != "stability"}
-    assert dco.Certificate.from_json(json.dumps(older)).stability is None  # written before it was stated
+    assert (
+        dco.DecoupledRegressor([Ridge(), Ridge(9)]).fit(X, Y, groups=PAIRS).certificate_.stability
+        is None
+    )
+    older = {
+        name: value for name, value in json.loads(clear.to_json()).items() if name != "stability"
+    }
+    # written before it was stated
+    assert dco.Certificate.from_json(json.dumps(older)).stability is None
 
 
 @pytest.mark.parametrize("tamper", ["y", "x", "fewer", "swapped"])
@@ -169,14 +198,20 @@ def wide(X):
 
 
 KINDS = {
-    "marginal": lambda: dco.DecoupledRegressor([Ridge(), Ridge(alpha=100)], random_state=0).fit(X, Y),
+    "marginal": lambda: dco.DecoupledRegressor([Ridge(), Ridge(alpha=100)], random_state=0).fit(
+        X, Y
+    ),
     "groups": lambda: ridge(alpha=0.2).fit(X, Y, groups=PAIRS),
     "pac, groups": lambda: ridge(alpha=0.2, guarantee="pac").fit(X, Y, groups=PAIRS),
-    "pac by label": lambda: logistic(condition_on="label", guarantee="pac", simultaneous=True, alpha=0.2).fit(Z, LABELS),
+    "pac by label": lambda: logistic(
+        condition_on="label", guarantee="pac", simultaneous=True, alpha=0.2
+    ).fit(Z, LABELS),
     "overlapping": lambda: ridge(condition_on=[above, wide], alpha=0.2).fit(X, Y),
     "void": lambda: logistic(stratify=True).fit(Z, LABELS),
     "distinct": lambda: ridge(duplicates="drop").fit(X, Y),
-    "frozen": lambda: dco.DecoupledRegressor(FrozenEstimator(Ridge().fit(X, Y)), random_state=0).fit(X, Y),
+    "frozen": lambda: dco.DecoupledRegressor(
+        FrozenEstimator(Ridge().fit(X, Y)), random_state=0
+    ).fit(X, Y),
 }
 
 
@@ -186,7 +221,9 @@ def some(request) -> Any:
 
 
 def edits(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every leaf of a certificate's JSON with another value of its kind, and every list and mapping one entry short."""
+    """Every leaf of a certificate's JSON with another value of its kind, and every list and mapping
+    one entry short.
+    """
     if isinstance(value, dict):
         for key, part in value.items():
             yield from edits(part, (*path, key))
@@ -205,13 +242,27 @@ def edits(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
         yield path, math.nextafter(value, 9e9)
         yield path, value / 2
     elif value is None:
-        number = {"rank": 1, "labels": 1, "delta": 0.5, "expected_coverage": 0.5, "coverage_low": 0.5, "coverage_high": 0.5}
+        number = {
+            "rank": 1,
+            "labels": 1,
+            "delta": 0.5,
+            "expected_coverage": 0.5,
+            "coverage_low": 0.5,
+            "coverage_high": 0.5,
+        }
         yield path, number.get(path[-1], "x")
     else:
-        yield path, {"inf": 1.0, "marginal": "pac", "pac": "marginal", "none": "marginal"}.get(value, f"{value} x")
+        yield (
+            path,
+            {"inf": 1.0, "marginal": "pac", "pac": "marginal", "none": "marginal"}.get(
+                value, f"{value} x"
+            ),
+        )
 
 
-def edited(certificate: dco.Certificate, path: tuple[Any, ...], value: Any) -> dco.Certificate | None:
+def edited(
+    certificate: dco.Certificate, path: tuple[Any, ...], value: Any
+) -> dco.Certificate | None:
     """The certificate with one value replaced; None if it is not even read."""
     data = place = json.loads(certificate.to_json())
     for key in path[:-1]:
@@ -238,7 +289,8 @@ def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
         failed = failed_checks(report)
         assert len(failed) == len(set(failed)), f"one line per mismatch: {failed}"
     assert tried == set(json.loads(certificate.to_json()))
-    allowed = {"groups", "stability", "support", "weights"}  # entries that are a pair, numbers, a pair of numbers, a record
+    # entries that are a pair, numbers, a pair of numbers, a record
+    allowed = {"groups", "stability", "support", "weights"}
     assert refused - allowed == {"format"}
 
 
@@ -248,7 +300,9 @@ def test_whatever_is_put_into_a_field_is_refused_or_seen(some) -> None:
     for path in paths:
         for junk in (None, True, -1, 10**400, 1e308, "-inf", "", [], [None], {}, {"a": [1]}):
             other = edited(certificate, path, junk)
-            assert other is None or other == certificate or not other.verify(predictor=some).holds, (path, junk)
+            assert (
+                other is None or other == certificate or not other.verify(predictor=some).holds
+            ), (path, junk)
             assert other is None or str(other), (path, junk)  # it can be printed beside what fails
 
 
@@ -256,9 +310,21 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
     copy = dco.Certificate.from_json(some.certificate_.to_json())
     alone = copy.verify()
     assert alone.holds, str(alone)
-    assert {"seed", "versions", "candidates", "row_fingerprints.tune", "row_fingerprints.calibrate"} <= set(alone.unchecked)
-    assert "Not checked without the predictor: reason, grouped, distinct, labels, threshold values, candidate" in str(alone)
-    assert "Not checked beyond the facts that this certificate states: statement, assumption, guarantee." in str(alone)
+    assert {
+        "seed",
+        "versions",
+        "candidates",
+        "row_fingerprints.tune",
+        "row_fingerprints.calibrate",
+    } <= set(alone.unchecked)
+    assert (
+        "Not checked without the predictor: reason, grouped, distinct, labels, threshold values, "
+        "candidate" in str(alone)
+    )
+    assert (
+        "Not checked beyond the facts that this certificate states: statement, assumption, "
+        "guarantee." in str(alone)
+    )
     assert "alpha" not in alone.unchecked
     with_predictor = copy.verify(predictor=some)
     assert with_predictor.holds, str(with_predictor)
@@ -266,8 +332,22 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
     # the predictor's own certificate has nothing but itself to be compared with
     own = some.certificate_.verify(predictor=some)
     assert own.holds
-    assert {"seed", "versions", "candidates", "reason", "distinct", "statement", "assumption"} <= set(own.unchecked)
-    assert not {"threshold values", "candidate", "structure_fingerprint", "grouped", "labels"} & set(own.unchecked)
+    assert {
+        "seed",
+        "versions",
+        "candidates",
+        "reason",
+        "distinct",
+        "statement",
+        "assumption",
+    } <= set(own.unchecked)
+    assert not {
+        "threshold values",
+        "candidate",
+        "structure_fingerprint",
+        "grouped",
+        "labels",
+    } & set(own.unchecked)
 
 
 def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
@@ -276,7 +356,9 @@ def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
     report = copy.verify(X[rows], Y[rows], predictor=fitted)
     assert report.holds, str(report)
     assert report.holds == bool(report)
-    assert {"calibration fingerprint", "scores", "threshold", "structure"} <= {check.name for check in report.checks}
+    assert {"calibration fingerprint", "scores", "threshold", "structure"} <= {
+        check.name for check in report.checks
+    }
     assert not report.unchecked
     assert "Not checked" not in str(report)
     some_rows = copy.verify(X[rows], Y[rows])
@@ -285,10 +367,14 @@ def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
 
 
 PAC_ASSUMPTION = (
-    "Calibration rows and the new one are independent and identically distributed, given the training and tuning rows."
+    "Calibration rows and the new one are independent and identically distributed, given the "
+    "training and tuning rows."
 )
 INCONSISTENT = {
-    "statement": ("statement", "For a new row, the prediction set contains the true value with probability at least 99 %."),
+    "statement": (
+        "statement",
+        "For a new row, the prediction set contains the true value with probability at least 99 %.",
+    ),
     "any sentence": ("statement", "Every set is always right."),
     "assumption": ("assumption", "None."),
     "another assumption": ("assumption", PAC_ASSUMPTION),
@@ -313,14 +399,21 @@ def test_a_certificate_alone_must_agree_with_itself(fitted, name) -> None:
     assert not report.holds, str(report)
 
 
-@pytest.mark.parametrize("field", ["expected_coverage", "coverage_low", "coverage_high", "expected_is_exact", "group", "n"])
+@pytest.mark.parametrize(
+    "field",
+    ["expected_coverage", "coverage_low", "coverage_high", "expected_is_exact", "group", "n"],
+)
 def test_the_law_of_a_threshold_must_follow_from_its_rank(fitted, field) -> None:
     value = {"expected_is_exact": False, "group": "a", "n": 76}.get(field, 0.95)
     assert not edited(fitted.certificate_, ("thresholds", 0, field), value).verify().holds
 
 
-def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predictor_only(fitted) -> None:
-    """What a careful forger does: every field follows from the others, so that only the predictor can object."""
+def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predictor_only(
+    fitted,
+) -> None:
+    """What a careful forger does: every field follows from the others, so that only the predictor
+    can object.
+    """
     entry = fitted.certificate_.thresholds[0]
     other = certified_threshold(entry.value, rank=61, n=75, tied=False)
     forged = replace(fitted.certificate_, alpha=0.2, thresholds=(other,))
@@ -335,7 +428,10 @@ def test_last_digits_of_a_law_from_another_version_of_scipy_are_no_change() -> N
     est = ridge().fit(X, Y)
     (entry,) = est.certificate_.thresholds
     for change, same in ((1e-12, True), (1e-3, False)):
-        made_then = replace(est.certificate_, thresholds=(replace(entry, coverage_low=entry.coverage_low * (1 - change)),))
+        made_then = replace(
+            est.certificate_,
+            thresholds=(replace(entry, coverage_low=entry.coverage_low * (1 - change)),),
+        )
         own = replace(est.predictor_, certificate=made_then)
         for certificate in (made_then, dco.Certificate.from_json(made_then.to_json())):
             assert certificate.verify(predictor=own).holds == same
@@ -357,7 +453,9 @@ FORGED = {  # what was fitted, and the facts that a forger would rather have
 @pytest.mark.parametrize("infinite", [False, True])
 @pytest.mark.parametrize("name", FORGED)
 def test_words_that_no_number_proves_are_seen_or_listed_as_unchecked(name, infinite) -> None:
-    """Better words alone contradict the facts; better facts with them agree, and are named as unchecked."""
+    """Better words alone contradict the facts; better facts with them agree, and are named as
+    unchecked.
+    """
     make, facts = FORGED[name]
     est = make()
     certificate = est.certificate_
@@ -378,7 +476,9 @@ def test_words_that_no_number_proves_are_seen_or_listed_as_unchecked(name, infin
 
 
 def test_full_sets_cover_everything() -> None:
-    """Labels that no model knows have infinite scores: an infinite threshold covers all rows, whatever its rank."""
+    """Labels that no model knows have infinite scores: an infinite threshold covers all rows,
+    whatever its rank.
+    """
     entry = certified_threshold(math.inf, rank=271, n=300, tied=False)
     assert (entry.expected_coverage, entry.coverage_low, entry.coverage_high) == (1.0, 1.0, 1.0)
 
@@ -397,7 +497,9 @@ class SinglePrecision(RegressorMixin, BaseEstimator):
 
 
 class RoundsByPlace(Ridge):
-    """Adds up every other row backwards. Real products round by the place of a row in its batch too, on some processors."""
+    """Adds up every other row backwards. Real products round by the place of a row in its batch
+    too, on some processors.
+    """
 
     def predict(self, X: Any) -> Any:
         terms = np.asarray(X) * self.coef_
@@ -406,9 +508,13 @@ class RoundsByPlace(Ridge):
 
 
 MODELS = {
-    "ridge": Ridge(), "rounds by place": RoundsByPlace(), "pipeline": make_pipeline(StandardScaler(), Ridge()),
-    "bayesian": BayesianRidge(), "single precision": SinglePrecision(), "forest": RandomForestRegressor(10),
-}  # fmt: skip
+    "ridge": Ridge(),
+    "rounds by place": RoundsByPlace(),
+    "pipeline": make_pipeline(StandardScaler(), Ridge()),
+    "bayesian": BayesianRidge(),
+    "single precision": SinglePrecision(),
+    "forest": RandomForestRegressor(10),
+}
 
 
 def wide_rows(n: int = 600) -> tuple[np.ndarray, np.ndarray]:
@@ -420,7 +526,9 @@ def wide_rows(n: int = 600) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_order_and_the_memory_layout_of_the_rows_do_not_matter(model, offset) -> None:
-    """Linear algebra rounds differently for rows in another order; the rows and the model are the same to the last bit."""
+    """Linear algebra rounds differently for rows in another order; the rows and the model are the
+    same to the last bit.
+    """
     W, y = wide_rows()
     W, y = W + offset / 2000, y + offset
     est = dco.DecoupledRegressor(MODELS[model], random_state=0).fit(W, y)
@@ -433,7 +541,9 @@ def test_the_order_and_the_memory_layout_of_the_rows_do_not_matter(model, offset
 
 @pytest.fixture
 def rounded() -> Any:
-    """An estimator with its calibration rows in a layout in which linear algebra rounds otherwise."""
+    """An estimator with its calibration rows in a layout in which linear algebra rounds
+    otherwise.
+    """
     W, y = wide_rows()
     est = dco.DecoupledRegressor(RoundsByPlace(), random_state=0).fit(W, y)
     rows = np.sort(est.splits_.calibrate)
@@ -447,7 +557,9 @@ def test_rounding_excuses_no_change_of_what_is_deployed(change, rounded) -> None
     assert report.holds
     assert "to rounding" in str(report), "otherwise nothing is tested here"
     entry = est.certificate_.thresholds[0]
-    other = replace(est.certificate_, thresholds=(replace(entry, value=entry.value * (1 + change)),))
+    other = replace(
+        est.certificate_, thresholds=(replace(entry, value=entry.value * (1 + change)),)
+    )
     assert other.thresholds[0].value != entry.value
     failed = set(failed_checks(other.verify(table, y, predictor=est)))
     assert "deployed threshold" in failed
@@ -499,7 +611,11 @@ def test_verify_sees_a_model_that_was_changed_after_calibration() -> None:
     failed = set(failed_checks(est.certificate_.verify(predictor=est)))
     assert failed == {"model"}
     rows = est.splits_.calibrate
-    assert failed_checks(est.certificate_.verify(X[rows], Y[rows], predictor=est)) == ["model", "scores", "threshold"]
+    assert failed_checks(est.certificate_.verify(X[rows], Y[rows], predictor=est)) == [
+        "model",
+        "scores",
+        "threshold",
+    ]
 
 
 def test_verify_sees_a_calibration_that_was_changed() -> None:
@@ -543,7 +659,9 @@ def test_the_limit_of_a_fingerprint_is_in_bytes_of_the_pickle() -> None:
 
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])
 def test_verify_works_for_rows_in_groups(guarantee) -> None:
-    """One row per group, or weights by group: the threshold is recomputed from the scores that the predictor keeps."""
+    """One row per group, or weights by group: the threshold is recomputed from the scores that the
+    predictor keeps.
+    """
     est = ridge(guarantee=guarantee, alpha=0.2).fit(X, Y, groups=PAIRS)
     rows = est.splits_.calibrate[::-1]
     report = est.certificate_.verify(X[rows], Y[rows], predictor=est)
@@ -568,7 +686,8 @@ def test_stratified_roles_have_no_marginal_guarantee_but_keep_that_of_each_label
     assert plain.certificate_.guarantee == "none"
     assert "stratify" in plain.certificate_.reason
     assert plain.certificate_.statement.startswith("Nothing is guaranteed")
-    for word in ("Assumption", "expected coverage", "90 % range"):  # neither would make the nothing true
+    # neither would make the nothing true
+    for word in ("Assumption", "expected coverage", "90 % range"):
         assert word not in str(plain.certificate_)
     assert f"rank {plain.certificate_.thresholds[0].rank} of 150" in str(plain.certificate_)
     by_label = logistic(stratify=True, condition_on="label").fit(Z, LABELS)
@@ -586,7 +705,17 @@ def test_a_certificate_counts_groups_as_one_says_it(groups, words, fitted) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", "nonsense", '{"format": 1}', '{"format": 99}', "NaN", '{"format": 1, "alpha": NaN}', "[" * 100000],
+    [
+        "",
+        "[]",
+        "{}",
+        "nonsense",
+        '{"format": 1}',
+        '{"format": 99}',
+        "NaN",
+        '{"format": 1, "alpha": NaN}',
+        "[" * 100000,
+    ],
 )
 def test_what_is_not_a_certificate_is_said_so(text) -> None:
     with pytest.raises(ValueError, match="certificate"):
@@ -596,10 +725,26 @@ def test_what_is_not_a_certificate_is_said_so(text) -> None:
 def test_a_certificate_with_a_wrong_field_is_refused(fitted) -> None:
     data = json.loads(fitted.certificate_.to_json())
     entry = data["thresholds"][0]
-    entries = [[{**entry, **change}] for change in ({"n": -1}, {"n": True}, {"rank": 0}, {"rank": 1.5}, {"value": None})]
+    entries = [
+        [{**entry, **change}]
+        for change in ({"n": -1}, {"n": True}, {"rank": 0}, {"rank": 1.5}, {"value": None})
+    ]
     changes: list[dict[str, Any]] = [{"thresholds": value} for value in ([{}], 3, *entries)]
-    changes += [{"alpha": "x"}, {"alpha": "nan"}, {"alpha": None}, {"delta": "x"}, {"extra": 1}, {"seal_log": None}]
-    changes += [{"statement": 1}, {"refit": 1}, {"seal_opened": True}, {"rows": {"train": "many"}}, {"seed": "0"}]
+    changes += [
+        {"alpha": "x"},
+        {"alpha": "nan"},
+        {"alpha": None},
+        {"delta": "x"},
+        {"extra": 1},
+        {"seal_log": None},
+    ]
+    changes += [
+        {"statement": 1},
+        {"refit": 1},
+        {"seal_opened": True},
+        {"rows": {"train": "many"}},
+        {"seed": "0"},
+    ]
     for change in changes:
         with pytest.raises(ValueError, match="certificate"):
             dco.Certificate.from_json(json.dumps({**data, **change}))
@@ -607,7 +752,9 @@ def test_a_certificate_with_a_wrong_field_is_refused(fitted) -> None:
 
 @pytest.mark.parametrize("simultaneous", [False, True])
 def test_the_slack_of_a_pac_fit_makes_up_for_ranks_below_the_marginal_ones(simultaneous) -> None:
-    """With a delta of 0.9 coverage is promised in one fit of ten: ranks are low, and picked levels lack that too."""
+    """With a delta of 0.9 coverage is promised in one fit of ten: ranks are low, and picked levels
+    lack that too.
+    """
     est = logistic(condition_on="label", guarantee="pac", delta=0.9, simultaneous=simultaneous)
     certificate = est.fit(Z, LABELS).certificate_
     own = 0.9 / 3 if simultaneous else 0.9
@@ -627,23 +774,35 @@ def test_there_is_no_slack_where_nothing_is_proved() -> None:
         pairs.certificate_.simultaneous_slack()
     one_of_each = ridge(alpha=0.2, guarantee="pac").fit(X, Y, groups=PAIRS)
     n = one_of_each.certificate_.thresholds[0].n
-    assert one_of_each.certificate_.simultaneous_slack(0.1) == pytest.approx(np.sqrt(np.log(10) / (2 * n)))
+    assert one_of_each.certificate_.simultaneous_slack(0.1) == pytest.approx(
+        np.sqrt(np.log(10) / (2 * n))
+    )
 
 
 @pytest.mark.parametrize("n", [0, 75])
 def test_the_slack_for_a_level_chosen_by_its_result(fitted, n) -> None:
-    certificate = replace(fitted.certificate_, thresholds=(replace(fitted.certificate_.thresholds[0], n=n),))
+    certificate = replace(
+        fitted.certificate_, thresholds=(replace(fitted.certificate_.thresholds[0], n=n),)
+    )
     for delta in (0.05, 0.5):
-        assert certificate.simultaneous_slack(delta) == pytest.approx(np.sqrt(np.log(1 / delta) / 150) if n else 1)
+        assert certificate.simultaneous_slack(delta) == pytest.approx(
+            np.sqrt(np.log(1 / delta) / 150) if n else 1
+        )
     for delta in (0, 1, -0.1, math.nan, "five", None):
         with pytest.raises(ValueError, match="delta must be a number strictly between 0 and 1"):
             certificate.simultaneous_slack(delta)
-    with pytest.raises(ValueError, match=r"delta must be at most 0\.5 for the one-sided inequality"):
+    with pytest.raises(
+        ValueError,
+        match=r"delta must be at most 0\.5 for the one-sided "
+        r"inequality",
+    ):
         certificate.simultaneous_slack(0.6)
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_a_whole_certificate_with_a_number_that_json_does_not_know_is_refused(constant, fitted) -> None:
+def test_a_whole_certificate_with_a_number_that_json_does_not_know_is_refused(
+    constant, fitted
+) -> None:
     for name in ("alpha", "tuning_threshold"):
         data = {**json.loads(fitted.certificate_.to_json()), name: float(constant)}
         with pytest.raises(ValueError, match=f"not strict JSON \\({constant} is not JSON\\)"):
@@ -652,10 +811,13 @@ def test_a_whole_certificate_with_a_number_that_json_does_not_know_is_refused(co
 
 def test_fields_that_are_missing_are_named(fitted) -> None:
     data = json.loads(fitted.certificate_.to_json())
-    later = {"groups", "joint", "replaces", "stability", "support", "weights"}  # earlier versions wrote none of them
+    # earlier versions wrote none of them
+    later = {"groups", "joint", "replaces", "stability", "support", "weights"}
     for name in data.keys() - later - {"format"}:
         with pytest.raises(ValueError, match=rf"missing fields \['{name}'\], unknown fields \[\]"):
-            dco.Certificate.from_json(json.dumps({key: value for key, value in data.items() if key != name}))
+            dco.Certificate.from_json(
+                json.dumps({key: value for key, value in data.items() if key != name})
+            )
 
 
 def test_more_groups_than_calibration_rows_are_seen() -> None:
@@ -664,8 +826,14 @@ def test_more_groups_than_calibration_rows_are_seen() -> None:
     (entry,) = certificate.thresholds
     assert entry.rank is None
     assert certificate.verify()
-    for n, failed in ((certificate.rows["calibrate"], []), (certificate.rows["calibrate"] + 1, ["rows"])):
-        assert failed_checks(replace(certificate, thresholds=(replace(entry, n=n),)).verify()) == failed
+    for n, failed in (
+        (certificate.rows["calibrate"], []),
+        (certificate.rows["calibrate"] + 1, ["rows"]),
+    ):
+        assert (
+            failed_checks(replace(certificate, thresholds=(replace(entry, n=n),)).verify())
+            == failed
+        )
 
 
 def test_a_finite_threshold_where_no_rank_gives_one_is_seen() -> None:
@@ -673,7 +841,9 @@ def test_a_finite_threshold_where_no_rank_gives_one_is_seen() -> None:
         certificate = ridge().fit(X[:16], Y[:16]).certificate_
     (entry,) = certificate.thresholds
     assert entry.rank == entry.n + 1
-    assert failed_checks(replace(certificate, thresholds=(replace(entry, value=3.0),)).verify()) == ["rank: infinite"]
+    assert failed_checks(
+        replace(certificate, thresholds=(replace(entry, value=3.0),)).verify()
+    ) == ["rank: infinite"]
 
 
 def test_the_rounding_of_far_targets_is_allowed_for() -> None:

@@ -1,4 +1,6 @@
-"""Conditions of rows: what they are called, in which order they come, and which rows fall under them."""
+"""Conditions of rows: what they are called, in which order they come, and which rows fall under
+them.
+"""
 
 import pickle
 
@@ -13,13 +15,17 @@ from dco.rows.conditions import MISSING, condition_names, rows_by_condition
 from dco.rows.rows import is_missing
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT], ids=repr
+)
 def test_what_is_missing(value) -> None:
     assert is_missing(value)
     assert condition_names(pd.Series(["a", value], dtype=object)).tolist() == ["a", MISSING]
 
 
-@pytest.mark.parametrize("value", [0, "", "nan", "(missing)", b"", False, float("inf"), ()], ids=repr)
+@pytest.mark.parametrize(
+    "value", [0, "", "nan", "(missing)", b"", False, float("inf"), ()], ids=repr
+)
 def test_what_is_not(value) -> None:
     assert not is_missing(value)
 
@@ -55,7 +61,11 @@ def test_rows_by_group_in_sorted_order_with_missing_last(values, expected) -> No
 def test_evaluation_and_calibration_order_conditions_alike() -> None:
     labels, sets = ["b", None, "a", 3, "b", None], dco.Intervals(np.zeros(6), np.ones(6))
     slices = [row.group for row in dco.evaluate(sets, np.zeros(6), groups=labels).by_group]
-    assert slices == list(Calibration(np.arange(6.0), condition_names(labels)).parts) == [3, "a", "b", MISSING]
+    assert (
+        slices
+        == list(Calibration(np.arange(6.0), condition_names(labels)).parts)
+        == [3, "a", "b", MISSING]
+    )
 
 
 def test_the_rows_of_conditions_are_not_kept_in_files() -> None:
@@ -77,8 +87,16 @@ def test_names_are_pythons_own_so_that_messages_show_no_types() -> None:
 def test_dates_and_durations_are_one_condition_in_every_unit() -> None:
     days = np.array(["2026-01-05", "2026-02-28", "NaT"], dtype="M8[D]")
     for unit in ("s", "ms", "us", "ns"):
-        assert condition_names(days.astype(f"M8[{unit}]")).tolist() == ["2026-01-05", "2026-02-28", "(missing)"]
+        assert condition_names(days.astype(f"M8[{unit}]")).tolist() == [
+            "2026-01-05",
+            "2026-02-28",
+            "(missing)",
+        ]
     noon = np.array(["2026-01-05T12:00:00.250"], dtype="M8[ms]")
-    assert condition_names(noon).tolist() == condition_names(noon.astype("M8[ns]")).tolist() == ["2026-01-05T12:00:00.25"]
+    assert (
+        condition_names(noon).tolist()
+        == condition_names(noon.astype("M8[ns]")).tolist()
+        == ["2026-01-05T12:00:00.25"]
+    )
     hours = np.array([36], dtype="m8[h]")
     assert condition_names(hours).tolist() == condition_names(hours.astype("m8[us]")).tolist()

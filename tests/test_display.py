@@ -15,7 +15,9 @@ from dco.tuning.strategies import Found, Trial
 
 
 class Printer:
-    """What IPython hands to `_repr_pretty_`, as far as it is used: text, forced line breaks, groups."""
+    """What IPython hands to `_repr_pretty_`, as far as it is used: text, forced line breaks,
+    groups.
+    """
 
     def __init__(self) -> None:
         self.written, self.texts = "", list[str]()
@@ -35,7 +37,9 @@ class Printer:
 
 
 def shown(result: ShownAsPrinted) -> str:
-    """As IPython does it: the first class of the order of inheritance that writes itself, by either method, is asked."""
+    """As IPython does it: the first class of the order of inheritance that writes itself, by either
+    method, is asked.
+    """
     for kind in type(result).__mro__:
         if "_repr_pretty_" in vars(kind):
             printer = Printer()
@@ -50,7 +54,9 @@ def shown(result: ShownAsPrinted) -> str:
 def results() -> dict[str, ShownAsPrinted]:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.integers(3, size=400)
-    estimator = dco.DecoupledClassifier(LogisticRegression(), alpha=0.2, random_state=0).fit(X[:300], y[:300])
+    estimator = dco.DecoupledClassifier(LogisticRegression(), alpha=0.2, random_state=0).fit(
+        X[:300], y[:300]
+    )
     return {
         "certificate": estimator.certificate_,
         "verification": estimator.certificate_.verify(),
@@ -65,21 +71,31 @@ def text_of(html: str) -> str:
     return " ".join(unescape(re.sub("<[^>]*>", " ", html)).split())
 
 
-@pytest.mark.parametrize("name", ["certificate", "verification", "evaluation", "ranking", "plan", "settings"])
+@pytest.mark.parametrize(
+    "name", ["certificate", "verification", "evaluation", "ranking", "plan", "settings"]
+)
 def test_a_notebook_shows_what_print_shows(results, name):
-    """As text, whatever `repr` says; and as a well-formed page that has every number of the printed text."""
+    """As text, whatever `repr` says; and as a well-formed page that has every number of the printed
+    text.
+    """
     result = results[name]
     assert shown(result) == str(result) != repr(result)
     assert repr(result).startswith(type(result).__name__ + "(")
     html = result._repr_html_()
     ElementTree.fromstring(f"<div>{html}</div>")
-    missing = set(re.findall(r"\d+\.?\d*", str(result))) - set(re.findall(r"\d+\.?\d*", text_of(html)))
-    assert missing <= ({f"{row.ranking_threshold:.4g}" for row in result.table} if name == "ranking" else set())
+    missing = set(re.findall(r"\d+\.?\d*", str(result))) - set(
+        re.findall(r"\d+\.?\d*", text_of(html))
+    )
+    assert missing <= (
+        {f"{row.ranking_threshold:.4g}" for row in result.table} if name == "ranking" else set()
+    )
     assert name != "evaluation" or text_of(html).startswith("verdict held")
 
 
 def test_sets_and_groups_are_tables_and_their_labels_text():
-    sets = dco.LabelSets.from_dense(np.eye(12, dtype=bool), classes=np.array(["<b>x"] + list("bcdefghijkl")))
+    sets = dco.LabelSets.from_dense(
+        np.eye(12, dtype=bool), classes=np.array(["<b>x"] + list("bcdefghijkl"))
+    )
     html = sets._repr_html_()
     ElementTree.fromstring(f"<div>{html}</div>")
     assert "LabelSets: 12 rows, mean size 1, the first 10 here" in html
@@ -87,14 +103,27 @@ def test_sets_and_groups_are_tables_and_their_labels_text():
     found = dco.evaluate(sets, sets.classes, groups=["a", "<i>"] * 6)
     assert "<td>&lt;i&gt;</td><td>6</td><td>1.0000</td>" in found._repr_html_()
     broken = dco.LabelSets.from_dense(np.eye(2, dtype=bool), classes=["b", "c\nd"])
-    assert "c\nd (1 row)" in dco.evaluate(broken, broken.classes)._repr_html_()  # a line break in the name of a class
+    # a line break in the name of a class
+    assert "c\nd (1 row)" in dco.evaluate(broken, broken.classes)._repr_html_()
     assert "[12346, 1.235e+07]" in dco.Intervals([12345.6], [12345678.0])._repr_html_()
-    assert "or" in dco.IntervalUnions(np.array([0, 2]), np.array([0.0, 2.0]), np.array([1.0, 3.0]))._repr_html_()
+    assert (
+        "or"
+        in dco.IntervalUnions(
+            np.array([0, 2]), np.array([0.0, 2.0]), np.array([1.0, 3.0])
+        )._repr_html_()
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(49790.0, "49790"), (1234567.8, "1234568"), (9999.6, "10000"), (12.3456, "12.35"), (1e9, "1e+09"), (np.inf, "inf")],
+    [
+        (49790.0, "49790"),
+        (1234567.8, "1234568"),
+        (9999.6, "10000"),
+        (12.3456, "12.35"),
+        (1e9, "1e+09"),
+        (np.inf, "inf"),
+    ],
 )
 def test_numbers_have_an_exponent_only_where_people_write_one(value, text):
     assert number(value) == text
@@ -109,21 +138,34 @@ def test_no_line_break_is_hidden_in_a_text():
 
 
 def test_one_is_singular_and_every_other_number_is_not():
-    assert [f"{counted(n, 'row')} {are(n)}" for n in (0, 1, 2)] == ["0 rows are", "1 row is", "2 rows are"]
+    assert [f"{counted(n, 'row')} {are(n)}" for n in (0, 1, 2)] == [
+        "0 rows are",
+        "1 row is",
+        "2 rows are",
+    ]
     assert [have(n) for n in (0, 1, 2)] == ["have", "has", "have"]
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: dco.assign_roles(1, calibrate=0.1), "^1 row is too few: the size 0.1 leaves the role calibrate"),
+        (
+            lambda: dco.assign_roles(1, calibrate=0.1),
+            "^1 row is too few: the size 0.1 leaves the role calibrate",
+        ),
         (lambda: dco.assign_roles(1, groups=[0], calibrate=0.1), "^1 group is too few"),
         (lambda: dco.assign_roles(2, groups=[0]), "groups has 1 label for 2 rows"),
         (lambda: dco.Splits([0], [0], [1], []), "^1 row has two roles"),
         (lambda: dco.plan(1, alpha=0.1), "^1 row is too few"),
         (lambda: dco.plan(5, alpha=0.1, test=1), "^5 rows less 1 test row are too few"),
-        (lambda: dco.tune({"a": (dco.scores.LAC(), dco.Points([0.0]))}, [0], alpha=0.5), "^the only candidate failed"),
-        (lambda: Found((Trial(0, None, None, None, reason="why"),)).best, "^the only trial failed .* trial 0: why"),
+        (
+            lambda: dco.tune({"a": (dco.scores.LAC(), dco.Points([0.0]))}, [0], alpha=0.5),
+            "^the only candidate failed",
+        ),
+        (
+            lambda: Found((Trial(0, None, None, None, reason="why"),)).best,
+            "^the only trial failed .* trial 0: why",
+        ),
     ],
 )
 def test_messages_speak_of_one_row_in_the_singular(make, words):
@@ -132,12 +174,20 @@ def test_messages_speak_of_one_row_in_the_singular(make, words):
 
 
 def test_printed_sets_and_warnings_do_too():
-    assert repr(dco.LabelSets.from_dense([[True]])) == "LabelSets(1 row of 1 label, mean size 1, 0 empty: {0})"
+    assert (
+        repr(dco.LabelSets.from_dense([[True]]))
+        == "LabelSets(1 row of 1 label, mean size 1, 0 empty: {0})"
+    )
     with pytest.raises(IndexError, match="there is 1 row"):
         dco.Intervals([0.0], [1.0])[1]
-    with pytest.warns(dco.InfeasibleLevelWarning, match="^1 calibration group is too few .* At least 2 groups are needed"):
+    with pytest.warns(
+        dco.InfeasibleLevelWarning,
+        match="^1 calibration group is too few .* At least 2 groups are needed",
+    ):
         dco.grouped_conformal([0.0, 1.0], [3, 3], alpha=0.4)
-    with pytest.warns(dco.InfeasibleLevelWarning, match="^none of 1 threshold passed with 1 calibration row:"):
+    with pytest.warns(
+        dco.InfeasibleLevelWarning, match="^none of 1 threshold passed with 1 calibration row:"
+    ):
         dco.conformal_risk_control([[1.0]], [0.0], alpha=0.1)
 
 

@@ -30,7 +30,11 @@ def classification():
     rng = np.random.default_rng(0)
     code = rng.integers(3, size=900)
     X, y = rng.normal(size=(900, 3)) + 1.5 * np.eye(3)[code], np.array(["a", "b$c", "d"])[code]
-    return dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:600], y[:600]), X[600:], y[600:]
+    return (
+        dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:600], y[:600]),
+        X[600:],
+        y[600:],
+    )
 
 
 def line(ax, label):
@@ -55,17 +59,24 @@ def test_coverage_stands_beside_its_law(regression, ax):
 def test_coverage_by_slice_has_a_row_for_each(classification, ax):
     est, X, y = classification
     dco.CoverageDisplay.from_estimator(est, X, y, by=y, ax=ax)
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", r"b\$c", "d"]  # no mathematics
+    # no mathematics
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", r"b\$c", "d"]
     dots = [each.get_xdata()[0] for each in ax.lines if each.get_marker() == "o"]
     assert dots == [row.coverage for row in est.evaluate(X, y, by=y).by_group]
 
 
-@pytest.mark.parametrize(("kind", "label"), [("regression", "length of the set"), ("classification", "labels in the set")])
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [("regression", "length of the set"), ("classification", "labels in the set")],
+)
 def test_sizes_are_counted_once(kind, label, ax, request):
     est, X, y = request.getfixturevalue(kind)
     shown = dco.SizeDisplay.from_estimator(est, X, y, ax=ax)
     assert shown.shares.sum() == pytest.approx(1)
-    assert (ax.lines[-1].get_xdata()[0], ax.get_xlabel()) == (est.predict_set(X).sizes().mean(), label)
+    assert (ax.lines[-1].get_xdata()[0], ax.get_xlabel()) == (
+        est.predict_set(X).sizes().mean(),
+        label,
+    )
 
 
 def segments(ax):
@@ -81,7 +92,9 @@ def test_intervals_are_sorted_and_true_values_coloured_by_whether_they_are_cover
     np.testing.assert_allclose(segments(ax), np.stack([sets.lower, sets.upper], axis=1))
     place, covered = np.argsort(np.argsort((sets.lower + sets.upper) / 2)), sets.contains(y)
     for label, shown in (("covered", covered), ("missed", ~covered)):
-        np.testing.assert_array_equal(line(ax, label).get_xydata(), np.stack([place, y], axis=1)[shown])
+        np.testing.assert_array_equal(
+            line(ax, label).get_xydata(), np.stack([place, y], axis=1)[shown]
+        )
 
 
 def test_intervals_along_a_feature_stand_at_its_values(regression, ax):
@@ -89,7 +102,9 @@ def test_intervals_along_a_feature_stand_at_its_values(regression, ax):
     dco.SetsDisplay.from_estimator(est, X, y, feature=1, most=10**6, ax=ax)
     assert sorted(np.concatenate([each.get_xdata() for each in ax.lines])) == sorted(X[:, 1])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 1", "target")
-    named = dco.SetsDisplay.from_estimator(est, X, pd.Series(y, name="price in $"), ax=figures.Figure().subplots())
+    named = dco.SetsDisplay.from_estimator(
+        est, X, pd.Series(y, name="price in $"), ax=figures.Figure().subplots()
+    )
     assert named.ax_.get_ylabel() == r"price in \$"
 
 
@@ -99,13 +114,17 @@ def test_pieces_empty_sets_and_ends_at_infinity_are_drawn_as_what_they_are(ax):
     dco.SetsDisplay.from_predictions(pieces, ax=ax)
     assert segments(ax).tolist() == [[0.0, 1.0], [3.0, 5.0]]
     other = figures.Figure().subplots()
-    dco.SetsDisplay.from_predictions(Intervals([-np.inf, 1.0, 3.0], [2.0, np.inf, 2.0]), [0.0, 4.0, 2.0], ax=other)
+    dco.SetsDisplay.from_predictions(
+        Intervals([-np.inf, 1.0, 3.0], [2.0, np.inf, 2.0]), [0.0, 4.0, 2.0], ax=other
+    )
     assert segments(other).tolist() == [[0.0, 2.0], [1.0, 4.0]]
     other.figure.draw_without_rendering()
 
 
 def test_label_sets_are_a_grid(ax):
-    sets = LabelSets.from_dense(np.array([[True, False], [True, True]]), classes=np.array(["no", "yes"]))
+    sets = LabelSets.from_dense(
+        np.array([[True, False], [True, True]]), classes=np.array(["no", "yes"])
+    )
     dco.SetsDisplay.from_predictions(sets, np.array(["yes", "yes"]), ax=ax)
     (grid,) = ax.collections
     assert grid.get_array().reshape(2, 2).tolist() == [[1.0, 1.0], [0.0, 1.0]]
@@ -120,7 +139,8 @@ def test_a_ranking_is_drawn_best_first(regression, ax):
     assert [bar.get_width() for bar in ax.patches] == [row.mean_size for row in rows]
     assert line(ax, "P95 size").get_xdata().tolist() == [row.p95_size for row in rows]
     shown = [label.get_text() for label in ax.get_yticklabels()]
-    assert shown == [row.name.replace(" / ", "\n") for row in rows]  # whole names, so that two scores can be told apart
+    # whole names, so that two scores can be told apart
+    assert shown == [row.name.replace(" / ", "\n") for row in rows]
 
 
 def test_a_monitor_shows_its_coverage_interval_and_alarm(regression, ax):
@@ -143,8 +163,11 @@ def test_a_legend_is_not_cut_at_the_edges_of_a_figure_of_the_usual_size(regressi
     pyplot = pytest.importorskip("matplotlib.pyplot")
     est, X, y = regression
     for kind in (dco.CoverageDisplay, dco.SetsDisplay, dco.RankingDisplay, dco.MonitorDisplay):
-        shown = kind.from_estimator(est, X, y + 20)  # every row is missed: the monitor draws its alarm too
+        # every row is missed: the monitor draws its alarm too
+        shown = kind.from_estimator(est, X, y + 20)
         shown.figure_.canvas.draw()
         box, page = shown.ax_.get_legend().get_window_extent(), shown.figure_.bbox
-        assert (page.x0 <= box.x0, box.x1 <= page.x1, box.y1 <= page.y1) == (True, True, True), kind.__name__
+        assert (page.x0 <= box.x0, box.x1 <= page.x1, box.y1 <= page.y1) == (True, True, True), (
+            kind.__name__
+        )
         pyplot.close(shown.figure_)

@@ -1,6 +1,7 @@
 """Every Python example in README and docs/ runs, and prints what the page shows.
 
-A page's ```python blocks run in order in one namespace; a ```text block that follows one holds its exact output.
+A page's ```python blocks run in order in one namespace; a ```text block that follows one holds its
+exact output.
 """
 
 import contextlib
@@ -14,7 +15,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(python|text)( [^\n]*)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in path.read_text()]
+PAGES = [
+    path
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    if "```python" in path.read_text()
+]
 
 
 def steps(page: str) -> list[tuple[str, str | None]]:
@@ -34,11 +39,15 @@ def steps(page: str) -> list[tuple[str, str | None]]:
 
 def same(printed: str, shown: str) -> bool:
     """Equal text, trailing blanks aside."""
-    return [line.rstrip() for line in printed.strip().splitlines()] == [line.rstrip() for line in shown.strip().splitlines()]
+    return [line.rstrip() for line in printed.strip().splitlines()] == [
+        line.rstrip() for line in shown.strip().splitlines()
+    ]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_the_examples_of_a_page_print_what_it_shows(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_a_page_print_what_it_shows(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = steps(path.read_text())
     assert found, "a page with a Python block has at least one step"
     monkeypatch.chdir(tmp_path)
@@ -52,7 +61,9 @@ def test_the_examples_of_a_page_print_what_it_shows(path: Path, tmp_path: Path, 
             warnings.simplefilter("error")
             exec(compile(code, str(path), "exec"), namespace)
         if shown is not None:
-            assert same(printed.getvalue(), shown), f"{path.name} shows\n{shown}\nbut the code prints\n{printed.getvalue()}"
+            assert same(printed.getvalue(), shown), (
+                f"{path.name} shows\n{shown}\nbut the code prints\n{printed.getvalue()}"
+            )
 
 
 def test_a_wrong_output_would_be_seen() -> None:

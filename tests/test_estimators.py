@@ -1,4 +1,6 @@
-"""The estimators: scikit-learn's contract, roles, candidates, guarantees, and what bad input gets."""
+"""The estimators: scikit-learn's contract, roles, candidates, guarantees, and what bad input
+gets.
+"""
 
 import re
 import warnings
@@ -14,7 +16,12 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification, make_regression
 from sklearn.dummy import DummyRegressor
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor, VotingClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    VotingClassifier,
+)
 from sklearn.exceptions import FitFailedWarning, NotFittedError, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
@@ -41,7 +48,13 @@ def regression_rows(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 
 def class_rows(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     X, y = make_classification(
-        n_samples=n, n_features=6, n_informative=4, n_classes=classes, n_clusters_per_class=1, flip_y=0.1, random_state=seed
+        n_samples=n,
+        n_features=6,
+        n_informative=4,
+        n_classes=classes,
+        n_clusters_per_class=1,
+        flip_y=0.1,
+        random_state=seed,
     )
     return X, y
 
@@ -61,7 +74,8 @@ def logistic(*scores, **options) -> dco.DecoupledClassifier:
 @parametrize_with_checks(CONTRACT)
 def test_the_contract_of_scikit_learn(estimator, check) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tiny data: too few calibration rows, which is said by a warning
+        # tiny data: too few calibration rows, which is said by a warning
+        warnings.simplefilter("ignore")
         check(estimator)
 
 
@@ -94,10 +108,13 @@ class NanLater(DummyRegressor):
         return np.where(X[:, 0] > 100, np.nan, super().predict(X))
 
 
-# ---------------------------------------------------------------------------------------------------- contract
+# --------------------------------------------------------------------------------------------------
+# -- contract
 
 
-@pytest.mark.parametrize("models", [{"a": Ridge(), "b": BayesianRidge()}, [Ridge(), BayesianRidge()]])
+@pytest.mark.parametrize(
+    "models", [{"a": Ridge(), "b": BayesianRidge()}, [Ridge(), BayesianRidge()]]
+)
 def test_models_in_a_container_are_reached_by_name(models) -> None:
     est = dco.DecoupledRegressor(models)
     first = "a" if isinstance(models, dict) else "ridge"
@@ -112,10 +129,14 @@ def test_models_in_a_container_are_reached_by_name(models) -> None:
 
 def test_it_works_inside_cross_validation_and_grid_search() -> None:
     est = ridge()
-    found = cross_validate(est, X, y, cv=3, scoring={"size": dco.scoring.mean_size, "coverage": dco.scoring.coverage})
+    found = cross_validate(
+        est, X, y, cv=3, scoring={"size": dco.scoring.mean_size, "coverage": dco.scoring.coverage}
+    )
     assert np.all(found["test_size"] < 0)
     assert np.all(found["test_coverage"] > 0.7)
-    search = GridSearchCV(est, {"models__alpha": [0.1, 10000.0]}, cv=2, scoring=dco.scoring.mean_size).fit(X, y)
+    search = GridSearchCV(
+        est, {"models__alpha": [0.1, 10000.0]}, cv=2, scoring=dco.scoring.mean_size
+    ).fit(X, y)
     assert search.best_params_["models__alpha"] == 0.1
     assert 0.8 < make_pipeline(StandardScaler(), est).fit(X, y).score(X, y) <= 1.0
 
@@ -123,7 +144,12 @@ def test_it_works_inside_cross_validation_and_grid_search() -> None:
 def test_scorers_take_targets_as_the_estimators_do() -> None:
     est = ridge().fit(X[:200], y[:200])
     rows = X[200:], y[200:]
-    for targets in (y[200:, None], pd.DataFrame({"y": y[200:]}), pl.Series(y[200:]), y[200:].tolist()):
+    for targets in (
+        y[200:, None],
+        pd.DataFrame({"y": y[200:]}),
+        pl.Series(y[200:]),
+        y[200:].tolist(),
+    ):
         assert dco.scoring.coverage(est, X[200:], targets) == est.evaluate(*rows).coverage
 
 
@@ -137,7 +163,10 @@ def test_frames_with_categories_reach_the_models_untouched(make) -> None:
             seen.append(type(X))
             assert list(X.columns) == ["kind", "x"]
             self.inner_ = make_pipeline(
-                make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["kind"]), remainder="passthrough"), Ridge()
+                make_column_transformer(
+                    (OneHotEncoder(handle_unknown="ignore"), ["kind"]), remainder="passthrough"
+                ),
+                Ridge(),
             ).fit(X, y)
             return self
 
@@ -171,7 +200,8 @@ def test_sample_weights_reach_the_models_and_not_the_calibration() -> None:
         X, y, sample_weight=weights
     )
     assert inside.certificate_.guarantee == "marginal"
-    dco.DecoupledRegressor(KNeighborsRegressor()).fit(X, y, sample_weight=None)  # no fit parameter, which it would not take
+    # no fit parameter, which it would not take
+    dco.DecoupledRegressor(KNeighborsRegressor()).fit(X, y, sample_weight=None)
 
 
 def test_weights_must_be_given_for_tuning_rows_too_when_the_winner_is_refitted() -> None:
@@ -183,7 +213,8 @@ def test_weights_must_be_given_for_tuning_rows_too_when_the_winner_is_refitted()
     assert est.certificate_.rows == {"train": 100, "tune": 100, "calibrate": 100}
 
 
-# ---------------------------------------------------------------------------------------------------- candidates
+# --------------------------------------------------------------------------------------------------
+# -- candidates
 
 
 def test_each_model_is_fitted_once_and_predicts_once_for_each_kind_of_record() -> None:
@@ -193,19 +224,25 @@ def test_each_model_is_fitted_once_and_predicts_once_for_each_kind_of_record() -
     est = dco.DecoupledRegressor(Counting(), scores, refit=False, random_state=0).fit(X, y)
     assert est.certificate_.candidates == 3
     assert Counting.fits == 1
-    assert Counting.predicts == 4  # the tuning rows, the calibration rows, and some of these again in two batches
+    # the tuning rows, the calibration rows, and some of these again in two batches
+    assert Counting.predicts == 4
 
 
 def test_the_papers_winner_is_the_one_that_training_rows_made() -> None:
     X, y = regression_rows(200)
     paper = ridge(refit=False).fit(X, y)
-    np.testing.assert_allclose(paper.predict(X), Ridge().fit(X[paper.splits_.train], y[paper.splits_.train]).predict(X))
+    np.testing.assert_allclose(
+        paper.predict(X), Ridge().fit(X[paper.splits_.train], y[paper.splits_.train]).predict(X)
+    )
     assert not paper.certificate_.refit
 
 
 def test_a_fitted_model_is_fitted_again_and_a_frozen_one_is_not() -> None:
     fitted = Ridge().fit(X[:100], y[:100] + 1000.0)
-    with pytest.warns(UserWarning, match="'ridge' is fitted already, and a copy of it is fitted again .*FrozenEstimator"):
+    with pytest.warns(
+        UserWarning,
+        match="'ridge' is fitted already, and a copy of it is fitted again .*FrozenEstimator",
+    ):
         again = dco.DecoupledRegressor(fitted, random_state=0).fit(X[100:], y[100:])
     assert abs(np.mean(again.predict(X) - y)) < 50
     frozen = dco.DecoupledRegressor(FrozenEstimator(fitted), random_state=0).fit(X[100:], y[100:])
@@ -213,24 +250,32 @@ def test_a_fitted_model_is_fitted_again_and_a_frozen_one_is_not() -> None:
     assert frozen.certificate_.rows == {"train": 0, "tune": 100, "calibrate": 100}
     assert frozen.certificate_.training_rows.startswith("not checked")
     assert "frozen model" in frozen.certificate_.assumption
-    folded = dco.DecoupledRegressor(FrozenEstimator(fitted), tune_folds=3, random_state=0).fit(X[100:], y[100:])
+    folded = dco.DecoupledRegressor(FrozenEstimator(fitted), tune_folds=3, random_state=0).fit(
+        X[100:], y[100:]
+    )
     np.testing.assert_allclose(folded.predict(X), fitted.predict(X))
 
 
 def test_models_and_scores_that_do_not_meet_are_named() -> None:
     X, y = regression_rows(100)
-    with pytest.raises(dco.IncompatibleScoreError, match=r"(?s)QuantileResidual.*ridge|ridge.*QuantileResidual"):
+    with pytest.raises(
+        dco.IncompatibleScoreError, match=r"(?s)QuantileResidual.*ridge|ridge.*QuantileResidual"
+    ):
         dco.DecoupledRegressor(Ridge(), QuantileResidual()).fit(X, y)
     pair = QuantilePair(HistGradientBoostingRegressor(max_iter=5))
     with pytest.raises(dco.IncompatibleScoreError, match="NormalisedResidual"):
-        dco.DecoupledRegressor([pair, Ridge()], [QuantileResidual(), AbsoluteResidual(), NormalisedResidual()]).fit(X, y)
+        dco.DecoupledRegressor(
+            [pair, Ridge()], [QuantileResidual(), AbsoluteResidual(), NormalisedResidual()]
+        ).fit(X, y)
 
 
 def test_a_search_reaches_the_models_that_it_proposes() -> None:
     X, y = regression_rows(200)
     many = dco.grid(Ridge(), alpha=[0.01, 1.0, 100.0, 10000.0])
     all_of_them = dco.DecoupledRegressor(many, random_state=0).fit(X, y)
-    some = dco.DecoupledRegressor(many, search=dco.search.Random(2, seed=0), random_state=0).fit(X, y)
+    some = dco.DecoupledRegressor(many, search=dco.search.Random(2, seed=0), random_state=0).fit(
+        X, y
+    )
     assert all_of_them.certificate_.candidates == 4
     assert some.certificate_.candidates == 2
 
@@ -245,17 +290,23 @@ def test_a_search_reaches_the_models_that_it_proposes() -> None:
 
 
 def test_a_space_may_give_one_model_with_other_parameters_every_time() -> None:
-    """``model.set_params(...)`` gives the model itself: the winner once had the parameters of the last trial."""
+    """``model.set_params(...)`` gives the model itself: the winner once had the parameters of the
+    last trial.
+    """
     one = make_pipeline(StandardScaler(), Ridge())
 
     def space(trial):
-        return one.set_params(ridge__alpha=trial.suggest_float("alpha", 0.1, 1e4, log=True)), AbsoluteResidual()
+        return one.set_params(
+            ridge__alpha=trial.suggest_float("alpha", 0.1, 1e4, log=True)
+        ), AbsoluteResidual()
 
     def spaced(trial):
         return clone(space(trial)[0]), AbsoluteResidual()
 
     found, expected = (
-        dco.DecoupledRegressor(None, search=dco.search.Optuna(own, trials=6, seed=0), random_state=0).fit(X, y)
+        dco.DecoupledRegressor(
+            None, search=dco.search.Optuna(own, trials=6, seed=0), random_state=0
+        ).fit(X, y)
         for own in (space, spaced)
     )
     assert found.best_candidate_ == expected.best_candidate_
@@ -264,7 +315,9 @@ def test_a_space_may_give_one_model_with_other_parameters_every_time() -> None:
 
 
 def test_a_space_may_change_a_parameter_of_one_model_in_place() -> None:
-    """A dict is the same object afterwards: every trial but the first once was a copy of the first."""
+    """A dict is the same object afterwards: every trial but the first once was a copy of the
+    first.
+    """
     X, y = class_rows()
     weights = dict.fromkeys(np.unique(y).tolist(), 1.0)
     one = LogisticRegression(class_weight=weights)
@@ -273,13 +326,17 @@ def test_a_space_may_change_a_parameter_of_one_model_in_place() -> None:
         weights[0] = trial.suggest_categorical("weight", [1.0, 5.0, 50.0])
         return one, LAC()
 
-    found = dco.DecoupledClassifier(None, search=dco.search.Optuna(space, trials=8, seed=0), random_state=0).fit(X, y)
+    found = dco.DecoupledClassifier(
+        None, search=dco.search.Optuna(space, trials=8, seed=0), random_state=0
+    ).fit(X, y)
     assert len(found.ranking_.table) == 3
 
 
 def test_folds_use_every_row_that_is_not_sealed() -> None:
     X, y = regression_rows(200)
-    est = dco.DecoupledRegressor([Ridge(), KNeighborsRegressor()], tune_folds=5, random_state=0).fit(X, y)
+    est = dco.DecoupledRegressor(
+        [Ridge(), KNeighborsRegressor()], tune_folds=5, random_state=0
+    ).fit(X, y)
     assert est.certificate_.rows == {"train": 150, "tune": 0, "calibrate": 50}
     assert est.ranking_.n == 150
     with pytest.raises(ValueError, match="refit"):
@@ -294,7 +351,9 @@ def test_results_depend_neither_on_the_number_of_jobs_nor_on_a_cluster() -> None
     one = dco.DecoupledClassifier(models, random_state=3).fit(X, y)
     two = dco.DecoupledClassifier(models, random_state=3, n_jobs=2).fit(X, y)
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         far = dco.DecoupledClassifier(models, random_state=3, scheduler=client).fit(X, y)
@@ -303,18 +362,25 @@ def test_results_depend_neither_on_the_number_of_jobs_nor_on_a_cluster() -> None
         assert one.ranking_.table == other.ranking_.table
 
 
-# ---------------------------------------------------------------------------------------------------- rows
+# --------------------------------------------------------------------------------------------------
+# -- rows
 
 
 @pytest.mark.parametrize("role", ["train", "tune"])
 def test_near_copies_of_calibration_rows_are_refused(role) -> None:
-    """A nearest neighbour knows each of these rows: coverage was 0 with a certificate that said 90 %."""
+    """A nearest neighbour knows each of these rows: coverage was 0 with a certificate that said 90
+    %.
+    """
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
     near, other = (X[200:] * (1 + 1e-9), y[200:] + 1e-6), (X[:200], y[:200])
     train, tune = (near, other) if role == "train" else (other, near)
     est = dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0)
-    with pytest.raises(dco.OverlappingRolesError, match=rf"{role} and calibrate share the features of [0-9]{{2,3}} rows"):
+    with pytest.raises(
+        dco.OverlappingRolesError,
+        match=rf"{role} and calibrate share the "
+        rf"features of [0-9]{{2,3}} rows",
+    ):
         est.fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
     assert not hasattr(est, "predictor_")
     est.set_params(duplicates="allow").fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
@@ -337,7 +403,12 @@ def test_a_model_that_is_its_own_clone_has_training_rows_that_nobody_checked() -
         est = dco.DecoupledRegressor(own, random_state=0).fit(X, y)
         assert est.certificate_.training_rows.startswith("not checked")
         assert "cannot be checked here" in est.certificate_.assumption
-    assert dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0).fit(X, y).certificate_.training_rows == "checked"
+    assert (
+        dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0)
+        .fit(X, y)
+        .certificate_.training_rows
+        == "checked"
+    )
 
 
 def test_a_tuning_split_that_grows_leaves_the_rest_to_calibration() -> None:
@@ -349,9 +420,17 @@ def test_a_tuning_split_that_grows_leaves_the_rest_to_calibration() -> None:
     assert rows["tune"] + rows["calibrate"] == 300
     assert rows["calibrate"] > 150  # one candidate is far better: few rows settle it
     assert est.best_candidate_ == "right / AbsoluteResidual"
-    near = {f"{k} neighbours": KNeighborsRegressor(k) for k in (1, 2, 3, 5, 8)}  # of noise: nothing settles which is best
-    pac = dco.DecoupledRegressor(near, guarantee="pac", tune_size="auto", calibrate_size=10, random_state=0)
-    assert pac.fit(X[:100], X[100:200, 0]).certificate_.rows == {"train": 65, "tune": 6, "calibrate": 29}  # .9 ** 29 < .05
+    # of noise: nothing settles which is best
+    near = {f"{k} neighbours": KNeighborsRegressor(k) for k in (1, 2, 3, 5, 8)}
+    pac = dco.DecoupledRegressor(
+        near, guarantee="pac", tune_size="auto", calibrate_size=10, random_state=0
+    )
+    # .9 ** 29 < .05
+    assert pac.fit(X[:100], X[100:200, 0]).certificate_.rows == {
+        "train": 65,
+        "tune": 6,
+        "calibrate": 29,
+    }
 
 
 def test_a_statement_about_groups_counts_groups() -> None:
@@ -367,7 +446,8 @@ def test_a_statement_about_groups_counts_groups() -> None:
         dco.DecoupledRegressor(Ridge(), condition_on=0).fit(X, y, groups=groups)
 
 
-# ---------------------------------------------------------------------------------------------------- sets and levels
+# --------------------------------------------------------------------------------------------------
+# -- sets and levels
 
 
 def test_p_values_and_sets_are_one_statement() -> None:
@@ -381,21 +461,31 @@ def test_p_values_and_sets_are_one_statement() -> None:
         reg = ridge(calibrate_size=0.5).fit(X, y, groups=groups)
         for alpha in (0.05, 0.1, 0.25, "1/3"):
             level = float(dco.foundations.ranks.as_rational(alpha))
-            np.testing.assert_array_equal(reg.predict_p(X, y) > level, reg.predict_set(X, alpha=alpha).contains(y))
+            np.testing.assert_array_equal(
+                reg.predict_p(X, y) > level, reg.predict_set(X, alpha=alpha).contains(y)
+            )
     with pytest.raises(ValueError, match="missing in row 1"):
         reg.predict_p(X[:2], [0.0, np.nan])
 
 
 @pytest.mark.parametrize("condition_on", [None, "label"])
 @pytest.mark.parametrize("backwards", [False, True])
-def test_labels_of_sets_are_in_the_order_of_classes(condition_on: str | None, backwards: bool) -> None:
-    """Also where training rows lack a label, and where a model lists its labels in another order."""
+def test_labels_of_sets_are_in_the_order_of_classes(
+    condition_on: str | None, backwards: bool
+) -> None:
+    """Also where training rows lack a label, and where a model lists its labels in another
+    order.
+    """
     X, y = class_rows(600)
     names = np.array(["a", "b", "c"], dtype="<U2")[y]
     names[250:253] = "aa"
     model = LogisticRegression().fit(X[:200], names[:200])
     if backwards:
-        model.classes_, model.coef_, model.intercept_ = model.classes_[::-1], model.coef_[::-1], model.intercept_[::-1]
+        model.classes_, model.coef_, model.intercept_ = (
+            model.classes_[::-1],
+            model.coef_[::-1],
+            model.intercept_[::-1],
+        )
     est = dco.DecoupledClassifier(
         FrozenEstimator(model),
         dco.scores.LAC(),
@@ -419,12 +509,17 @@ def test_folds_rank_a_frozen_model_that_knows_a_label_beside_those_of_the_rows(a
     """Its own label once had the threshold of another, or none: an IndexError."""
     X, y = class_rows()
     model, held = LogisticRegression().fit(X, y), y != absent
-    est = dco.DecoupledClassifier(FrozenEstimator(model), LAC(), tune_folds=3, condition_on="label", random_state=0)
+    est = dco.DecoupledClassifier(
+        FrozenEstimator(model), LAC(), tune_folds=3, condition_on="label", random_state=0
+    )
     with pytest.warns(dco.InfeasibleLevelWarning, match="1 of 3 labels"):
         est.fit(X[held], y[held])
     rows = np.delete(np.flatnonzero(held), est.splits_.calibrate)
     whole = dco.tuning.tune(
-        {"own": (LAC(), est.predictor_.structure.prediction(X[rows]))}, y[rows], alpha=0.1, conditions="label"
+        {"own": (LAC(), est.predictor_.structure.prediction(X[rows]))},
+        y[rows],
+        alpha=0.1,
+        conditions="label",
     )
     assert est.ranking_.table[0].mean_size == whole.table[0].mean_size
 
@@ -434,7 +529,9 @@ def test_probabilities_stand_under_their_own_labels_where_the_rows_lack_one(abse
     X, y = class_rows(600)
     names = np.array(["a", "b", "c"])[y]
     model = LogisticRegression().fit(X, names)
-    est = dco.DecoupledClassifier(FrozenEstimator(model), LAC(), condition_on="label", random_state=0)
+    est = dco.DecoupledClassifier(
+        FrozenEstimator(model), LAC(), condition_on="label", random_state=0
+    )
     with pytest.warns(dco.InfeasibleLevelWarning, match="1 of 3 labels .* no calibration rows"):
         est.fit(X[y != absent], names[y != absent])
     assert est.classes_.tolist() == ["a", "b", "c"]
@@ -447,7 +544,9 @@ def test_the_seed_on_the_certificate_repeats_the_fit() -> None:
     """Also where none was given, and for models that draw at random."""
     X, y = regression_rows(200)
     first = dco.DecoupledRegressor(RandomForestRegressor(5)).fit(X, y)
-    again = dco.DecoupledRegressor(RandomForestRegressor(5), random_state=first.certificate_.seed).fit(X, y)
+    again = dco.DecoupledRegressor(
+        RandomForestRegressor(5), random_state=first.certificate_.seed
+    ).fit(X, y)
     np.testing.assert_array_equal(first.predict(X), again.predict(X))
     assert first.certificate_.structure_fingerprint == again.certificate_.structure_fingerprint
     np.random.seed(1)  # noqa: NPY002
@@ -458,12 +557,20 @@ def test_the_seed_on_the_certificate_repeats_the_fit() -> None:
 @pytest.mark.parametrize("groups", [None, np.arange(300) // 2], ids=["rows", "groups"])
 def test_both_guarantees_come_from_one_fit(groups) -> None:
     X, y = regression_rows(400)
-    asked = {"marginal": {"guarantee": "marginal"}, "pac": {"guarantee": "pac", "delta": 0.2, "alpha": 0.3}}
-    fits = {name: ridge(**options).fit(X[:300], y[:300], groups=groups) for name, options in asked.items()}
+    asked = {
+        "marginal": {"guarantee": "marginal"},
+        "pac": {"guarantee": "pac", "delta": 0.2, "alpha": 0.3},
+    }
+    fits = {
+        name: ridge(**options).fit(X[:300], y[:300], groups=groups)
+        for name, options in asked.items()
+    }
     for name, options in asked.items():
         for est in fits.values():
             other = {"alpha": 0.1} | options
-            np.testing.assert_array_equal(est.predict_set(X[300:], **other).lower, fits[name].predict_set(X[300:]).lower)
+            np.testing.assert_array_equal(
+                est.predict_set(X[300:], **other).lower, fits[name].predict_set(X[300:]).lower
+            )
             assert est.evaluate(X[300:], y[300:], **other) == fits[name].evaluate(X[300:], y[300:])
     both = fits["marginal"].predict_set(X[300:], [0.3, 0.4], guarantee="pac")
     assert np.all(both[0].sizes() > fits["marginal"].predict_set(X[300:], 0.3).sizes())
@@ -477,12 +584,15 @@ def test_both_guarantees_come_from_one_fit(groups) -> None:
 
 def test_ties_are_told_at_every_level_that_has_a_finite_threshold() -> None:
     X, y = regression_rows(400)
-    far = np.where(np.arange(400) % 5 == 0, 1000.0, np.arange(400) / 400)  # a fifth of the scores is the same number
+    # a fifth of the scores is the same number
+    far = np.where(np.arange(400) % 5 == 0, 1000.0, np.arange(400) / 400)
     zero = FrozenEstimator(DummyRegressor(strategy="constant", constant=0).fit(X, y))
     est = dco.DecoupledRegressor(zero, random_state=0).fit(X[:300], far[:300])
     assert est.evaluate(X[300:], far[300:]).consistency.tied
-    assert est.evaluate(X[300:], far[300:], alpha=0.3).consistency.tied  # its score is not repeated, others near it are
-    assert not est.evaluate(X[300:], far[300:], alpha=0.6).consistency.tied  # no threshold of 100 rows comes near the fifth
+    # its score is not repeated, others near it are
+    assert est.evaluate(X[300:], far[300:], alpha=0.3).consistency.tied
+    # no threshold of 100 rows comes near the fifth
+    assert not est.evaluate(X[300:], far[300:], alpha=0.6).consistency.tied
     with pytest.warns(dco.InfeasibleLevelWarning):
         assert not est.evaluate(X[300:], far[300:], alpha=0.001).consistency.tied
 
@@ -503,7 +613,11 @@ def test_every_group_has_its_own_threshold() -> None:
 def test_small_groups_are_told_and_never_merged() -> None:
     X, y = class_rows(400, classes=3)
     y = np.where((y == 2) & (np.arange(400) > 60), 0, y)
-    with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 3 groups has .*\(2: \d+ rows\): their thresholds"):
+    with pytest.warns(
+        dco.InfeasibleLevelWarning,
+        match=r"1 of 3 groups has .*\(2: \d+ rows\): "
+        r"their thresholds",
+    ):
         est = logistic(condition_on="label", alpha=0.1).fit(X, y)
     assert est.predict_set(X).to_dense()[:, 2].all()  # the class with too few rows is in every set
     shares = logistic(condition_on="label", guarantee="pac", alpha=0.3, simultaneous=True)
@@ -511,7 +625,9 @@ def test_small_groups_are_told_and_never_merged() -> None:
         warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
         shares.fit(X, y)
     entry = shares.certificate_.thresholds[0]
-    assert entry.rank == dco.pac_rank(entry.n, alpha="0.3", delta=(dco.foundations.ranks.as_rational("0.05") / 3))
+    assert entry.rank == dco.pac_rank(
+        entry.n, alpha="0.3", delta=(dco.foundations.ranks.as_rational("0.05") / 3)
+    )
     assert "all groups at once" in shares.certificate_.statement
 
 
@@ -529,13 +645,21 @@ def test_a_label_that_training_never_saw_scores_infinity() -> None:
     y[250] = "only once"
     y = y.astype(str)
     est = logistic()
-    with pytest.warns(UserWarning, match=r"1 of 100 calibration rows .* never saw \('only once': 1 row\)") as told:
+    with pytest.warns(
+        UserWarning,
+        match=r"1 of 100 calibration rows .* never saw \('only once': "
+        r"1 row\)",
+    ) as told:
         est.fit(X[:150], y[:150], tune=(X[150:200], y[150:200]), calibrate=(X[200:], y[200:]))
     assert [warning.filename for warning in told] == [__file__]
     assert "only once" in est.classes_
     assert np.isinf(est.predictor_.calibration.scores).sum() == 1
     assert est.certificate_.thresholds[0].n == 100  # it stays in n
-    assert not est.predict_set(X).to_dense()[:, list(est.predict_set(X[:1]).classes).index("only once")].any()
+    assert (
+        not est.predict_set(X)
+        .to_dense()[:, list(est.predict_set(X[:1]).classes).index("only once")]
+        .any()
+    )
     with pytest.warns(dco.InfeasibleLevelWarning, match="100 calibration rows"):
         assert est.predict_set(X[:5], alpha=0.005).is_full().all()
 
@@ -548,7 +672,10 @@ def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() ->
     with pytest.warns() as told:
         est.fit(X[:300], y[:300], calibrate=(X[300:], y[300:]))
     counted, infinite = (str(warning.message) for warning in told)
-    assert "40 of 300 calibration rows have labels that the chosen model never saw ('new': 40 rows)" in counted
+    assert (
+        "40 of 300 calibration rows have labels that the chosen model never saw ('new': 40 rows)"
+        in counted
+    )
     assert "At alpha = 0.1 the threshold is infinite and sets are full" in infinite
     assert np.isinf(est.predictor_.thresholds()[None].value)
     new = X[:100] + 0.01
@@ -557,25 +684,35 @@ def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() ->
     assert found.consistency.expected_coverage == 1
     assert found.consistency.verdict == "consistent with the guarantee"
     strict = clone(est).set_params(on_infeasible="raise")
-    with pytest.warns(UserWarning, match="40 of 300"), pytest.raises(dco.InfeasibleLevelError, match="infinite"):
+    with (
+        pytest.warns(UserWarning, match="40 of 300"),
+        pytest.raises(dco.InfeasibleLevelError, match="infinite"),
+    ):
         strict.fit(X[:300], y[:300], calibrate=(X[300:], y[300:]))
 
 
-# ------------------------------------------------------------------------------------------ rows of the fit, evaluated
+# ------------------------------------------------------------------------------------------ rows of
+# the fit, evaluated
 
 
 def test_rows_of_the_fit_are_counted_when_they_are_evaluated() -> None:
     X, y = regression_rows(400)
     est = ridge().fit(X[:300], y[:300])
     with pytest.warns(
-        UserWarning, match=r"300 of 300 rows took part in the fit \(150 train, 75 tune, 75 calibrate\)"
+        UserWarning,
+        match=r"300 of 300 rows took part in the fit \(150 train, 75 tune, 75 "
+        r"calibrate\)",
     ) as told:
         found = est.evaluate(X[:300], y[:300])
     assert found.consistency is None
     assert "verdict            none: 300 of 300 rows took part in the fit" in str(found)
     assert [warning.filename for warning in told] == [__file__]
     rows = np.r_[est.splits_.calibrate[:4], est.splits_.train[:1], 300:400]
-    with pytest.warns(UserWarning, match=r"5 of 105 rows .* \(1 train, 4 calibrate\): the coverage proves nothing"):
+    with pytest.warns(
+        UserWarning,
+        match=r"5 of 105 rows .* \(1 train, 4 calibrate\): the "
+        r"coverage proves nothing",
+    ):
         found = est.evaluate(np.asfortranarray(X[rows]), y[rows].tolist())
     assert (found.consistency, found.no_verdict) == (None, "5 of 105 rows took part in the fit")
     found = est.evaluate(X[300:], y[300:])
@@ -586,7 +723,9 @@ def test_rows_of_the_fit_are_counted_when_they_are_evaluated() -> None:
 
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])
 def test_rows_that_belong_together_get_no_verdict(guarantee) -> None:
-    """Rows of a group are covered together: the law of independent rows would call one run in three inconsistent."""
+    """Rows of a group are covered together: the law of independent rows would call one run in three
+    inconsistent.
+    """
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 2)), np.repeat(rng.normal(size=200), 3)
     est = ridge(alpha=0.2, guarantee=guarantee).fit(X, y, groups=np.arange(600) // 3)
@@ -604,14 +743,20 @@ def test_the_groups_whose_verdict_is_spoilt_are_named() -> None:
     X, y = class_rows(900)
     est = logistic(LAC(), condition_on="label").fit(X[:600], y[:600])
     old = est.splits_.calibrate[y[est.splits_.calibrate] == 1][:5]
-    with pytest.warns(UserWarning, match=r"5 of 305 rows .* \(5 calibrate\): the coverage of 1 proves nothing"):
+    with pytest.warns(
+        UserWarning,
+        match=r"5 of 305 rows .* \(5 calibrate\): the coverage of 1 "
+        r"proves nothing",
+    ):
         found = est.evaluate(np.r_[X[600:], X[old]], np.r_[y[600:], y[old]])
     assert [row.group for row in found.by_group if row.consistency is None] == [1]
     assert len(found.by_group) > 1
 
 
 def test_repeats_that_are_natural_are_no_leak() -> None:
-    """Half of the rows have one of 30 values: new rows repeat them as often as rows of the fit do; more is told."""
+    """Half of the rows have one of 30 values: new rows repeat them as often as rows of the fit do;
+    more is told.
+    """
     rng = np.random.default_rng(0)
     common = rng.uniform(size=1500) < 0.5
     X = np.where(common, rng.integers(30, size=1500), rng.normal(size=1500))[:, None]
@@ -629,7 +774,8 @@ def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
     kept = est.predictor_.kept
     assert all(own.size == 500 for own in kept.hashes.values())
     found = kept.used(row_fingerprints(X[2000:], y[2000:]))
-    assert found.total == pytest.approx(2000, rel=0.2)  # a binomial share of the sample: 5 standard deviations
+    # a binomial share of the sample: 5 standard deviations
+    assert found.total == pytest.approx(2000, rel=0.2)
     with pytest.warns(UserWarning, match="About"):
         found = est.evaluate(X[2000:], y[2000:])
     assert (found.no_verdict or "").startswith("about ")
@@ -642,14 +788,16 @@ def test_a_saved_estimator_knows_the_rows_of_its_fit(tmp_path) -> None:
         dco.load(tmp_path / "model.dco").evaluate(X[:200], y[:200])
 
 
-# ---------------------------------------------------------------------------------------------------- bad input
+# --------------------------------------------------------------------------------------------------
+# -- bad input
 
 
 def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
     X, y = regression_rows(16)
     with pytest.warns(
         dco.InfeasibleLevelWarning,
-        match=r"4 calibration rows .* every set is full .* 9 rows are needed: pass calibrate_size=9\.",
+        match=r"4 calibration rows .* every set is full .* 9 rows are needed: pass "
+        r"calibrate_size=9\.",
     ):
         est = ridge().fit(X, y)
     assert est.predict_set(X).is_infinite().all()
@@ -658,19 +806,34 @@ def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the advice holds
         ridge(calibrate_size=9).fit(X, y)
-    with pytest.warns(dco.InfeasibleLevelWarning, match=r"99 rows are needed, and there are 16 in all\."):
+    with pytest.warns(
+        dco.InfeasibleLevelWarning,
+        match=r"99 rows are needed, and there are 16 in "
+        r"all\.",
+    ):
         ridge(alpha=0.01).fit(X, y)
-    with pytest.warns(dco.InfeasibleLevelWarning, match=r"99 rows are needed\.$"):  # the caller's own rows: no size to set
+    # the caller's own rows: no size to set
+    with pytest.warns(dco.InfeasibleLevelWarning, match=r"99 rows are needed\.$"):
         ridge(alpha=0.01).fit(X[:12], y[:12], calibrate=(X[12:], y[12:]))
 
 
 @pytest.mark.parametrize(
-    ("guarantee", "needed"), [("marginal", r"9 groups are needed:"), ("pac", r"29 groups are needed \(")]
+    ("guarantee", "needed"),
+    [
+        ("marginal", r"9 groups are needed:"),
+        (
+            "pac",
+            r"29 groups are "
+            r"needed \(",
+        ),
+    ],
 )
 def test_too_few_groups_are_counted_as_groups(guarantee, needed) -> None:
     X, y = regression_rows(320)
     est = ridge(guarantee=guarantee)
-    with pytest.warns(dco.InfeasibleLevelWarning, match=f"4 calibration groups are too few .* At least {needed}"):
+    with pytest.warns(
+        dco.InfeasibleLevelWarning, match=f"4 calibration groups are too few .* At least {needed}"
+    ):
         est.fit(X, y, groups=np.arange(320) // 20)
 
 
@@ -684,9 +847,14 @@ def test_a_level_that_is_out_of_reach_is_told_when_sets_are_made(guarantee) -> N
         lambda: est.evaluate(X[300:], y[300:], alpha=0.001),
     ]
     for ask in asks:
-        with pytest.warns(dco.InfeasibleLevelWarning, match=r"75 calibration rows are too few for alpha = 0.001") as told:
+        with pytest.warns(
+            dco.InfeasibleLevelWarning,
+            match=r"75 calibration rows are too few for "
+            r"alpha = 0.001",
+        ) as told:
             ask()
-        assert [warning.filename for warning in told] == [__file__]  # once, and at the line of the caller
+        # once, and at the line of the caller
+        assert [warning.filename for warning in told] == [__file__]
     strict = clone(est).set_params(on_infeasible="raise").fit(X[:300], y[:300])
     for level in (0.001, [0.2, 0.001]):
         with pytest.raises(dco.InfeasibleLevelError, match="too few"):
@@ -706,20 +874,27 @@ def test_rows_of_groups_without_calibration_rows_are_counted_in_one_warning() ->
     for ask in (lambda: est.predict_set(new, alpha=[0.1, 0.2]), lambda: est.evaluate(new, y[300:])):
         with pytest.warns(dco.InfeasibleLevelWarning, match=says) as told:
             found = ask()
-        assert [warning.filename for warning in told] == [__file__]  # once, and at the line of the caller
+        # once, and at the line of the caller
+        assert [warning.filename for warning in told] == [__file__]
     assert found.full == 0.09
     with pytest.raises(dco.InfeasibleLevelError, match=says):
         clone(est).set_params(on_infeasible="raise").fit(X[:300], y[:300]).predict_set(new)
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, float("nan")])
-@pytest.mark.parametrize("wrap", [np.asarray, pd.Series, lambda y: pd.Series(y, dtype="string"), lambda y: y.tolist()])
+@pytest.mark.parametrize(
+    "wrap", [np.asarray, pd.Series, lambda y: pd.Series(y, dtype="string"), lambda y: y.tolist()]
+)
 def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
     X, y = class_rows(60)
     labels = np.asarray([f"class {label}" for label in y], dtype=object)
     est = logistic(LAC(), alpha=0.3).fit(X, labels)
     labels[[2, 7]] = missing
-    with pytest.raises(ValueError, match=r"y is missing in row 2 \(2 rows in all\): every row needs a label"):
+    with pytest.raises(
+        ValueError,
+        match=r"y is missing in row 2 \(2 rows in all\): every row "
+        r"needs a label",
+    ):
         clone(est).fit(X, wrap(labels))
     with pytest.raises(ValueError, match=r"y is missing in row 2 \(2 rows in all\)"):
         est.evaluate(X, wrap(labels))
@@ -739,7 +914,12 @@ def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
         ("scores", {}, "scores is empty"),
         ("scores", "residual", "dco.scores, got 'residual'"),
         ("scores", [AbsoluteResidual(), 3], "dco.scores, got 3"),
-        ("scores", {"r": AbsoluteResidual}, r"the class AbsoluteResidual: make a score of it, AbsoluteResidual\("),
+        (
+            "scores",
+            {"r": AbsoluteResidual},
+            r"the class AbsoluteResidual: make a score of it, "
+            r"AbsoluteResidual\(",
+        ),
         ("condition_on", "age", "column number below 4 or a callable, as X is an array; got 'age'"),
         ("condition_on", 5, "got 5"),
         ("condition_on", "label", 'condition_on="label" is for classes'),
@@ -757,7 +937,9 @@ def test_bad_parameters_are_named(name, value, says) -> None:
 @pytest.mark.parametrize("role", ["tune", "calibrate"])
 def test_fit_parameters_of_own_rows_are_a_dict(role) -> None:
     X, y = regression_rows(60)
-    with pytest.raises(ValueError, match=f"third entry of {role} must be a dict of fit parameters, got list"):
+    with pytest.raises(
+        ValueError, match=f"third entry of {role} must be a dict of fit parameters, got list"
+    ):
         dco.DecoupledRegressor(Ridge()).fit(X, y, **{role: (X + 1, y, [1.0])})
 
 
@@ -765,7 +947,8 @@ def test_fit_parameters_of_own_rows_are_a_dict(role) -> None:
     ("bad", "params", "reason"),
     [
         (Failing(), {}, "RuntimeError: no luck today"),
-        (KNeighborsRegressor(), {"sample_weight": np.ones(200)}, ".*'sample_weight'"),  # which it does not take
+        # which it does not take
+        (KNeighborsRegressor(), {"sample_weight": np.ones(200)}, ".*'sample_weight'"),
     ],
 )
 def test_a_failed_candidate_is_reported_and_left_out(bad, params, reason) -> None:
@@ -790,7 +973,9 @@ def test_the_reason_of_a_model_is_given_once_however_many_scores_it_has() -> Non
     with pytest.raises(ValueError, match="no luck") as told:
         dco.DecoupledClassifier({"a": FailingClassifier(), "b": FailingClassifier()}).fit(X, y)
     assert str(told.value).count("no luck") == 2
-    est = dco.DecoupledClassifier({"a": FailingClassifier(), "b": LogisticRegression()}, random_state=0)
+    est = dco.DecoupledClassifier(
+        {"a": FailingClassifier(), "b": LogisticRegression()}, random_state=0
+    )
     with pytest.warns(FitFailedWarning, match="1 failed") as warned:
         est.fit(X, y)
     assert str(warned[0].message).count("no luck") == 1
@@ -801,7 +986,9 @@ def test_a_winner_that_gives_nan_on_a_calibration_row_is_an_error_and_no_row_is_
     X, y = regression_rows(300)
     X[250, 0] = 1000.0
     with pytest.raises(ValueError, match="NanLater"):
-        dco.DecoupledRegressor(NanLater()).fit(X[:100], y[:100], tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
+        dco.DecoupledRegressor(NanLater()).fit(
+            X[:100], y[:100], tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:])
+        )
 
 
 @pytest.mark.parametrize("n", [40, 200, 600])
@@ -819,9 +1006,13 @@ def test_a_model_that_compares_the_rows_of_a_batch_is_caught(n: int) -> None:
         dco.DecoupledRegressor(Centred(), random_state=0).fit(X, X[:, 0] + X[:, 1])
 
 
-@pytest.mark.parametrize(("moved", "refused"), [(np.finfo(np.float32).eps, False), (1e-4, False), (1e-2, True)])
+@pytest.mark.parametrize(
+    ("moved", "refused"), [(np.finfo(np.float32).eps, False), (1e-4, False), (1e-2, True)]
+)
 def test_rounding_in_single_precision_is_no_change_of_scores(moved: float, refused: bool) -> None:
-    """A prediction may round otherwise in a batch of another size; next to a tiny residual that is no small change."""
+    """A prediction may round otherwise in a batch of another size; next to a tiny residual that is
+    no small change.
+    """
 
     class SinglePrecision(RegressorMixin, BaseEstimator):
         def fit(self, X, y):
@@ -833,7 +1024,9 @@ def test_rounding_in_single_precision_is_no_change_of_scores(moved: float, refus
 
     X, _ = regression_rows(2000)
     X[:, 0] = 10 + 0.1 * X[:, 0]
-    y = X[:, 0] + np.where(np.arange(2000) % 4 == 0, 1e-6, np.random.default_rng(0).normal(size=2000))
+    y = X[:, 0] + np.where(
+        np.arange(2000) % 4 == 0, 1e-6, np.random.default_rng(0).normal(size=2000)
+    )
     est = dco.DecoupledRegressor(SinglePrecision(), random_state=0)
     if refused:
         with pytest.raises(dco.SealBrokenError, match="scored again"):
@@ -851,17 +1044,23 @@ def test_constant_scores_are_valid_and_said_to_be_tied() -> None:
     assert est.predict_set(X).contains(np.zeros(200)).all()
 
 
-# ------------------------------------------------------------------------------- frames, groups, routing: harder cases
+# ------------------------------------------------------------------------------- frames, groups,
+# routing: harder cases
 
 
 def coloured(n: int, seed: int, colours: str = "rgb") -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    return pd.DataFrame({"size": rng.normal(size=n), "colour": pd.Categorical(rng.choice(list(colours), size=n))})
+    return pd.DataFrame(
+        {"size": rng.normal(size=n), "colour": pd.Categorical(rng.choice(list(colours), size=n))}
+    )
 
 
 def test_categories_stay_categories_when_tuning_rows_lack_some() -> None:
     model = HistGradientBoostingRegressor(max_iter=3, categorical_features="from_dtype")
-    rows = [(coloured(n, seed, colours), np.arange(float(n))) for n, seed, colours in ((90, 0, "rgb"), (40, 1, "gb"))]
+    rows = [
+        (coloured(n, seed, colours), np.arange(float(n)))
+        for n, seed, colours in ((90, 0, "rgb"), (40, 1, "gb"))
+    ]
     est = dco.DecoupledRegressor(model, random_state=0)
     est.fit(*rows[0], tune=rows[1], calibrate=(coloured(50, 2), np.arange(50.0)))
     assert est.predictor_.structure.model.is_categorical_.tolist() == [False, True]
@@ -884,7 +1083,10 @@ def test_rows_whose_group_is_missing_are_a_group(library) -> None:
 
 
 def test_groups_of_numbers_with_nan_and_of_mixed_types() -> None:
-    values = {"nan": np.array([0.0, np.nan, 1.0] * 100), "mixed": np.array([1, "1", "b"] * 100, dtype=object)}
+    values = {
+        "nan": np.array([0.0, np.nan, 1.0] * 100),
+        "mixed": np.array([1, "1", "b"] * 100, dtype=object),
+    }
     for column in values.values():
 
         def by_row(rows, column=column):
@@ -892,7 +1094,11 @@ def test_groups_of_numbers_with_nan_and_of_mixed_types() -> None:
 
         Z = np.column_stack([X, np.arange(300)])
         est = ridge(condition_on=by_row, alpha=0.2).fit(Z, y)
-        assert len(est.certificate_.thresholds) == len({entry.group for entry in est.certificate_.thresholds}) == 3
+        assert (
+            len(est.certificate_.thresholds)
+            == len({entry.group for entry in est.certificate_.thresholds})
+            == 3
+        )
         np.testing.assert_array_equal(est.predict_p(Z, y) > 0.2, est.predict_set(Z).contains(y))
         rows = est.splits_.calibrate
         report = est.certificate_.verify(Z[rows], y[rows], predictor=est)
@@ -903,18 +1109,26 @@ def test_a_column_of_a_sparse_matrix_names_groups() -> None:
     X, y = class_rows(400)
     X[:, 0] = X[:, 0] > 0
     dense, sparse = (logistic(LAC(), condition_on=0).fit(rows, y) for rows in (X, csr_array(X)))
-    assert [e.group for e in sparse.certificate_.thresholds] == [e.group for e in dense.certificate_.thresholds]
-    np.testing.assert_array_equal(sparse.predict_set(csr_array(X)).to_dense(), dense.predict_set(X).to_dense())
+    assert [e.group for e in sparse.certificate_.thresholds] == [
+        e.group for e in dense.certificate_.thresholds
+    ]
+    np.testing.assert_array_equal(
+        sparse.predict_set(csr_array(X)).to_dense(), dense.predict_set(X).to_dense()
+    )
 
 
 def test_an_average_hands_fit_parameters_to_each_member_under_its_own_name() -> None:
     weights = np.r_[np.zeros(150), np.ones(150)]
     members = [make_pipeline(StandardScaler(), LinearRegression()), LinearRegression()]
-    est = dco.DecoupledRegressor(AveragedModel(members), random_state=0).fit(X, y, sample_weight=weights)
+    est = dco.DecoupledRegressor(AveragedModel(members), random_state=0).fit(
+        X, y, sample_weight=weights
+    )
     rows = np.r_[est.splits_.train, est.splits_.tune]
     rows = rows[weights[rows] > 0]
     alone = [clone(member).fit(X[rows], y[rows]) for member in members]
-    np.testing.assert_allclose(est.predict(X), np.mean([member.predict(X) for member in alone], axis=0))
+    np.testing.assert_allclose(
+        est.predict(X), np.mean([member.predict(X) for member in alone], axis=0)
+    )
 
 
 def test_metadata_that_no_model_has_asked_for_is_an_error() -> None:
@@ -926,11 +1140,17 @@ def test_metadata_that_no_model_has_asked_for_is_an_error() -> None:
         with pytest.raises(TypeError, match="unexpected"):
             dco.DecoupledRegressor(models, random_state=0).fit(X, y, colour=weights)
         asked = dco.DecoupledRegressor(Ridge().set_fit_request(sample_weight=True), random_state=0)
-        declined = dco.DecoupledRegressor(Ridge().set_fit_request(sample_weight=False), random_state=0)
+        declined = dco.DecoupledRegressor(
+            Ridge().set_fit_request(sample_weight=False), random_state=0
+        )
         weighted = asked.fit(X, y, sample_weight=weights).predict(X)
         assert not np.allclose(weighted, declined.fit(X, y).predict(X))
         found = cross_validate(
-            asked.set_score_request(sample_weight=False), X, y, params={"sample_weight": weights}, error_score="raise"
+            asked.set_score_request(sample_weight=False),
+            X,
+            y,
+            params={"sample_weight": weights},
+            error_score="raise",
         )
         assert np.all(found["test_score"] > 0.5)
 
@@ -946,7 +1166,11 @@ def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> Non
         "plain": Ridge(),
     }
     est = dco.DecoupledRegressor(models, AbsoluteResidual(), random_state=0)
-    with pytest.warns(FitFailedWarning, match=r"1 failed .*: plain \(ValueError: Input X contains NaN\."):
+    with pytest.warns(
+        FitFailedWarning,
+        match=r"1 failed .*: plain \(ValueError: Input X contains "
+        r"NaN\.",
+    ):
         est.fit(X, y)
     assert est.best_candidate_.startswith(("imputed", "columns"))
     assert list(est.certificate_.failed_candidates) == ["plain / AbsoluteResidual"]
@@ -959,11 +1183,19 @@ def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> Non
 
 
 def test_a_missing_value_that_only_calibration_rows_have_is_an_error_that_says_what_to_do() -> None:
-    """The choice may not depend on calibration rows, so a winner that cannot take them stops the fit."""
+    """The choice may not depend on calibration rows, so a winner that cannot take them stops the
+    fit.
+    """
     X, y = regression_rows(300)
     X[250, 1] = np.nan
-    est = dco.DecoupledRegressor({"ridge": Ridge(), "trees": HistGradientBoostingRegressor(max_iter=2)}, random_state=0)
-    with pytest.raises(ValueError, match=r"(?s)ridge / Abs.* calibration rows .*NaN.*no other candidate.*imputer"):
+    est = dco.DecoupledRegressor(
+        {"ridge": Ridge(), "trees": HistGradientBoostingRegressor(max_iter=2)}, random_state=0
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"(?s)ridge / Abs.* calibration rows .*NaN.*no other "
+        r"candidate.*imputer",
+    ):
         est.fit(X[:200], y[:200], calibrate=(X[200:], y[200:]))
 
 
@@ -971,7 +1203,10 @@ def fit_roles_with_groups(train, tune, calibrate) -> dco.DecoupledRegressor:
     """150, 75 and 75 rows brought for each role, with these groups."""
     roles = {
         role: (X[rows], y[rows], {} if groups is None else {"groups": groups})
-        for role, rows, groups in (("tune", slice(150, 225), tune), ("calibrate", slice(225, None), calibrate))
+        for role, rows, groups in (
+            ("tune", slice(150, 225), tune),
+            ("calibrate", slice(225, None), calibrate),
+        )
     }
     return ridge(alpha=0.3).fit(X[:150], y[:150], groups=train, **roles)
 
@@ -988,7 +1223,9 @@ def test_row_groups_may_be_of_several_kinds(options) -> None:
     codes = np.arange(300) // 3
     names = np.array([f"g{code}" if code % 2 else code for code in range(100)], dtype=object)
     fits = [
-        dco.DecoupledRegressor([Ridge(), Ridge(100.0)], random_state=0, **options).fit(X, y, groups=groups)
+        dco.DecoupledRegressor([Ridge(), Ridge(100.0)], random_state=0, **options).fit(
+            X, y, groups=groups
+        )
         for groups in (codes, names[codes], names[codes].tolist())
     ]
     assert len({fit.certificate_.structure_fingerprint for fit in fits}) == 1
@@ -1009,10 +1246,14 @@ def test_row_groups_may_be_of_several_kinds(options) -> None:
 def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, shared) -> None:
     tune = 1000 + np.arange(75) // 3
     if shared:
-        with pytest.raises(dco.OverlappingRolesError, match=f"calibrate and train share {shared} group"):
+        with pytest.raises(
+            dco.OverlappingRolesError, match=f"calibrate and train share {shared} group"
+        ):
             fit_roles_with_groups(train, tune, calibrate)
     else:
-        assert fit_roles_with_groups(train, tune, calibrate).certificate_.thresholds[0].n == len(set(calibrate))
+        assert fit_roles_with_groups(train, tune, calibrate).certificate_.thresholds[0].n == len(
+            set(calibrate)
+        )
 
 
 def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(monkeypatch) -> None:
@@ -1070,14 +1311,16 @@ def test_each_group_is_judged_by_the_law_of_its_own_threshold() -> None:
     wrong = est.evaluate(X[600:], np.roll(y[600:], 1))  # labels of other rows: coverage breaks down
     assert min(row.consistency.p_value for row in wrong.by_group) < 1e-4
     assert "expected" in str(found)
-    elsewhere = est.evaluate(X[600:], y[600:], by=lambda Z: Z[:, 0] > 0)  # a table of other groups: the promise is the same
+    # a table of other groups: the promise is the same
+    elsewhere = est.evaluate(X[600:], y[600:], by=lambda Z: Z[:, 0] > 0)
     assert (elsewhere.laws, elsewhere.verdict) == (found.laws, "held")
     assert [row.consistency for row in elsewhere.by_group] == [None, None]
     assert est.evaluate(X[600:], np.roll(y[600:], 1), by=lambda Z: Z[:, 0] > 0).verdict == "failed"
     Z = np.column_stack([X, X[:, 0] > 0])
     by_column = ridge(condition_on=6).fit(Z[:600], Z[:600, 1])
     nothing, name, labels = (
-        [row.consistency for row in by_column.evaluate(Z[600:], Z[600:, 1], by=by).by_group] for by in (None, 6, Z[600:, 6])
+        [row.consistency for row in by_column.evaluate(Z[600:], Z[600:, 1], by=by).by_group]
+        for by in (None, 6, Z[600:, 6])
     )
     assert None not in nothing
     assert name == nothing
@@ -1085,11 +1328,13 @@ def test_each_group_is_judged_by_the_law_of_its_own_threshold() -> None:
 
 
 def test_a_single_candidate_needs_no_tuning_rows() -> None:
-    """It is split conformal prediction then: the threshold is that of the rule on the calibration rows' scores."""
+    """It is split conformal prediction then: the threshold is that of the rule on the calibration
+    rows' scores.
+    """
     model = Ridge().fit(X[:100], y[:100])
-    est = dco.DecoupledRegressor(FrozenEstimator(model), AbsoluteResidual(), tune_size=0, random_state=0).fit(
-        X[100:], y[100:]
-    )
+    est = dco.DecoupledRegressor(
+        FrozenEstimator(model), AbsoluteResidual(), tune_size=0, random_state=0
+    ).fit(X[100:], y[100:])
     plain = dco.split_conformal(np.abs(y[100:] - model.predict(X[100:])), alpha=0.1)
     assert est.certificate_.thresholds[0].value == plain.value
     assert "the only candidate" in str(est.certificate_)
@@ -1101,7 +1346,11 @@ def test_a_single_candidate_needs_no_tuning_rows() -> None:
 
 def test_several_candidates_need_tuning_rows() -> None:
     X, y = class_rows(200)
-    with pytest.raises(ValueError, match=r"No row is left for tuning, but \d+ candidates are compared on them"):
+    with pytest.raises(
+        ValueError,
+        match=r"No row is left for tuning, but \d+ candidates are "
+        r"compared on them",
+    ):
         dco.DecoupledClassifier(LogisticRegression(), tune_size=0).fit(X, y)
 
 
@@ -1121,11 +1370,17 @@ def test_a_class_of_ones_own_is_used_frozen_and_told_how() -> None:
 
 def test_text_in_an_array_is_seen_in_any_row() -> None:
     """A first row without text once made numbers of the others, at prediction too."""
-    towns = np.column_stack([X[:, :1].astype(object), np.where(X[:, 1] > 0, "1", "2").astype(object)])
-    model = make_pipeline(make_column_transformer((OneHotEncoder(), [1]), remainder="passthrough"), Ridge())
+    towns = np.column_stack(
+        [X[:, :1].astype(object), np.where(X[:, 1] > 0, "1", "2").astype(object)]
+    )
+    model = make_pipeline(
+        make_column_transformer((OneHotEncoder(), [1]), remainder="passthrough"), Ridge()
+    )
     est = dco.DecoupledRegressor(model, random_state=0).fit(towns, y)
     towns[0, 1] = None
-    told = est.set_params(models=model.set_params(columntransformer__onehotencoder__handle_unknown="ignore")).fit(towns, y)
+    told = est.set_params(
+        models=model.set_params(columntransformer__onehotencoder__handle_unknown="ignore")
+    ).fit(towns, y)
     np.testing.assert_allclose(told.predict(towns)[1:], told.predict(towns[1:]))
 
 
@@ -1136,13 +1391,21 @@ def test_text_in_an_array_is_seen_in_any_row() -> None:
         (lambda n: pd.Series(10**18 + n % 3, dtype="Int64"), "y is 1000000000000000001 in row 1"),
         (lambda n: [10**20 + int(k) for k in n], "y is 100000000000000000001 in row 1"),
         (lambda n: np.array([f"{10**18 + k}" for k in n]), "y is 1000000000000000001 in row 1"),
-        (lambda n: np.datetime64("2026-01-01") + n, "y holds dates, and a regression needs numbers: give days since one"),
+        (
+            lambda n: np.datetime64("2026-01-01") + n,
+            "y holds dates, and a regression needs numbers: give days since one",
+        ),
         (lambda n: pd.Series(pd.date_range("2026", periods=len(n), tz="UTC")), "y holds dates"),
-        (lambda n: n * np.timedelta64(1, "s"), "y holds durations, and a regression needs numbers: give them in one unit"),
+        (
+            lambda n: n * np.timedelta64(1, "s"),
+            "y holds durations, and a regression needs numbers: give them in one unit",
+        ),
     ],
 )
 def test_targets_that_floats_cannot_hold_are_refused(make, words) -> None:
-    """Large integers were once rounded: intervals of one number each, coverage 1 by `evaluate` and 0 in truth."""
+    """Large integers were once rounded: intervals of one number each, coverage 1 by `evaluate` and
+    0 in truth.
+    """
     n = np.arange(200)
     X = np.random.default_rng(0).normal(size=(200, 2))
     est = ridge()
@@ -1170,7 +1433,9 @@ class Nameless(RegressorMixin, BaseEstimator):
 
 
 def test_a_fit_that_fails_changes_nothing() -> None:
-    """Swapped columns of a refused fit were once taken by the predictor of the earlier one: coverage 0.29 at level 0.9."""
+    """Swapped columns of a refused fit were once taken by the predictor of the earlier one:
+    coverage 0.29 at level 0.9.
+    """
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(800, 2)), columns=["a", "b"])
     y = 10 * X["a"].to_numpy() + rng.normal(size=800)
@@ -1180,7 +1445,8 @@ def test_a_fit_that_fails_changes_nothing() -> None:
     failing = [
         (swapped[:400], y[:399], {}, "400 rows and y has 399"),
         (X[:400].to_numpy()[:, :1], y[:400], {"tune": (X[400:].to_numpy(), y[400:])}, "2 features"),
-        (swapped[:400], y[:400], {"sample_weight": y[:400]}, "Every candidate failed"),  # no model takes weights
+        # no model takes weights
+        (swapped[:400], y[:400], {"sample_weight": y[:400]}, "Every candidate failed"),
     ]
     for rows, target, params, match in failing:
         with pytest.raises(ValueError, match=match):
@@ -1200,7 +1466,10 @@ def test_a_fit_that_fails_changes_nothing() -> None:
 def test_a_group_column_of_a_frame_is_not_looked_for_in_an_array() -> None:
     frame = pd.DataFrame(X, columns=list("abcd")).assign(d=X[:, 3] > 0)
     est = ridge(condition_on="d").fit(frame, y)
-    with pytest.raises(ValueError, match="column 'd', but X is an array"), pytest.warns(UserWarning, match="feature names"):
+    with (
+        pytest.raises(ValueError, match="column 'd', but X is an array"),
+        pytest.warns(UserWarning, match="feature names"),
+    ):
         est.predict_set(frame.to_numpy(float))
 
 
@@ -1209,22 +1478,33 @@ def test_the_seed_repeats_the_fit_of_models_with_default_parts(model) -> None:
     """Boosting holds out rows at random where there are more than 10,000."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(21_000, 1)), rng.normal(size=21_000)
-    found = [dco.DecoupledRegressor(model, refit=False, random_state=0).fit(X, y).predict_set(X).lower for _ in range(2)]
+    found = [
+        dco.DecoupledRegressor(model, refit=False, random_state=0).fit(X, y).predict_set(X).lower
+        for _ in range(2)
+    ]
     np.testing.assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("folds", [None, 3])
-@pytest.mark.parametrize("first", [Ridge(copy_X=False), make_pipeline(StandardScaler(copy=False), BayesianRidge())])
+@pytest.mark.parametrize(
+    "first", [Ridge(copy_X=False), make_pipeline(StandardScaler(copy=False), BayesianRidge())]
+)
 def test_a_model_does_not_work_in_rows_that_others_read(first, folds) -> None:
-    """One that centres its rows in place once spoilt them for the other model, and for its own refit."""
+    """One that centres its rows in place once spoilt them for the other model, and for its own
+    refit.
+    """
     rows = X + 100
 
     def fitted(own):
-        return dco.DecoupledRegressor({"first": own, "other": KNeighborsRegressor()}, tune_folds=folds, random_state=0).fit(
-            rows, y
-        )
+        return dco.DecoupledRegressor(
+            {"first": own, "other": KNeighborsRegressor()}, tune_folds=folds, random_state=0
+        ).fit(rows, y)
 
-    copying = {key: True for key, value in first.get_params().items() if key.rpartition("__")[2] in ("copy", "copy_X")}
+    copying = {
+        key: True
+        for key, value in first.get_params().items()
+        if key.rpartition("__")[2] in ("copy", "copy_X")
+    }
     found, expected = fitted(first), fitted(clone(first).set_params(**copying))
     assert found.ranking_ == expected.ranking_
     np.testing.assert_array_equal(found.predict_set(rows).lower, expected.predict_set(rows).lower)
@@ -1236,12 +1516,20 @@ def test_a_model_that_a_search_proposes_does_not_work_in_rows_that_others_read()
 
     def fitted(copy):
         def space(trial):
-            listed = (Ridge(copy_X=copy), make_pipeline(StandardScaler(copy=copy), BayesianRidge()), KNeighborsRegressor())
+            listed = (
+                Ridge(copy_X=copy),
+                make_pipeline(StandardScaler(copy=copy), BayesianRidge()),
+                KNeighborsRegressor(),
+            )
             return listed[trial.suggest_categorical("model", [0, 1, 2])], AbsoluteResidual()
 
-        return dco.DecoupledRegressor(None, search=dco.search.Optuna(space, trials=8, seed=0), random_state=0).fit(rows, y)
+        return dco.DecoupledRegressor(
+            None, search=dco.search.Optuna(space, trials=8, seed=0), random_state=0
+        ).fit(rows, y)
 
-    sizes = [[(row.name, row.mean_size) for row in fitted(copy).ranking_.table] for copy in (True, False)]
+    sizes = [
+        [(row.name, row.mean_size) for row in fitted(copy).ranking_.table] for copy in (True, False)
+    ]
     assert len(sizes[0]) == 3
     assert sizes[0] == sizes[1]
 
@@ -1250,15 +1538,22 @@ def test_train_and_tune_rows_of_two_kinds_of_table_are_named() -> None:
     est, frame = ridge(), pd.DataFrame(X, columns=list("abcd"))
     for train, tune in ((frame, pl.DataFrame(X, schema=list("abcd"))), (X, csr_array(X))):
         with pytest.raises(
-            ValueError, match=rf"train rows are a {type(train).__name__} and tune rows a {type(tune).__name__}"
+            ValueError,
+            match=rf"train rows are a {type(train).__name__} and tune rows a "
+            rf"{type(tune).__name__}",
         ):
             est.fit(train[:150], y[:150], tune=(tune[150:], y[150:]))
 
 
 def test_the_seed_repeats_folds_that_are_shuffled_inside_a_model() -> None:
     X, y = regression_rows(120)
-    search = GridSearchCV(KNeighborsRegressor(), {"n_neighbors": range(1, 30)}, cv=KFold(3, shuffle=True))
-    found = [dco.DecoupledRegressor(search, random_state=0).fit(X, y).predictor_.structure.model for _ in range(2)]
+    search = GridSearchCV(
+        KNeighborsRegressor(), {"n_neighbors": range(1, 30)}, cv=KFold(3, shuffle=True)
+    )
+    found = [
+        dco.DecoupledRegressor(search, random_state=0).fit(X, y).predictor_.structure.model
+        for _ in range(2)
+    ]
     for score in ("mean_test_score", "std_test_score"):
         np.testing.assert_array_equal(*(model.cv_results_[score] for model in found))
     assert search.cv.random_state is None  # the caller's own is left alone
@@ -1270,13 +1565,23 @@ def test_a_frozen_part_of_a_model_has_training_rows_that_nobody_checked() -> Non
     vote = VotingClassifier([("frozen", frozen), ("own", LogisticRegression())], voting="soft")
     search = dco.search.Optuna(lambda trial: (frozen, LAC()), trials=1, seed=0)
     steps = make_pipeline(StandardScaler(), frozen)
-    grid = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression": [frozen]}, cv=3)
+    grid = GridSearchCV(
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        {"logisticregression": [frozen]},
+        cv=3,
+    )
     for model in (frozen, CalibratedClassifierCV(frozen), steps, vote, grid, None):
-        est = dco.DecoupledClassifier(model, search=search if model is None else None, random_state=0).fit(X, y)
+        est = dco.DecoupledClassifier(
+            model, search=search if model is None else None, random_state=0
+        ).fit(X, y)
         assert not est.certificate_.training_rows_checked
         assert "frozen model was not fitted on calibration rows" in est.certificate_.assumption
         assert est.certificate_.verify(predictor=est).holds
-    assert dco.DecoupledClassifier(vote.estimators[1][1], random_state=0).fit(X, y).certificate_.training_rows_checked
+    assert (
+        dco.DecoupledClassifier(vote.estimators[1][1], random_state=0)
+        .fit(X, y)
+        .certificate_.training_rows_checked
+    )
 
 
 def test_workers_have_the_configuration_of_scikit_learn() -> None:
@@ -1285,7 +1590,9 @@ def test_workers_have_the_configuration_of_scikit_learn() -> None:
     with config_context(enable_metadata_routing=True):
         models = {"declines": declines(sample_weight=False), "asks": asks(sample_weight=True)}
         one, two = (
-            dco.DecoupledRegressor(models, n_jobs=n_jobs, random_state=0).fit(X, y, sample_weight=np.arange(1.0, 301.0) ** 3)
+            dco.DecoupledRegressor(models, n_jobs=n_jobs, random_state=0).fit(
+                X, y, sample_weight=np.arange(1.0, 301.0) ** 3
+            )
             for n_jobs in (None, 2)
         )
     assert one.ranking_ == two.ranking_
@@ -1295,7 +1602,9 @@ def test_groups_and_conditions_that_are_not_there_are_named() -> None:
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
     with pytest.raises(ValueError, match=r"got the text 'x0': pass X\['x0'\]"):
         dco.DecoupledRegressor(Ridge()).fit(frame, y, groups="x0")
-    with pytest.raises(ValueError, match="names the column 'y0', which X does not have; it has 'x0', 'x1'"):
+    with pytest.raises(
+        ValueError, match="names the column 'y0', which X does not have; it has 'x0', 'x1'"
+    ):
         dco.DecoupledRegressor(Ridge(), condition_on="y0").fit(frame, y)
 
 
@@ -1325,7 +1634,9 @@ def test_classes_may_be_a_list() -> None:
     frozen = FrozenEstimator(ListedClasses().fit(X, named))
     with pytest.raises(ValueError, match="Labels must be of one kind"):
         dco.DecoupledClassifier(frozen, random_state=0).fit(X, y)
-    several = dco.DecoupledClassifier([ListedClasses(), KNeighborsClassifier()], ensemble=True, random_state=0).fit(X, named)
+    several = dco.DecoupledClassifier(
+        [ListedClasses(), KNeighborsClassifier()], ensemble=True, random_state=0
+    ).fit(X, named)
     assert set(several.predict(X)) <= {"a", "b", "c"}
 
 
@@ -1334,7 +1645,11 @@ def test_text_and_numbers_in_one_y_are_refused_in_a_sentence(given) -> None:
     X, y = class_rows()
     labels = [[1, "1", "x"][label] for label in y]
     mixed = np.array(labels, dtype=object) if given is np.array else given(labels)
-    with pytest.raises(ValueError, match=r"^y holds text \('(1|x)'\) and numbers \(1\) as labels: give all labels one type"):
+    with pytest.raises(
+        ValueError,
+        match=r"^y holds text \('(1|x)'\) and numbers \(1\) as labels: "
+        r"give all labels one type",
+    ):
         logistic().fit(X, mixed)
 
 
@@ -1347,20 +1662,28 @@ def with_gaps(X, kind, rows=()):
         cells[list(rows), 2] = None
         return cells
     names = ["a", "b", "dose", "d"]
-    frames = {"pandas": lambda: pd.DataFrame(X, columns=names), "polars": lambda: pl.DataFrame(X, schema=names)}
+    frames = {
+        "pandas": lambda: pd.DataFrame(X, columns=names),
+        "polars": lambda: pl.DataFrame(X, schema=names),
+    }
     return frames[kind]() if kind in frames else csr_array(X) if kind == "sparse" else X
 
 
 @pytest.mark.parametrize("kind", ["array", "object", "pandas", "polars", "sparse"])
 def test_a_column_that_was_never_missing_and_now_is_gets_a_note(kind, tmp_path) -> None:
     X, y = regression_rows(400)
-    model = HistGradientBoostingRegressor(max_iter=5) if kind != "sparse" else make_pipeline(SimpleImputer(), Ridge())
+    model = (
+        HistGradientBoostingRegressor(max_iter=5)
+        if kind != "sparse"
+        else make_pipeline(SimpleImputer(), Ridge())
+    )
     est = dco.DecoupledRegressor(model, random_state=0)
     est.fit(with_gaps(X[:300], kind), y[:300])
     new = with_gaps(X[300:], kind, rows=range(33))
     name = "'dose'" if kind in ("pandas", "polars") else "2"
     told = (
-        rf"^1 column had no missing value in the fit and has some in 100 new rows \({name} in 33\): such rows are not like"
+        rf"^1 column had no missing value in the fit and has some in 100 new rows \({name} in "
+        rf"33\): such rows are not like"
     )
     with pytest.warns(UserWarning, match=told):
         est.predict_set(new)
@@ -1369,17 +1692,23 @@ def test_a_column_that_was_never_missing_and_now_is_gets_a_note(kind, tmp_path) 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         est.predict_set(with_gaps(X[300:], kind))
-        est.predict_set(with_gaps(X[300:], kind, rows=[0]))  # one of 400 rows may be among the last 100
-        clone(est).fit(with_gaps(X[:300], kind, rows=[5]), y[:300]).predict_set(new)  # the fit has seen a gap
+        # one of 400 rows may be among the last 100
+        est.predict_set(with_gaps(X[300:], kind, rows=[0]))
+        # the fit has seen a gap
+        clone(est).fit(with_gaps(X[:300], kind, rows=[5]), y[:300]).predict_set(new)
     dco.save(est, tmp_path / "model.dco")
     with pytest.warns(UserWarning, match=told):
         dco.load(tmp_path / "model.dco").predict_set(new)
 
 
 def test_the_note_on_gaps_is_rare_where_rows_are_exchangeable() -> None:
-    """Four of 400 rows lack a value: the note comes with probability below 0.01, so more than 9 of 300 times with 0.001."""
+    """Four of 400 rows lack a value: the note comes with probability below 0.01, so more than 9 of
+    300 times with 0.001.
+    """
     X, y = regression_rows(400)
-    est = dco.DecoupledRegressor(HistGradientBoostingRegressor(max_iter=2), random_state=0).fit(X[:300], y[:300])
+    est = dco.DecoupledRegressor(HistGradientBoostingRegressor(max_iter=2), random_state=0).fit(
+        X[:300], y[:300]
+    )
     rng, notes = np.random.default_rng(0), 0
     for _ in range(300):
         gaps = rng.permutation(400)[:4]
@@ -1391,10 +1720,16 @@ def test_the_note_on_gaps_is_rare_where_rows_are_exchangeable() -> None:
     assert notes <= 9
 
 
-@pytest.mark.parametrize(("scores", "found"), [("lac", {"LAC"}), (["TopK", APS()], {"TopK", "APS"})])
+@pytest.mark.parametrize(
+    ("scores", "found"), [("lac", {"LAC"}), (["TopK", APS()], {"TopK", "APS"})]
+)
 def test_scores_can_be_named_as_on_the_command_line(scores, found) -> None:
     X, y = class_rows()
     est = logistic(scores).fit(X, y)
     assert {row.name.split(" / ")[1].partition("(")[0] for row in est.ranking_.table} == found
-    with pytest.raises(ValueError, match=r"scores takes short names \(.*lac.*absolute.* got 'lack'"):
+    with pytest.raises(
+        ValueError,
+        match=r"scores takes short names \(.*lac.*absolute.* got "
+        r"'lack'",
+    ):
         dco.DecoupledClassifier(LogisticRegression(), "lack").fit(X, y)

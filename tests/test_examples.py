@@ -28,9 +28,17 @@ def run(name: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
             "lightgbm",
             ("loaded copy gives the same sets: True", "consistent with the guarantee"),
         ),
-        ("own_logits.py", "numpy", ("rank 381 of 400: coverage at least 95%", "consistent with the guarantee")),
+        (
+            "own_logits.py",
+            "numpy",
+            ("rank 381 of 400: coverage at least 95%", "consistent with the guarantee"),
+        ),
         # calibration scores are tied: the law is a lower bound
-        ("fitted_pipeline.py", "pandas", ("training rows: not checked", "not below what the guarantee allows")),
+        (
+            "fitted_pipeline.py",
+            "pandas",
+            ("training rows: not checked", "not below what the guarantee allows"),
+        ),
         ("diabetes.py", "numpy", ("quantiles / QuantileResidual", "consistent with the guarantee")),
     ],
 )
@@ -42,7 +50,9 @@ def test_an_example_says_what_it_claims(
     assert all(words in printed for words in said)
 
 
-def test_refit_and_folds_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refit_and_folds_goes_on_where_it_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     records = tmp_path / "records.jsonl"
     arguments = ("--tables", "diabetes", "--records", str(records))
     run("refit_and_folds.py", capsys, "--seeds", "1", *arguments)
@@ -51,22 +61,31 @@ def test_refit_and_folds_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest
     assert records.read_text().startswith(first)
     entries = [json.loads(line) for line in records.read_text().splitlines()]
     assert [entry["seed"] for entry in entries] == [0, 1]
-    assert {result["n"] for entry in entries for result in entry["result"].values()} == {77}  # equal levels, equal ranks
+    # equal levels, equal ranks
+    assert {result["n"] for entry in entries for result in entry["result"].values()} == {77}
     assert "| Diabetes | paper → refit |" in printed
-    widths = [entry["result"]["folds"]["width"] / entry["result"]["paper"]["width"] for entry in entries]
+    widths = [
+        entry["result"]["folds"]["width"] / entry["result"]["paper"]["width"] for entry in entries
+    ]
     assert f"| {100 * (sum(widths) / 2 - 1):+.1f} (" in printed
 
 
 def test_every_example_is_run_by_a_test() -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     missing = [
-        path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests and f'"{path.stem}"' not in tests
+        path.name
+        for path in EXAMPLES.glob("*.py")
+        if f'"{path.name}"' not in tests and f'"{path.stem}"' not in tests
     ]
     assert not missing
 
 
-def test_bikes_by_month_on_a_year_whose_summer_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The public table is not here: one of the same columns, in which rentals double from the fourth month on."""
+def test_bikes_by_month_on_a_year_whose_summer_is_new(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The public table is not here: one of the same columns, in which rentals double from the
+    fourth month on.
+    """
     pd = pytest.importorskip("pandas")
     pytest.importorskip("matplotlib")
     rng, n = np.random.default_rng(0), 12 * 200
@@ -79,9 +98,17 @@ def test_bikes_by_month_on_a_year_whose_summer_is_new(tmp_path: Path, capsys: py
             "weathersit": rng.choice(["clear", "rain"], size=n),
         }
     )
-    table["bikers"] = (20 + 4 * table["hr"] + 10 * rng.uniform(size=n)) * (1 + (np.arange(n) >= 600))
+    table["bikers"] = (20 + 4 * table["hr"] + 10 * rng.uniform(size=n)) * (
+        1 + (np.arange(n) >= 600)
+    )
     table.to_csv(tmp_path / "bikes.csv", index=False)
-    printed = run("bikes_by_month.py", capsys, str(tmp_path / "bikes.csv"), "--figure", str(tmp_path / "bikes.svg"))
+    printed = run(
+        "bikes_by_month.py",
+        capsys,
+        str(tmp_path / "bikes.csv"),
+        "--figure",
+        str(tmp_path / "bikes.svg"),
+    )
     first, second = printed.split("Calibrated again on 400 rows of m4 and m5; the same model:")
     assert "winter:  300 rows" in first
     assert "ALARM" in first

@@ -34,7 +34,14 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def records(path: Path) -> None:
-    experiment = Experiment("one", "", "", 0.0, lambda records, options: [], run_split=lambda seed, options: [{"a": seed}])
+    experiment = Experiment(
+        "one",
+        "",
+        "",
+        0.0,
+        lambda records, options: [],
+        run_split=lambda seed, options: [{"a": seed}],
+    )
     run_splits(experiment, path, seeds=[2, 1], options=Options((0.1,)), jobs=1)
 
 
@@ -44,7 +51,10 @@ def claim(path: Path) -> None:
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "model": ("model.dco", lambda path: save(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]), path)),
+    "model": (
+        "model.dco",
+        lambda path: save(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]), path),
+    ),
     "page": ("page.html", lambda path: write_results_page(RESULTS / "matched", path)),
     "features": ("rows-1.npy", lambda path: _write(path, np.zeros((2, 3)))),
     "origin of features": ("made-from.json", claim),
@@ -104,7 +114,11 @@ def test_every_text_file_has_a_stated_encoding():
             if not isinstance(call, ast.Call):
                 continue
             name = ast.unparse(call.func)
-            mode = "".join(arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
+            mode = "".join(
+                arg.value
+                for arg in call.args
+                if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            )
             if name.endswith((".read_text", ".write_text")) or (name == "open" and "b" not in mode):
                 told = any(keyword.arg == "encoding" for keyword in call.keywords)
                 stated += told
@@ -168,7 +182,8 @@ def test_the_unfinished_file_lies_within_the_folder_that_is_named(tmp_path):
     assert os.listdir(tmp_path / "unfinished") == []
 
 
-# --- what is never replaced -------------------------------------------------------------------------------------------
+# --- what is never replaced
+# -------------------------------------------------------------------------------------------
 
 
 def pipe(path: Path) -> None:
@@ -183,14 +198,17 @@ def bound(path: Path) -> None:
 def device(path: Path) -> None:
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
-    except PermissionError:  # for whoever may make no device: a terminal, in a folder where nobody can make a file
+    # for whoever may make no device: a terminal, in a folder where nobody can make a file
+    except PermissionError:
         path.symlink_to(os.ttyname(os.openpty()[1]))
 
 
 SPECIAL = {"a pipe": pipe, "a socket": bound, "a device": device, "a folder": Path.mkdir}
 
 
-@pytest.mark.parametrize(("name", "write"), [entry for entry in WRITERS.values() if entry[1] is not claim])
+@pytest.mark.parametrize(
+    ("name", "write"), [entry for entry in WRITERS.values() if entry[1] is not claim]
+)
 @pytest.mark.parametrize("link", [False, True], ids=["itself", "by a link"])
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_what_is_no_regular_file_is_not_replaced(kind, link, name, write, tmp_path, monkeypatch):
@@ -200,14 +218,18 @@ def test_what_is_no_regular_file_is_not_replaced(kind, link, name, write, tmp_pa
     if link:
         (tmp_path / name).symlink_to(special)
     before = os.stat(special)
-    with pytest.raises(ValueError, match=f"{name} is {kind}, and only a regular file is replaced; choose another name."):
+    with pytest.raises(
+        ValueError,
+        match=f"{name} is {kind}, and only a regular file is replaced; choose another name.",
+    ):
         write(tmp_path / name)
     assert os.path.samestat(os.stat(special), before)
     assert os.stat(special).st_mode == before.st_mode
     assert set(os.listdir(tmp_path)) == {name, special.name}
 
 
-# --- several files ----------------------------------------------------------------------------------------------------
+# --- several files --------------------------------------------------------------------------------
+# --------------------
 
 
 def write_two(folder: Path, *, overwrite: bool = True) -> None:
@@ -221,7 +243,9 @@ def write_two(folder: Path, *, overwrite: bool = True) -> None:
 @pytest.mark.parametrize("there", [[], ["first"], ["second"], ["first", "second"]])
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
 @pytest.mark.parametrize("fails", ["flush", "name"])
-def test_files_that_belong_together_are_all_replaced_or_none(there, links, fails, tmp_path, monkeypatch):
+def test_files_that_belong_together_are_all_replaced_or_none(
+    there, links, fails, tmp_path, monkeypatch
+):
     """The disk of the second is full, or it cannot get its name after the first has got its own."""
     for name in there:
         (tmp_path / name).write_text(f"old {name}")
@@ -242,24 +266,34 @@ def test_files_that_belong_together_are_all_replaced_or_none(there, links, fails
     with monkeypatch.context() as disk:
         if not links:
             disk.setattr(os, "link", no_links)
-        disk.setattr(os, "fsync" if fails == "flush" else "replace", second_fails(flush if fails == "flush" else rename))
+        disk.setattr(
+            os,
+            "fsync" if fails == "flush" else "replace",
+            second_fails(flush if fails == "flush" else rename),
+        )
         with pytest.raises(OSError, match="disk full"):
             write_two(tmp_path)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: f"old {name}" for name in there}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        name: f"old {name}" for name in there
+    }
     write_two(tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "first": "new first", "second": "new second"
-    }  # fmt: skip
+        "first": "new first",
+        "second": "new second",
+    }
 
 
 def test_a_name_that_was_taken_meanwhile_keeps_the_files_that_belong_to_it_out(tmp_path):
     (tmp_path / "second").write_text("another run's")
     with pytest.raises(ValueError, match="written by another run meanwhile and is kept"):
         write_two(tmp_path, overwrite=False)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"second": "another run's"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "second": "another run's"
+    }
 
 
-# --- what killed runs leave -------------------------------------------------------------------------------------------
+# --- what killed runs leave
+# -------------------------------------------------------------------------------------------
 
 WRITING = """
 import sys
@@ -276,15 +310,26 @@ with written_beside(Path(sys.argv[1])) as beside:
 
 def test_a_killed_run_is_swept_up_after_and_a_living_one_is_left_alone(tmp_path):
     path = tmp_path / "diabetes.csv"
-    others = [tmp_path / ".diabetes.csv.mine", tmp_path / ".diabetes.csv.bak.0123456789ab", tmp_path / ".other.0123456789ab"]
+    others = [
+        tmp_path / ".diabetes.csv.mine",
+        tmp_path / ".diabetes.csv.bak.0123456789ab",
+        tmp_path / ".other.0123456789ab",
+    ]
     for other in others:
         other.write_text("mine")
     runs = [
-        subprocess.Popen([sys.executable, "-c", WRITING, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", WRITING, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for _ in range(2)
     ]
     killed, living = runs
-    left, unfinished = (Path(run.stdout.readline().strip()) for run in runs if run.stdout is not None)
+    left, unfinished = (
+        Path(run.stdout.readline().strip()) for run in runs if run.stdout is not None
+    )
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert left.read_text() == "half"
@@ -298,7 +343,8 @@ def test_a_killed_run_is_swept_up_after_and_a_living_one_is_left_alone(tmp_path)
     assert set(tmp_path.iterdir()) == {path, *others}
 
 
-# --- values that strict JSON can hold ---------------------------------------------------------------------------------
+# --- values that strict JSON can hold
+# ---------------------------------------------------------------------------------
 
 
 def test_everything_that_numpy_holds_becomes_jsons_own():
@@ -321,7 +367,12 @@ def test_nan_is_what_the_caller_says(value):
 
 
 def test_digits_round_floats_alone():
-    assert plain([1 / 3, 10**15 + 1, 0.1 + 0.2, np.inf], digits=3) == [0.333, 10**15 + 1, 0.3, "inf"]
+    assert plain([1 / 3, 10**15 + 1, 0.1 + 0.2, np.inf], digits=3) == [
+        0.333,
+        10**15 + 1,
+        0.3,
+        "inf",
+    ]
     assert plain(0.1 + 0.2) == 0.1 + 0.2
 
 

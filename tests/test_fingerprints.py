@@ -46,7 +46,9 @@ def one(value: object, **options: bool) -> bytes:
 
 def shared(calibrate, *, duplicates="natural", notes=None, **others):
     """How many rows calibration shares with the other roles, if that is not refused."""
-    parts = {name: Rows(X, np.asarray(y)) for name, (X, y) in {**others, "calibrate": calibrate}.items()}
+    parts = {
+        name: Rows(X, np.asarray(y)) for name, (X, y) in {**others, "calibrate": calibrate}.items()
+    }
     hashes = {name: row_fingerprints(own.X, own.y) for name, own in parts.items()}
     return check_overlap(parts, hashes, duplicates=duplicates, notes=[] if notes is None else notes)
 
@@ -54,7 +56,9 @@ def shared(calibrate, *, duplicates="natural", notes=None, **others):
 NUMBERS = np.array([[0, 1, -3], [7, 0, 2], [0, 0, 0]])
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int64", "float16", "float32", "float64", ">f8", "object", "longdouble"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "int64", "float16", "float32", "float64", ">f8", "object", "longdouble"]
+)
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_row_does_not_depend_on_its_dtype_or_layout(dtype, order):
     copy = np.array(NUMBERS, dtype=dtype, order=order)
@@ -67,12 +71,30 @@ def test_a_row_does_not_depend_on_its_dtype_or_layout(dtype, order):
 @pytest.mark.parametrize(
     "table",
     [
-        NUMBERS.tolist(), sparse.csr_matrix(NUMBERS), sparse.coo_array(NUMBERS), sparse.csc_array(NUMBERS.astype(float)),
-        pd.DataFrame(NUMBERS), pd.DataFrame(NUMBERS).astype("Int64"), pd.DataFrame(NUMBERS).astype("category"),
-        pd.DataFrame(NUMBERS).astype(pd.SparseDtype(int, 0)), pl.DataFrame(NUMBERS), pl.DataFrame(NUMBERS).cast(pl.Float32),
+        NUMBERS.tolist(),
+        sparse.csr_matrix(NUMBERS),
+        sparse.coo_array(NUMBERS),
+        sparse.csc_array(NUMBERS.astype(float)),
+        pd.DataFrame(NUMBERS),
+        pd.DataFrame(NUMBERS).astype("Int64"),
+        pd.DataFrame(NUMBERS).astype("category"),
+        pd.DataFrame(NUMBERS).astype(pd.SparseDtype(int, 0)),
+        pl.DataFrame(NUMBERS),
+        pl.DataFrame(NUMBERS).cast(pl.Float32),
     ],
-    ids=["lists", "csr", "coo", "csc", "pandas", "nullable", "category", "pandas-sparse", "polars", "polars-float32"],
-)  # fmt: skip
+    ids=[
+        "lists",
+        "csr",
+        "coo",
+        "csc",
+        "pandas",
+        "nullable",
+        "category",
+        "pandas-sparse",
+        "polars",
+        "polars-float32",
+    ],
+)
 def test_every_container_gives_the_row_of_the_plain_array(table):
     y = np.array([0, 1, 0])
     assert (row_fingerprints(table) == row_fingerprints(NUMBERS)).all()
@@ -81,8 +103,12 @@ def test_every_container_gives_the_row_of_the_plain_array(table):
 
 
 def test_sparse_rows_with_stored_zeros_and_repeated_entries_equal_their_dense_form():
-    stored = sparse.coo_array((np.array([2.0, 3.0, 0.0, -0.0, np.nan]), ([0, 0, 0, 1, 1], [1, 1, 0, 2, 0])), shape=(2, 3))
-    assert (row_fingerprints(stored) == row_fingerprints(np.array([[0, 5, 0], [np.nan, 0, 0]]))).all()
+    stored = sparse.coo_array(
+        (np.array([2.0, 3.0, 0.0, -0.0, np.nan]), ([0, 0, 0, 1, 1], [1, 1, 0, 2, 0])), shape=(2, 3)
+    )
+    assert (
+        row_fingerprints(stored) == row_fingerprints(np.array([[0, 5, 0], [np.nan, 0, 0]]))
+    ).all()
     raw = sparse.csr_array(
         (np.array([2.0, 1.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3)
     )  # unsorted, twice
@@ -126,7 +152,16 @@ def test_a_category_is_its_value_and_not_its_code():
 
 
 def test_missing_is_one_value_and_zero_another():
-    missing = [None, np.nan, float("nan"), np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT"), Decimal("nan")]
+    missing = [
+        None,
+        np.nan,
+        float("nan"),
+        np.float32("nan"),
+        pd.NA,
+        pd.NaT,
+        np.datetime64("NaT"),
+        Decimal("nan"),
+    ]
     assert len({one(value) for value in missing}) == 1
     assert one(None) == row_fingerprints(np.array([np.nan])).tobytes()
     assert len({one(value) for value in (None, 0, "", b"", "nan", "None", np.inf, -np.inf)}) == 8
@@ -136,15 +171,21 @@ def test_moments_agree_across_units_and_zones_and_keep_their_nanoseconds():
     noon = datetime.datetime(2024, 2, 29, 12)
     berlin = pd.Timestamp("2024-02-29 13:00", tz="Europe/Berlin")
     same = [
-        noon, np.datetime64(noon, "s"), np.datetime64(noon, "ns"), pd.Timestamp(noon), berlin,
+        noon,
+        np.datetime64(noon, "s"),
+        np.datetime64(noon, "ns"),
+        pd.Timestamp(noon),
+        berlin,
         noon.replace(tzinfo=datetime.UTC),
-    ]  # fmt: skip
+    ]
     assert len({one(value) for value in same}) == 1
     assert row_fingerprints(pd.Series([berlin])).tobytes() == one(noon)
     assert row_fingerprints(pl.Series([berlin.to_pydatetime()])).tobytes() == one(noon)
     assert one(datetime.date(2024, 2, 29)) == one(np.datetime64("2024-02-29"))
     assert one(np.datetime64(noon, "ns") + np.timedelta64(1, "ns")) != one(noon)
-    assert one(pd.Timestamp(noon) + pd.Timedelta(1, "ns")) == one(np.datetime64(noon, "ns") + np.timedelta64(1, "ns"))
+    assert one(pd.Timestamp(noon) + pd.Timedelta(1, "ns")) == one(
+        np.datetime64(noon, "ns") + np.timedelta64(1, "ns")
+    )
     assert one(datetime.timedelta(0)) not in (one(0), one(np.datetime64(0, "s")))
 
 
@@ -161,7 +202,11 @@ def test_large_integers_keep_all_their_digits():
 
 @given(
     st.lists(
-        st.lists(st.one_of(st.floats(), st.integers(), st.text(), st.none(), st.booleans()), min_size=2, max_size=2),
+        st.lists(
+            st.one_of(st.floats(), st.integers(), st.text(), st.none(), st.booleans()),
+            min_size=2,
+            max_size=2,
+        ),
         min_size=2,
         max_size=6,
     )
@@ -195,12 +240,20 @@ def test_columns_and_targets_cannot_be_mistaken_for_each_other():
 
 
 def test_long_tables_are_read_in_pieces_without_a_seam():
-    """A row alone has the hash that it has in a table of 100,000 rows, which is read in many pieces."""
+    """A row alone has the hash that it has in a table of 100,000 rows, which is read in many
+    pieces.
+    """
     X = np.random.default_rng(0).integers(0, 3, size=(100_000, 4))
     whole = row_fingerprints(X, X[:, 0])
     for row in (0, 17, 8191, 8192, 99_999):
         assert row_fingerprints(X[[row]], X[[row], 0]) == whole[row]
-    for table in (pd.DataFrame(X), pl.DataFrame(X), X.reshape(-1, 2, 2), np.asfortranarray(X), sparse.csc_array(X)):
+    for table in (
+        pd.DataFrame(X),
+        pl.DataFrame(X),
+        X.reshape(-1, 2, 2),
+        np.asfortranarray(X),
+        sparse.csc_array(X),
+    ):
         assert (row_fingerprints(table, X[:, 0]) == whole).all()
 
 
@@ -209,8 +262,9 @@ def bits_of(hashes):
 
 
 def test_rows_of_structured_tables_do_not_collide():
-    """About 10^6 distinct rows in each table. By chance two of them collide with probability 2**-89, and two of the 64-bit
-    halves with 2**-25."""
+    """About 10^6 distinct rows in each table. By chance two of them collide with probability
+    2**-89, and two of the 64-bit halves with 2**-25.
+    """
     grid = np.stack(np.meshgrid(*[np.arange(100)] * 3), axis=-1).reshape(-1, 3)
     binary = (np.arange(2**20)[:, None] >> np.arange(20)) & 1
     permuted = np.array(list(itertools.permutations(range(9))))
@@ -221,10 +275,13 @@ def test_rows_of_structured_tables_do_not_collide():
 
 
 @pytest.mark.parametrize(
-    "values", [np.arange(4000), np.arange(4000) / 10, 2.0 ** np.arange(-500, 500), np.arange(4000) + 2**60]
+    "values",
+    [np.arange(4000), np.arange(4000) / 10, 2.0 ** np.arange(-500, 500), np.arange(4000) + 2**60],
 )
 def test_one_changed_cell_changes_each_bit_of_the_hash_half_of_the_time(values):
-    """A bit of n pairs changes n/2 times, within 6 standard deviations, by any cell; neighbouring bits are not alike."""
+    """A bit of n pairs changes n/2 times, within 6 standard deviations, by any cell; neighbouring
+    bits are not alike.
+    """
     n = len(values)
     before = np.zeros((n, 3), dtype=values.dtype)
     for column in range(3):
@@ -241,7 +298,10 @@ def test_a_float32_copy_of_decimals_is_found_at_float32_only():
     X = np.random.default_rng(0).normal(size=(20, 3))
     copy = X.astype(np.float32)
     assert overlap(row_fingerprints(copy), row_fingerprints(X)).size == 0
-    assert overlap(row_fingerprints(copy, at_float32=True), row_fingerprints(X, at_float32=True)).size == 20
+    assert (
+        overlap(row_fingerprints(copy, at_float32=True), row_fingerprints(X, at_float32=True)).size
+        == 20
+    )
     assert row_fingerprints(np.array([1e300]), at_float32=True).size == 1
 
 
@@ -257,7 +317,8 @@ def test_unknown_things_and_bad_shapes_are_refused_in_one_sentence():
 
 
 @pytest.mark.parametrize(
-    "empty", [np.empty((0, 3)), sparse.csr_matrix((0, 3)), pd.DataFrame({"a": []}), pl.DataFrame({"a": []})]
+    "empty",
+    [np.empty((0, 3)), sparse.csr_matrix((0, 3)), pd.DataFrame({"a": []}), pl.DataFrame({"a": []})],
 )
 def test_no_rows_have_no_fingerprints(empty):
     assert row_fingerprints(empty).shape == (0,)
@@ -274,15 +335,21 @@ def test_fingerprints_are_the_same_in_another_process():
     code = (
         "import numpy as np; from dco.rows.fingerprints import *;"
         "print(row_fingerprints(np.array([[1, 'a', None]], dtype=object)).tobytes().hex(),"
-        "object_fingerprint({'b': {1, 2, 'x'}, 'a': np.arange(3)}), row_uniforms([[1.5]], seed=4)[0])"
+        "object_fingerprint({'b': {1, 2, 'x'}, 'a': np.arange(3)}), row_uniforms([[1.5]], "
+        "seed=4)[0])"
     )
     command = [sys.executable, "-c", code]
-    one, other = (subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed}) for seed in ("1", "2"))
+    one, other = (
+        subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed})
+        for seed in ("1", "2")
+    )
     assert one == other != b""
 
 
 def test_uniforms_are_uniform_and_depend_on_x_and_seed_only():
-    """KS at level 0.001 on 20,000 rows; neighbours and other seeds are uncorrelated (5 standard errors)."""
+    """KS at level 0.001 on 20,000 rows; neighbours and other seeds are uncorrelated (5 standard
+    errors).
+    """
     X = np.arange(20_000)[:, None]
     u, other = row_uniforms(X, seed=0), row_uniforms(X, seed=1)
     assert u.min() >= 0
@@ -302,7 +369,10 @@ def test_a_role_has_the_digest_of_its_sorted_hashes_where_halves_are_shared_too(
         bytes_of[::7] = bytes_of[1]  # repeated rows
         hashes = bytes_of.view("S16")[:, 0]
         plain = struct.pack("<Q", 300) + b"".join(sorted(row.tobytes() for row in bytes_of))
-        assert role_fingerprint(hashes) == blake2b(plain, digest_size=16, person=b"dco role").hexdigest()
+        assert (
+            role_fingerprint(hashes)
+            == blake2b(plain, digest_size=16, person=b"dco role").hexdigest()
+        )
 
 
 def test_overlap_is_counted_as_by_hand():
@@ -322,7 +392,13 @@ def test_codes_of_labels_are_dtype_proof_and_missing_labels_are_refused():
     assert count == 3
     assert codes.tolist() == [0, 0, 1, 0, 2]
     numbers = np.array([7, 3, 7, 5])
-    for labels in (numbers, numbers.astype(float), numbers.tolist(), pd.Series(numbers), numbers.astype(str)):
+    for labels in (
+        numbers,
+        numbers.astype(float),
+        numbers.tolist(),
+        pd.Series(numbers),
+        numbers.astype(str),
+    ):
         assert codes_of_values(labels)[0].tolist() == [0, 1, 0, 2]
     with pytest.raises(ValueError, match=r"groups is missing for 2 rows \(first: row 1\)"):
         codes_of_values([0.0, np.nan, np.nan])
@@ -336,7 +412,11 @@ def test_calibration_rows_seen_in_train_or_tune_are_refused_with_count_and_place
     assert shared(calibrate, train=train, tune=tune) == {"train": 0, "tune": 0}
     leaked = (np.vstack([X[20:], X[12:14]]), np.concatenate([y[20:], y[12:14]]))
     for duplicates in ("natural", "drop"):
-        with pytest.raises(OverlappingRolesError, match=r"tune and calibrate share 2 rows \(first: calibration row 10\)"):
+        with pytest.raises(
+            OverlappingRolesError,
+            match=r"tune and calibrate share 2 rows "
+            r"\(first: calibration row 10\)",
+        ):
             shared(leaked, train=train, tune=tune, duplicates=duplicates)
     assert shared(leaked, train=train, tune=tune, duplicates="allow") == {"train": 0, "tune": 2}
     relabelled = (leaked[0], np.concatenate([y[20:], 1 - y[12:14]]))
@@ -348,7 +428,10 @@ def test_a_few_float32_copies_get_a_note_and_no_error():
     assert shared((X.astype(np.float32), y), train=(X, y), notes=notes) == {"train": 0}
     (note,) = notes
     assert note.kind == "rounded-copies"
-    assert "10 calibration rows (first: 0) agree with rows of train after rounding to float32" in note.text
+    assert (
+        "10 calibration rows (first: 0) agree with rows of train after rounding to float32"
+        in note.text
+    )
 
 
 def noisy(X, share=1e-9):
@@ -371,7 +454,9 @@ NUMERIC_TABLES = {
     "many columns": lambda rng, n: rng.normal(size=(n, 60)),
     "heavy tails": lambda rng, n: rng.standard_cauchy(size=(n, 4)),
     "far from zero": lambda rng, n: 1.7e9 + 1e5 * rng.normal(size=(n, 3)),
-    "zeros and powers of two": lambda rng, n: np.hstack([2.0 ** rng.integers(-3, 4, (n, 5)), rng.binomial(1, 0.5, (n, 20))]),
+    "zeros and powers of two": lambda rng, n: np.hstack(
+        [2.0 ** rng.integers(-3, 4, (n, 5)), rng.binomial(1, 0.5, (n, 20))]
+    ),
 }
 
 
@@ -381,9 +466,16 @@ def test_near_copies_of_calibration_rows_are_refused(how, table):
     """All calibration rows are training rows, but for their last digits; the target is another."""
     rng = np.random.default_rng(0)
     X, y = NUMERIC_TABLES[table](rng, 200), rng.normal(size=200)
-    for copied in (NEAR_COPIES[how](X), NEAR_COPIES[how](np.vstack([X, NUMERIC_TABLES[table](rng, 300)]))):
+    for copied in (
+        NEAR_COPIES[how](X),
+        NEAR_COPIES[how](np.vstack([X, NUMERIC_TABLES[table](rng, 300)])),
+    ):
         target = np.append(y + 1e-6, rng.normal(size=copied.shape[0] - 200))
-        with pytest.raises(OverlappingRolesError, match=r"train and calibrate share the features of [0-9]{2,3} rows"):
+        with pytest.raises(
+            OverlappingRolesError,
+            match=r"train and calibrate share the features "
+            r"of [0-9]{2,3} rows",
+        ):
             shared((X, y), train=(copied, target))
         assert shared((X, y), train=(copied, target), duplicates="allow") == {"train": 0}
 
@@ -395,7 +487,8 @@ def mixed_frame(rng, n):
             "town": towns[rng.integers(4, size=n)],
             "size": rng.normal(size=n),
             "kind": pd.Categorical(rng.choice(["a", "b"], size=n)),
-            "when": pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(10**9, size=n), unit="s"),
+            "when": pd.Timestamp("2026-01-01")
+            + pd.to_timedelta(rng.integers(10**9, size=n), unit="s"),
             "count": pd.array(rng.integers(50, size=n), dtype="Int64"),
         }
     ).mask(rng.uniform(size=(n, 5)) < 0.05)
@@ -406,7 +499,9 @@ def mixed_frame(rng, n):
     [
         lambda frame: frame.assign(town=frame["town"] + "  "),
         lambda frame: frame.assign(size=frame["size"].astype("float32")),
-        lambda frame: frame.assign(when=frame["when"] + pd.Timedelta("1us"), kind=frame["kind"].astype(object) + " "),
+        lambda frame: frame.assign(
+            when=frame["when"] + pd.Timedelta("1us"), kind=frame["kind"].astype(object) + " "
+        ),
         lambda frame: frame.assign(count=frame["count"].astype(float)),
         pl.from_pandas,
     ],
@@ -443,7 +538,12 @@ def natural_tables(rng, n):
     yield "binary", rng.integers(2, size=(n, 6))
     yield "grid", rng.integers(40, size=(n, 2))
     yield "rare repeats", rng.integers(n * n // 4, size=(n, 1))
-    yield "passengers", pd.DataFrame({"age": ages, "sex": rng.choice(["m", "f"], size=n), "class": rng.integers(3, size=n)})
+    yield (
+        "passengers",
+        pd.DataFrame(
+            {"age": ages, "sex": rng.choice(["m", "f"], size=n), "class": rng.integers(3, size=n)}
+        ),
+    )
     yield "fares", np.column_stack([fares, ages])
     yield "one column", rng.normal(size=(n, 1)).astype(np.float16)
     yield "ids", 10**9 + rng.permutation(n)[:, None]
@@ -461,7 +561,11 @@ def test_natural_repeats_of_features_pass(share):
         n = int(rng.integers(100, 1500))
         for name, table in natural_tables(rng, n):
             y, cut = rng.normal(size=n), int(share * n)
-            parts = [table.iloc[:cut], table.iloc[cut:]] if hasattr(table, "iloc") else [table[:cut], table[cut:]]
+            parts = (
+                [table.iloc[:cut], table.iloc[cut:]]
+                if hasattr(table, "iloc")
+                else [table[:cut], table[cut:]]
+            )
             assert shared((parts[0], y[:cut]), train=(parts[1], y[cut:])) == {"train": 0}, name
 
 
@@ -470,16 +574,24 @@ def test_independent_rows_are_no_copies(columns):
     for seed in range(40):
         rng = np.random.default_rng(seed)
         n, rest = rng.integers(10, 1500, size=2)
-        X, y = rng.normal(size=(n + rest, columns)) + 10.0 ** rng.integers(0, 6), rng.integers(2, size=n + rest)
+        X, y = (
+            rng.normal(size=(n + rest, columns)) + 10.0 ** rng.integers(0, 6),
+            rng.integers(2, size=n + rest),
+        )
         assert shared((X[:n], y[:n]), train=(X[n:], y[n:])) == {"train": 0}
 
 
 def test_the_chance_of_natural_repeats_is_bounded_by_its_p_value():
-    """Roles cut at random, 2,000 times: a p-value below q comes up in at most q of them, within 4 standard errors."""
+    """Roles cut at random, 2,000 times: a p-value below q comes up in at most q of them, within 4
+    standard errors.
+    """
     rng = np.random.default_rng(0)
     found = []
     for _ in range(2000):
-        values = np.repeat(np.arange(200, dtype=np.uint64), rng.choice([1, 2, 3, 20], p=[0.5, 0.3, 0.15, 0.05], size=200))
+        values = np.repeat(
+            np.arange(200, dtype=np.uint64),
+            rng.choice([1, 2, 3, 20], p=[0.5, 0.3, 0.15, 0.05], size=200),
+        )
         rng.shuffle(values)
         cut = rng.integers(20, values.size - 20)
         found.append(Pairs.of(values[:cut], values[cut:]).chance)
@@ -489,7 +601,9 @@ def test_the_chance_of_natural_repeats_is_bounded_by_its_p_value():
 
 
 def test_the_pairs_are_counted_as_by_hand():
-    """{1: 1 and 1, 2: 2 and 1, 3: 1 and 2, 5: 2 and 0}: exactly one of m copies is among 7 of 12 rows."""
+    """{1: 1 and 1, 2: 2 and 1, 3: 1 and 2, 5: 2 and 0}: exactly one of m copies is among 7 of 12
+    rows.
+    """
     a, b = (np.array(part, dtype=np.uint64) for part in ([4, 1, 2, 2, 3, 5, 5], [1, 2, 3, 3, 6]))
     pairs = Pairs.of(a, b)
     assert (pairs.count, pairs.first) == (2, 1)
@@ -516,7 +630,11 @@ class Loose:
         self.itself = self
 
 
-BASE = {"score": Penalty(0.1), "model": [1, 2.5, "x", None], "weights": np.arange(6.0).reshape(2, 3)}
+BASE = {
+    "score": Penalty(0.1),
+    "model": [1, 2.5, "x", None],
+    "weights": np.arange(6.0).reshape(2, 3),
+}
 
 
 def made(step, *, sign):
@@ -535,14 +653,27 @@ def used(source):
     return source
 
 
-DIFFERENT = {  # each makes things that all differ, and are equal to those that it makes the next time
+# each makes things that all differ, and are equal to those that it makes the next time
+DIFFERENT = {
     "structures": lambda: [
-        BASE, {**BASE, "score": Penalty(0.2)}, {**BASE, "model": [1, 2.5, "x", 0]}, {**BASE, "model": (1, 2.5, "x", None)},
-        {**BASE, "model": ["1", 2.5, "x", None]}, {**BASE, "weights": BASE["weights"].astype(np.float32)},
-        {**BASE, "weights": BASE["weights"].reshape(3, 2)}, {**BASE, "more": None},
+        BASE,
+        {**BASE, "score": Penalty(0.2)},
+        {**BASE, "model": [1, 2.5, "x", 0]},
+        {**BASE, "model": (1, 2.5, "x", None)},
+        {**BASE, "model": ["1", 2.5, "x", None]},
+        {**BASE, "weights": BASE["weights"].astype(np.float32)},
+        {**BASE, "weights": BASE["weights"].reshape(3, 2)},
+        {**BASE, "more": None},
     ],
     "objects": lambda: [Loose([1]), Loose([2])],
-    "parts": lambda: [["a", "b"], ["astr:b"], [b"a", b"b"], [b"abytes:b"], [["a"], "b"], [["a", "b"]]],
+    "parts": lambda: [
+        ["a", "b"],
+        ["astr:b"],
+        [b"a", b"b"],
+        [b"abytes:b"],
+        [["a"], "b"],
+        [["a", "b"]],
+    ],
     "arrays": lambda: [
         np.zeros((0, 3)),
         np.zeros((3, 0)),
@@ -567,12 +698,35 @@ DIFFERENT = {  # each makes things that all differ, and are equal to those that 
         np.ma.masked_array([1.0, 7.0], mask=[0, 1], fill_value=7.0),
         np.ma.masked_array([1.0, 7.0], mask=[1, 0], fill_value=7.0),
     ],
-    "functions": lambda: [np.mean, len, max, *(made(step, sign=sign) for step in (1, 2) for sign in (1, -1))],
-    "lambdas": lambda: [lambda x: x + 1, lambda x: x + 2, lambda x: x * 1, recursive(1), recursive(2)],
-    "comprehensions": lambda: [lambda x: [v + 1 for v in x], lambda x: [v + 2 for v in x], lambda x: [v * 1 for v in x]],
-    "states": lambda: [np.random.RandomState(0), np.random.RandomState(1), used(np.random.RandomState(0))],
-    "generators": lambda: [np.random.default_rng(0), np.random.default_rng(1), used(np.random.default_rng(0))],
-}  # fmt: skip
+    "functions": lambda: [
+        np.mean,
+        len,
+        max,
+        *(made(step, sign=sign) for step in (1, 2) for sign in (1, -1)),
+    ],
+    "lambdas": lambda: [
+        lambda x: x + 1,
+        lambda x: x + 2,
+        lambda x: x * 1,
+        recursive(1),
+        recursive(2),
+    ],
+    "comprehensions": lambda: [
+        lambda x: [v + 1 for v in x],
+        lambda x: [v + 2 for v in x],
+        lambda x: [v * 1 for v in x],
+    ],
+    "states": lambda: [
+        np.random.RandomState(0),
+        np.random.RandomState(1),
+        used(np.random.RandomState(0)),
+    ],
+    "generators": lambda: [
+        np.random.default_rng(0),
+        np.random.default_rng(1),
+        used(np.random.default_rng(0)),
+    ],
+}
 
 
 @pytest.mark.parametrize("family", DIFFERENT)
@@ -581,17 +735,25 @@ def test_what_differs_is_told_apart_and_what_is_equal_is_not(family):
     assert len(set(digests)) == len(digests)
     assert [object_fingerprint(thing) for thing in DIFFERENT[family]()] == digests
     if family in ("structures", "parts", "arrays", "sparse", "masks"):
-        assert [object_fingerprint(pickle.loads(pickle.dumps(thing))) for thing in DIFFERENT[family]()] == digests
+        assert [
+            object_fingerprint(pickle.loads(pickle.dumps(thing))) for thing in DIFFERENT[family]()
+        ] == digests
 
 
 def test_layout_byte_order_and_the_order_of_keys_do_not_matter():
-    same = {"weights": np.asfortranarray(BASE["weights"]), "model": [1, 2.5, "x", None], "score": Penalty(0.1, 1)}
+    same = {
+        "weights": np.asfortranarray(BASE["weights"]),
+        "model": [1, 2.5, "x", None],
+        "score": Penalty(0.1, 1),
+    }
     assert object_fingerprint(same) == object_fingerprint(BASE)
     numbers = np.array([1.0, 2.0, 3.0])
     assert object_fingerprint(numbers.astype(">f8")) == object_fingerprint(numbers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PendingDeprecationWarning)
-        assert object_fingerprint(np.matrix([[1.0, 2.0]])) == object_fingerprint(np.array([[1.0, 2.0]]))
+        assert object_fingerprint(np.matrix([[1.0, 2.0]])) == object_fingerprint(
+            np.array([[1.0, 2.0]])
+        )
     with pytest.raises(TypeError, match="no fingerprint"):
         object_fingerprint(x for x in ())
 
@@ -617,7 +779,9 @@ def everyone_knows_everyone(n):
 
 
 def test_a_part_is_read_once_however_often_it_occurs(lines_run):
-    """200 lists of the one before, twice: 2^200 parts if each were read where it occurs; 30 nodes: 30! paths."""
+    """200 lists of the one before, twice: 2^200 parts if each were read where it occurs; 30 nodes:
+    30! paths.
+    """
     doubled = [1.0]
     for _ in range(200):
         doubled = [doubled, doubled]
@@ -630,7 +794,11 @@ def test_shared_parts_count_like_copies():
 
     def make(weight, share):
         inner = {"w": np.arange(3.0), "p": Penalty(weight)}
-        return [inner, (inner if share else copy.deepcopy(inner)), [inner["w"] if share else np.arange(3.0)]]
+        return [
+            inner,
+            (inner if share else copy.deepcopy(inner)),
+            [inner["w"] if share else np.arange(3.0)],
+        ]
 
     assert object_fingerprint(make(0.1, True)) == object_fingerprint(make(0.1, False))
     assert object_fingerprint(make(0.1, True)) != object_fingerprint(make(0.2, True))
@@ -661,7 +829,9 @@ def test_circles_are_told_apart_and_keep_their_digest_through_pickle():
 
 
 def linked(links):
-    """Lists without names that hold each other: list k holds those whose numbers are ``links[k]``."""
+    """Lists without names that hold each other: list k holds those whose numbers are
+    ``links[k]``.
+    """
     nodes = [[] for _ in links]
     for node, others in zip(nodes, links, strict=True):
         node.extend(nodes[k] for k in others)
@@ -673,7 +843,9 @@ def unfolded(links, k, depth):
 
 
 def renumbered(links):
-    """The part that node 0 leads to, numbered in the order of a walk: equal for graphs that are the same but for numbers."""
+    """The part that node 0 leads to, numbered in the order of a walk: equal for graphs that are the
+    same but for numbers.
+    """
     order, waiting = [], [0]
     while waiting:
         node = waiting.pop()
@@ -684,7 +856,9 @@ def renumbered(links):
 
 
 def test_every_graph_of_three_lists_is_told_apart_from_all_that_read_otherwise():
-    """All 1,728 graphs with one or two links a node, by brute force; graphs of 3 nodes that differ do so within 5 steps."""
+    """All 1,728 graphs with one or two links a node, by brute force; graphs of 3 nodes that differ
+    do so within 5 steps.
+    """
     choices = [*itertools.product(range(3), repeat=1), *itertools.product(range(3), repeat=2)]
     by_digest, by_graph = {}, {}
     for links in itertools.product(choices, repeat=3):
@@ -701,7 +875,9 @@ def test_the_order_of_a_dictionary_with_circles_does_not_matter():
         object_fingerprint({a, b})
 
 
-@pytest.mark.parametrize("model", [RandomForestRegressor(5, random_state=0), KNeighborsRegressor(algorithm="kd_tree")])
+@pytest.mark.parametrize(
+    "model", [RandomForestRegressor(5, random_state=0), KNeighborsRegressor(algorithm="kd_tree")]
+)
 def test_a_fitted_model_keeps_its_fingerprint_through_pickle_and_loses_it_when_refitted(model):
     """Predicting does not change it, though trees of neighbours count their queries."""
     rng = np.random.default_rng(0)

@@ -1,4 +1,6 @@
-"""What somebody who tries the estimators for the first time runs into: habits of other libraries, slips, messages."""
+"""What somebody who tries the estimators for the first time runs into: habits of other libraries,
+slips, messages.
+"""
 
 import inspect
 import typing
@@ -27,31 +29,44 @@ FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(side=np.where(X[:, 1] > 
 
 @pytest.fixture(scope="module")
 def classifier() -> dco.DecoupledClassifier:
-    return dco.DecoupledClassifier(LogisticRegression(), LAC(), random_state=0).fit(X[:400], LABELS[:400])
+    return dco.DecoupledClassifier(LogisticRegression(), LAC(), random_state=0).fit(
+        X[:400], LABELS[:400]
+    )
 
 
 @pytest.fixture(scope="module")
 def framed() -> dco.DecoupledClassifier:
-    return dco.DecoupledClassifier(LogisticRegression(), LAC(), random_state=0).fit(FRAME[:400], LABELS[:400])
+    return dco.DecoupledClassifier(LogisticRegression(), LAC(), random_state=0).fit(
+        FRAME[:400], LABELS[:400]
+    )
 
 
 def test_a_certificate_gives_its_reason_once():
-    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), stratify=True, random_state=0).fit(X, LABELS)
+    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), stratify=True, random_state=0).fit(
+        X, LABELS
+    )
     assert str(est.certificate_).count("stratify=True") == 1
 
 
-@pytest.mark.parametrize("as_given", [np.asarray, pd.DataFrame, np.ndarray.tolist], ids=["array", "frame", "list"])
+@pytest.mark.parametrize(
+    "as_given", [np.asarray, pd.DataFrame, np.ndarray.tolist], ids=["array", "frame", "list"]
+)
 def test_several_targets_are_told_to_take_an_estimator_each(as_given):
     two = as_given(np.column_stack([X[:, 0], X[:, 1]]) > 0)
     for est in (dco.DecoupledRegressor(Ridge()), dco.DecoupledClassifier(LogisticRegression())):
-        with pytest.raises(ValueError, match="y has 2 columns, and an estimator has one target: fit one estimator for each"):
+        with pytest.raises(
+            ValueError,
+            match="y has 2 columns, and an estimator has one target: fit one estimator for each",
+        ):
             est.fit(X, two)
 
 
 @pytest.mark.parametrize("as_given", [np.asarray, pd.Series, list], ids=["array", "series", "list"])
 def test_a_regressor_names_the_classifier_to_text(as_given):
     with pytest.raises(
-        ValueError, match=r"y holds text \('[a-z]+'\), and a regressor needs numbers. Classes: DecoupledClass"
+        ValueError,
+        match=r"y holds text \('[a-z]+'\), and a regressor needs numbers. Classes: "
+        r"DecoupledClass",
     ):
         dco.DecoupledRegressor(Ridge()).fit(X, as_given(np.where(X[:, 0] > 0, "up", "down")))
 
@@ -62,7 +77,10 @@ def test_stratify_works_beside_frozen_models_and_rows_that_were_brought_or_says_
     frozen = dco.DecoupledClassifier(FrozenEstimator(fitted), LAC(), stratify=True, random_state=0)
     est = frozen.fit(X[100:], LABELS[100:])
     share = np.mean(LABELS[100:] == "yes")
-    counts = [(len(rows), np.sum(LABELS[100:][rows] == "yes")) for rows in (est.splits_.tune, est.splits_.calibrate)]
+    counts = [
+        (len(rows), np.sum(LABELS[100:][rows] == "yes"))
+        for rows in (est.splits_.tune, est.splits_.calibrate)
+    ]
     assert all(abs(yes - n * share) <= 1 for n, yes in counts)
     assert est.certificate_.guarantee == "none"
     assert "stratify=True" in est.certificate_.reason
@@ -82,7 +100,9 @@ def test_a_wrong_keyword_is_named(kind):
             kind(*args, **keywords)
         return str(told.value)
 
-    assert called(Ridge(), alpa=0.1).startswith("Decoupled.__init__() got an unexpected keyword argument 'alpa'")
+    assert called(Ridge(), alpa=0.1).startswith(
+        "Decoupled.__init__() got an unexpected keyword argument 'alpa'"
+    )
     assert called(1, 2, 3).startswith("Decoupled.__init__() takes from 1 to 3 positional arguments")
     assert list(inspect.signature(kind).parameters)[:3] == ["models", "scores", "alpha"]
     assert typing.get_type_hints(kind.__init__)["refit"] is bool
@@ -103,7 +123,11 @@ def test_labels_that_are_not_among_the_classes_are_counted(classifier, n):
     new = LABELS[400:].astype(object)
     new[:n] = "yes "
     has = "has a label that is" if n == 1 else "have labels that are"
-    with pytest.warns(UserWarning, match=rf"^{n} of 200 rows {has} not in classes_ \('yes ': {n}\)") as told:
+    with pytest.warns(
+        UserWarning,
+        match=rf"^{n} of 200 rows {has} not in classes_ \('yes ': "
+        rf"{n}\)",
+    ) as told:
         found = classifier.evaluate(X[400:], new)
     assert told[0].filename == __file__
     hits = classifier.predict_set(X[400:]).contains(LABELS[400:])
@@ -123,7 +147,10 @@ def test_a_table_by_group_takes_a_column_as_condition_on_does(classifier, framed
     expected = framed.evaluate(FRAME[400:], LABELS[400:], by=FRAME["side"][400:]).by_group
     assert [row.group for row in expected] == [0, 1]
     assert framed.evaluate(FRAME[400:], LABELS[400:], by="side").by_group == expected
-    assert framed.evaluate(FRAME[400:], LABELS[400:], by=lambda rows: rows["side"]).by_group == expected
+    assert (
+        framed.evaluate(FRAME[400:], LABELS[400:], by=lambda rows: rows["side"]).by_group
+        == expected
+    )
     by_label = classifier.evaluate(X[400:], LABELS[400:], by="label").by_group
     assert by_label == classifier.evaluate(X[400:], LABELS[400:], by=LABELS[400:]).by_group
     assert sum(row.n for row in classifier.evaluate(X[400:], LABELS[400:], by=0).by_group) == 200
@@ -132,9 +159,15 @@ def test_a_table_by_group_takes_a_column_as_condition_on_does(classifier, framed
 def test_a_table_by_something_else_is_refused_by_its_name(classifier, framed):
     with pytest.raises(ValueError, match="by names the column 'town', which X does not have"):
         framed.evaluate(FRAME[400:], LABELS[400:], by="town")
-    with pytest.raises(ValueError, match="by must be a column number below 3 or a callable, as X is an array"):
+    with pytest.raises(
+        ValueError, match="by must be a column number below 3 or a callable, as X is an array"
+    ):
         classifier.evaluate(X[400:], LABELS[400:], by="side")
-    with pytest.raises(ValueError, match=r"by must hold one label for each of 200 rows, got shape \(1,\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"by must hold one label for each of 200 rows, got shape "
+        r"\(1,\)",
+    ):
         classifier.evaluate(X[400:], LABELS[400:], by=[1])
     regressor = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:400], NUMBERS[:400])
     with pytest.raises(ValueError, match='by="label" is for classes'):
@@ -144,28 +177,47 @@ def test_a_table_by_something_else_is_refused_by_its_name(classifier, framed):
 def test_several_levels_are_evaluated_at_once(framed):
     levels = [0.1, 0.2, "1/3"]
     found = framed.evaluate(FRAME[400:], LABELS[400:], alpha=levels, by="side")
-    assert found == [framed.evaluate(FRAME[400:], LABELS[400:], alpha=level, by="side") for level in levels]
+    assert found == [
+        framed.evaluate(FRAME[400:], LABELS[400:], alpha=level, by="side") for level in levels
+    ]
     assert found[0].coverage > found[2].coverage
-    assert framed.evaluate(FRAME[400:], LABELS[400:], alpha=np.array([0.1])) == [framed.evaluate(FRAME[400:], LABELS[400:])]
+    assert framed.evaluate(FRAME[400:], LABELS[400:], alpha=np.array([0.1])) == [
+        framed.evaluate(FRAME[400:], LABELS[400:])
+    ]
 
 
-@pytest.mark.parametrize("rule", [{"side"}, FRAME["side"].to_numpy(), FRAME["side"]], ids=["set", "array", "series"])
+@pytest.mark.parametrize(
+    "rule", [{"side"}, FRAME["side"].to_numpy(), FRAME["side"]], ids=["set", "array", "series"]
+)
 @pytest.mark.parametrize("rows", [X, FRAME], ids=["array", "frame"])
 def test_groups_to_condition_on_are_refused_with_what_to_do(rule, rows):
     est = dco.DecoupledClassifier(LogisticRegression(), condition_on=rule)
     with pytest.raises(
-        ValueError, match=r"condition_on must be a column, a callable or a list of these, got .* pass a callable that"
+        ValueError,
+        match=r"condition_on must be a column, a callable or a list of these, got .* "
+        r"pass a callable that",
     ):
         est.fit(rows, LABELS)
 
 
 def test_weights_that_are_too_few_are_named():
     est = dco.DecoupledRegressor(Ridge(), random_state=0)
-    with pytest.raises(ValueError, match=r"^sample_weight must hold one weight for each of 600 rows, got 399"):
+    with pytest.raises(
+        ValueError,
+        match=r"^sample_weight must hold one weight for each of 600 "
+        r"rows, got 399",
+    ):
         est.fit(X, NUMBERS, sample_weight=np.ones(399))
-    with pytest.raises(ValueError, match=r"^sample_weight must hold one weight for each of 200 rows, got 3"):
+    with pytest.raises(
+        ValueError,
+        match=r"^sample_weight must hold one weight for each of 200 "
+        r"rows, got 3",
+    ):
         est.fit(
-            X[:400], NUMBERS[:400], sample_weight=np.ones(400), tune=(X[400:], NUMBERS[400:], {"sample_weight": [1, 1, 1]})
+            X[:400],
+            NUMBERS[:400],
+            sample_weight=np.ones(400),
+            tune=(X[400:], NUMBERS[400:], {"sample_weight": [1, 1, 1]}),
         )
     piped = dco.DecoupledRegressor(make_pipeline(StandardScaler(), Ridge()), random_state=0)
     with pytest.raises(ValueError, match=r"^ridge__sample_weight must hold one weight"):
@@ -174,15 +226,25 @@ def test_weights_that_are_too_few_are_named():
 
 def test_a_category_that_only_tuning_rows_have_is_not_blamed_on_training_rows():
     town = np.where(np.arange(600)[:, None] < 400, "here", "there").astype(object)
-    est = dco.DecoupledRegressor(make_pipeline(OneHotEncoder(), Ridge()), tune_size=0.5, random_state=0)
-    with pytest.raises(ValueError, match=r"^Every candidate failed on the training and tuning rows \(.*unknown categories"):
+    est = dco.DecoupledRegressor(
+        make_pipeline(OneHotEncoder(), Ridge()), tune_size=0.5, random_state=0
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"^Every candidate failed on the training and tuning "
+        r"rows \(.*unknown categories",
+    ):
         est.fit(town[:400], NUMBERS[:400], tune=(town[400:], NUMBERS[400:]))
 
 
 def test_labels_of_two_kinds_are_refused_before_they_are_joined():
     est = dco.DecoupledClassifier(LogisticRegression(), LAC(), random_state=0)
     codes = (LABELS == "yes").astype(int)
-    with pytest.raises(ValueError, match=r"those of the train rows are text \('.*calibrate rows are numbers \(") as told:
+    with pytest.raises(
+        ValueError,
+        match=r"those of the train rows are text \('.*calibrate rows "
+        r"are numbers \(",
+    ) as told:
         est.fit(X[:400], LABELS[:400], calibrate=(X[400:], codes[400:]))
     assert "np." not in str(told.value)
     with pytest.raises(ValueError, match="of one kind in all roles"):
@@ -200,17 +262,27 @@ def test_models_may_come_as_pairs_like_the_steps_of_a_pipeline():
     est.set_params(models__weak__alpha=2.0, models__strong=BayesianRidge())
     assert est.get_params()["models__weak__alpha"] == 2.0
     assert list(est.get_params()["models"]) == ["weak", "strong"]
-    assert dco.DecoupledRegressor(("one", Ridge()), random_state=0).fit(X, NUMBERS).best_candidate_.startswith("one / ")
+    assert (
+        dco.DecoupledRegressor(("one", Ridge()), random_state=0)
+        .fit(X, NUMBERS)
+        .best_candidate_.startswith("one / ")
+    )
     for wrong in ([("a", Ridge()), BayesianRidge()], [("a", Ridge()), ("a", BayesianRidge())]):
         with pytest.raises(ValueError, match="pairs throughout, each name once"):
             dco.DecoupledRegressor(wrong).fit(X, NUMBERS)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, list, lambda y: pd.Series(y, dtype="Float64"), pl.Series])
+@pytest.mark.parametrize(
+    "kind", [np.asarray, list, lambda y: pd.Series(y, dtype="Float64"), pl.Series]
+)
 def test_a_missing_number_is_named_by_its_row(kind):
     y = NUMBERS.copy()
     y[[7, 9]] = np.nan
-    with pytest.raises(ValueError, match=r"^y is missing in row 7 \(2 rows in all\): every row needs a number"):
+    with pytest.raises(
+        ValueError,
+        match=r"^y is missing in row 7 \(2 rows in all\): every row "
+        r"needs a number",
+    ):
         dco.DecoupledRegressor(Ridge()).fit(X, kind(y))
 
 
@@ -223,7 +295,11 @@ def test_tables_that_must_be_collected_or_converted_are_told_so():
     est.fit(frame, NUMBERS)
     with pytest.raises(ValueError, match=r"X is a LazyFrame, .*X\.collect\(\)"):
         est.predict_set(frame.lazy())
-    with pytest.raises(ValueError, match=r"of Dask, whose rows are not there yet: pass X\.compute\(\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"of Dask, whose rows are not there yet: pass "
+        r"X\.compute\(\)",
+    ):
         est.fit(dask_frames.from_pandas(FRAME[columns], npartitions=2), NUMBERS)
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table(FRAME[columns].to_dict("list"))
@@ -249,12 +325,20 @@ class Plain(dco.scores.Score):
 
 def test_p_values_of_a_score_without_every_label_are_refused():
     est = dco.DecoupledClassifier(LogisticRegression(), Plain(), random_state=0).fit(X, LABELS)
-    with pytest.raises(IncompatibleScoreError, match=r"Plain does not give .* no every_label\(prediction\)"):
+    with pytest.raises(
+        IncompatibleScoreError,
+        match=r"Plain does not give .* no "
+        r"every_label\(prediction\)",
+    ):
         est.predict_p(X)
 
 
 def test_a_folder_that_is_not_there_is_named(classifier, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist; make it first") as told:
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"the folder .*nowhere does not exist; make it "
+        r"first",
+    ) as told:
         dco.save(classifier, tmp_path / "nowhere" / "model.dco")
     assert "/." not in str(told.value)
 

@@ -29,11 +29,15 @@ def posterior(x, y):
 
 def coin_sets(x, y, x_new):
     train, test = ClassDraws(coin_table(x)), ClassDraws(coin_table(x_new))
-    return full_conformal_labels(train, y, test, alpha=0.3, weights=posterior(x, y), least_effective_draws=0)
+    return full_conformal_labels(
+        train, y, test, alpha=0.3, weights=posterior(x, y), least_effective_draws=0
+    )
 
 
 def test_sets_are_those_of_the_posterior_refitted_with_each_candidate():
-    """With the exact posterior on finitely many parameters, add-one-in is full conformal prediction: refit and compare."""
+    """With the exact posterior on finitely many parameters, add-one-in is full conformal
+    prediction: refit and compare.
+    """
     rng = np.random.default_rng(0)
     for _ in range(20):
         x, y = rng.integers(0, 2, size=9), rng.integers(0, 3, size=9)
@@ -41,7 +45,10 @@ def test_sets_are_those_of_the_posterior_refitted_with_each_candidate():
         dense = ours.sets.to_dense()
         for new, label in product((0, 1), range(3)):
             x_all, y_all = np.append(x, new), np.append(y, label)
-            sigma = posterior(x_all, y_all) @ np.take_along_axis(coin_table(x_all), y_all[None, :, None], axis=2)[:, :, 0]
+            sigma = (
+                posterior(x_all, y_all)
+                @ np.take_along_axis(coin_table(x_all), y_all[None, :, None], axis=2)[:, :, 0]
+            )
             rank = np.count_nonzero(sigma <= sigma[-1] * (1 + 1e-10))
             assert ours.ranks[new, label] == rank
             assert dense[new, label] == (rank > 3)  # alpha (n + 1) = 3 exactly
@@ -49,7 +56,9 @@ def test_sets_are_those_of_the_posterior_refitted_with_each_candidate():
 
 
 def test_coverage_when_the_model_is_wrong():
-    """Labels come from none of the coins; with the exact posterior coverage is 1 - alpha all the same (ties add to it)."""
+    """Labels come from none of the coins; with the exact posterior coverage is 1 - alpha all the
+    same (ties add to it).
+    """
     rng, hits, repetitions = np.random.default_rng(1), 0, 2000
     for _ in range(repetitions):
         x, y = rng.integers(0, 2, size=10), rng.choice(3, size=10, p=[0.15, 0.25, 0.6])
@@ -66,7 +75,9 @@ def normal_problem(n, n_draws, seed):
 
 
 def test_normal_mean_against_the_conjugate_answer():
-    """With n + 1 rows, sigma_i is the N(mean of all, 1 + 1 / (n + 1)) density: it ranks rows by their distance to it."""
+    """With n + 1 rows, sigma_i is the N(mean of all, 1 + 1 / (n + 1)) density: it ranks rows by
+    their distance to it.
+    """
     n = 40
     y, theta, train = normal_problem(n, 20_000, 2)
     candidates = np.linspace(-4, 4, 81)
@@ -84,18 +95,25 @@ def test_normal_mean_against_the_conjugate_answer():
 def test_runs_are_widened_to_the_candidates_that_are_out_and_p_values_need_no_grid():
     y, theta, train = normal_problem(30, 2000, 4)
     candidates = np.linspace(-6, 6, 61)
-    one, many = (GaussianMixtures(np.tile(theta, (count, 1)), np.ones(len(theta))) for count in (1, 61))
+    one, many = (
+        GaussianMixtures(np.tile(theta, (count, 1)), np.ones(len(theta))) for count in (1, 61)
+    )
     result = full_conformal_intervals(train, y, one, candidates, alpha=0.2, least_effective_draws=0)
     assert np.array_equal(result.p_values[0], full_conformal_p_values(train, y, many, candidates))
     kept = np.flatnonzero(result.p_values[0] > 0.2)
     assert result.sets.pieces(0).tolist() == [[candidates[kept[0] - 1], candidates[kept[-1] + 1]]]
-    narrow = full_conformal_intervals(train, y, one, [-0.1, 0.0, 0.1], alpha=0.2, least_effective_draws=0)
+    narrow = full_conformal_intervals(
+        train, y, one, [-0.1, 0.0, 0.1], alpha=0.2, least_effective_draws=0
+    )
     assert narrow.sets.is_infinite().all()  # the grid ends inside the set, and the set says so
 
 
 def test_runs_that_touch_are_joined_and_others_stay_separate():
     grid = np.arange(7.0)
-    sets = _widened(np.array([[1, 1, 0, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 1, 0]], dtype=bool), grid)
+    sets = _widened(
+        np.array([[1, 1, 0, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 1, 0]], dtype=bool),
+        grid,
+    )
     assert sets.pieces(0).tolist() == [[-np.inf, 2.0], [3.0, np.inf]]
     assert sets.pieces(1).tolist() == []
     assert sets.pieces(2).tolist() == [[0.0, 2.0], [4.0, 6.0]]
@@ -103,9 +121,13 @@ def test_runs_that_touch_are_joined_and_others_stay_separate():
 
 
 def test_effective_draws_and_the_warning():
-    """Equal probabilities in all draws: all T count; 0.8 and 0.2 are worth 1 / (0.64 + 0.04) draws. One draw that alone
-    allows a label: one counts, and it is said."""
-    unequal, even = ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]])), ClassDraws(np.full((2, 3, 2), 0.5))
+    """Equal probabilities in all draws: all T count; 0.8 and 0.2 are worth 1 / (0.64 + 0.04) draws.
+    One draw that alone allows a label: one counts, and it is said.
+    """
+    unequal, even = (
+        ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]])),
+        ClassDraws(np.full((2, 3, 2), 0.5)),
+    )
     result = full_conformal_labels(even, [0, 1, 0], unequal, alpha=0.2, least_effective_draws=0)
     assert result.effective_draws == pytest.approx(1 / 0.68)
     flat = ClassDraws(np.full((50, 4, 2), 0.5))
@@ -120,7 +142,9 @@ def test_effective_draws_and_the_warning():
 
 @pytest.mark.parametrize(("alpha", "sets"), [(0.1, [[0, 1, 2]]), (1 / 6, [[0]]), (0.3, [[0]])])
 def test_a_label_that_no_draw_allows_is_out_unless_rows_are_too_few(alpha, sets):
-    """Five rows cannot rule out the sixth at a level below 1/6, whatever its label; at 1/6 the least rank is out."""
+    """Five rows cannot rule out the sixth at a level below 1/6, whatever its label; at 1/6 the
+    least rank is out.
+    """
     train = ClassDraws(np.full((30, 5, 2), 0.5), classes=[0, 1])
     test = ClassDraws(np.full((30, 1, 2), [[1.0, 0.0]]), classes=[0, 1], unseen=[2])
     result = full_conformal_labels(train, [0, 1, 0, 1, 0], test, alpha=alpha)
@@ -135,12 +159,37 @@ AB, BA = (ClassDraws(np.full((5, 4, 2), 0.5), classes=order) for order in (["a",
 @pytest.mark.parametrize(
     ("sets", "given", "options", "message"),
     [
-        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5))), {}, "must be the same"),
-        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3))), {}, "one model"),
-        (full_conformal_labels, (AB, ["a", "b", "a", "b"], BA), {}, "list their labels differently"),
-        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], DRAWS), {"weights": [1.0]}, "each of the 5 draws"),
+        (
+            full_conformal_labels,
+            (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5))),
+            {},
+            "must be the same",
+        ),
+        (
+            full_conformal_labels,
+            (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3))),
+            {},
+            "one model",
+        ),
+        (
+            full_conformal_labels,
+            (AB, ["a", "b", "a", "b"], BA),
+            {},
+            "list their labels differently",
+        ),
+        (
+            full_conformal_labels,
+            (DRAWS, [0, 1, 0, 1], DRAWS),
+            {"weights": [1.0]},
+            "each of the 5 draws",
+        ),
         (full_conformal_intervals, (MIXTURE, np.zeros(3), MIXTURE, [1.0, 0.0]), {}, "ascending"),
-        (full_conformal_intervals, (MIXTURE, [0.0, np.nan, 0.0], MIXTURE, [0.0, 1.0]), {}, "one finite number"),
+        (
+            full_conformal_intervals,
+            (MIXTURE, [0.0, np.nan, 0.0], MIXTURE, [0.0, 1.0]),
+            {},
+            "one finite number",
+        ),
     ],
 )
 def test_bad_input_is_refused(sets, given, options, message):
@@ -151,7 +200,10 @@ def test_bad_input_is_refused(sets, given, options, message):
 def test_candidates_far_outside_their_sets_rest_on_few_draws_without_a_warning():
     rng = np.random.default_rng(7)
     means, y = rng.normal(scale=0.2, size=(1, 400)), rng.normal(size=20)
-    train, test = GaussianMixtures(np.repeat(means, 20, axis=0), np.ones(400)), GaussianMixtures(means, np.ones(400))
+    train, test = (
+        GaussianMixtures(np.repeat(means, 20, axis=0), np.ones(400)),
+        GaussianMixtures(means, np.ones(400)),
+    )
     found = full_conformal_intervals(train, y, test, np.linspace(-30, 30, 61), alpha=0.2)
     assert found.effective_draws.min() < 20
     assert found.sets.sizes()[0] < 10

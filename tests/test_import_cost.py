@@ -1,4 +1,6 @@
-"""`import dco` is light: no optional package, no scikit-learn; every public name is there all the same."""
+"""`import dco` is light: no optional package, no scikit-learn; every public name is there all the
+same.
+"""
 
 import json
 import subprocess
@@ -8,11 +10,25 @@ import pytest
 
 import dco
 
-HEAVY = ("matplotlib", "jax", "torch", "optuna", "dask", "distributed", "pandas", "polars", "sklearn", "numpyro", "pyarrow")
+HEAVY = (
+    "matplotlib",
+    "jax",
+    "torch",
+    "optuna",
+    "dask",
+    "distributed",
+    "pandas",
+    "polars",
+    "sklearn",
+    "numpyro",
+    "pyarrow",
+)
 
 
 def run(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_importing_dco_loads_no_heavy_package() -> None:
@@ -36,7 +52,8 @@ def loaded_by(code: str) -> set[str]:
     """The modules that some code loads, beside those of Python itself."""
     around = (
         f"import sys, json\nbefore = set(sys.modules)\n{code}\n"
-        "new = [name for name in set(sys.modules) - before if name.split('.')[0] not in sys.stdlib_module_names]\n"
+        "new = [name for name in set(sys.modules) - before if name.split('.')[0] not in "
+        "sys.stdlib_module_names]\n"
         "print(json.dumps(new))"
     )
     return set(json.loads(run(around).splitlines()[-1]))
@@ -47,7 +64,10 @@ def test_importing_dco_loads_one_module() -> None:
 
 
 def test_the_help_of_the_command_loads_click_and_no_command() -> None:
-    code = "sys.argv = ['dco', '--help']\ntry:\n from dco.cli.main import main; main()\nexcept SystemExit: pass"
+    code = (
+        "sys.argv = ['dco', '--help']\ntry:\n from dco.cli.main import main; main()\nexcept "
+        "SystemExit: pass"
+    )
     found = loaded_by(code)
     assert {name for name in found if name.startswith("dco")} == {"dco", "dco.cli", "dco.cli.main"}
     assert {name.split(".")[0] for name in found} <= {"dco", "click", "colorama"}

@@ -1,7 +1,14 @@
 import numpy as np
 import pytest
 
-from dco.losses import accepted, false_discovery_rate, false_negative_rate, miscoverage, selective_error, set_loss
+from dco.losses import (
+    accepted,
+    false_discovery_rate,
+    false_negative_rate,
+    miscoverage,
+    selective_error,
+    set_loss,
+)
 
 CUTS = np.array([0.1, 0.4, 0.8, np.inf])
 
@@ -17,14 +24,21 @@ def test_each_loss_against_plain_loops():
     labels = np.arange(30) % 6
     for j, cut in enumerate(CUTS):
         for i in range(30):
-            members, true = {k for k in range(6) if scores[i, k] <= cut}, set(np.flatnonzero(truth[i]))
+            members, true = (
+                {k for k in range(6) if scores[i, k] <= cut},
+                set(np.flatnonzero(truth[i])),
+            )
             left_out = len(true - members) / len(true) if true else 0.0
             wrong = len(members - true) / len(members) if members else 0.0
             assert false_negative_rate(scores, truth, CUTS)[i, j] == left_out
             assert false_discovery_rate(scores, truth, CUTS)[i, j] == wrong
             assert miscoverage(scores, labels, CUTS)[i, j] == (labels[i] not in members)
-            assert selective_error(scores[:, 0], truth[:, 0], CUTS)[i, j] == (scores[i, 0] <= cut and truth[i, 0])
-    assert np.array_equal(miscoverage(scores, labels, CUTS), miscoverage(scores[np.arange(30), labels], None, CUTS))
+            assert selective_error(scores[:, 0], truth[:, 0], CUTS)[i, j] == (
+                scores[i, 0] <= cut and truth[i, 0]
+            )
+    assert np.array_equal(
+        miscoverage(scores, labels, CUTS), miscoverage(scores[np.arange(30), labels], None, CUTS)
+    )
 
 
 def test_which_losses_fall():
@@ -59,14 +73,25 @@ def test_a_score_at_the_threshold_is_inside():
         (miscoverage, np.zeros((30, 6)), np.full(30, 6), CUTS, "column numbers from 0 to 5"),
         (miscoverage, np.zeros((2, 3)), [-1, 0], CUTS, "column numbers from 0 to 2"),
         (miscoverage, np.zeros((2, 3)), None, CUTS, "must hold each row's label"),
-        (miscoverage, np.zeros((2, 3)), [0.0, 1.0], CUTS, "one column number for each of the 2 rows"),
+        (
+            miscoverage,
+            np.zeros((2, 3)),
+            [0.0, 1.0],
+            CUTS,
+            "one column number for each of the 2 rows",
+        ),
         (miscoverage, np.zeros((2, 3, 1)), None, CUTS, r"\(n, K\) or \(n,\), got shape"),
         (miscoverage, np.zeros(2), None, [[1.0]], "thresholds must be a list of numbers"),
         (selective_error, np.zeros((2, 3)), [0, 1], CUTS, "one number per row"),
         (false_negative_rate, np.zeros(2), [0, 1], CUTS, r"\(n, K\) matrix"),
         (miscoverage, np.zeros((30, 6)), np.arange(30) % 6, [np.nan], "NaN"),
         (selective_error, np.zeros(30), np.full(30, 2), CUTS, "whether the prediction is wrong"),
-        (set_loss(lambda members, true: members), *problem(), CUTS, "one number for each of the 30 rows"),
+        (
+            set_loss(lambda members, true: members),
+            *problem(),
+            CUTS,
+            "one number for each of the 30 rows",
+        ),
     ],
 )
 def test_bad_input_is_refused(loss, scores, truth, cuts, message):

@@ -1,4 +1,6 @@
-"""Watching a fit: the law of hits, what an alarm claims, and the monitor around it. All seeds are fixed."""
+"""Watching a fit: the law of hits, what an alarm claims, and the monitor around it. All seeds are
+fixed.
+"""
 
 import copy
 import itertools
@@ -15,7 +17,16 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 from dco.evaluation import watching
-from dco.evaluation.watching import ODDS, SHARES, Evidence, Places, Stakes, confidence_sequence, likely_start, weight_after
+from dco.evaluation.watching import (
+    ODDS,
+    SHARES,
+    Evidence,
+    Places,
+    Stakes,
+    confidence_sequence,
+    likely_start,
+    weight_after,
+)
 from dco.foundations.notes import NoteWarning
 
 
@@ -23,7 +34,9 @@ def fitted(seed: int = 0, n: int = 800, **parameters) -> dco.DecoupledRegressor:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 3))
     y = X[:, 0] + rng.normal(size=n)
-    return dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0, **parameters).fit(X, y)
+    return dco.DecoupledRegressor(
+        Ridge(), dco.scores.AbsoluteResidual(), random_state=0, **parameters
+    ).fit(X, y)
 
 
 def rows(n: int, *, noise: float = 1.0, seed: int = 1):
@@ -32,11 +45,14 @@ def rows(n: int, *, noise: float = 1.0, seed: int = 1):
     return X, X[:, 0] + noise * rng.normal(size=n)
 
 
-# ------------------------------------------------------------------------------------------------------------ the law
+# --------------------------------------------------------------------------------------------------
+# ---------- the law
 
 
 def urn_law(n: int, rank: int, path: tuple[bool, ...]) -> tuple[float, list[float]]:
-    """The probability of a path of hits under the urn, and what the urn expected before each row."""
+    """The probability of a path of hits under the urn, and what the urn expected before each
+    row.
+    """
     probability, expected, hits = 1.0, [], 0
     for t, hit in enumerate(path):
         u = (rank + hits) / (n + 1 + t)
@@ -54,7 +70,10 @@ def after(path, expected) -> Evidence:
 
 
 def ratio(path, expected, start: int, c: float) -> float:
-    steps = [(c if hit else 1) / (1 - u + c * u) for hit, u in zip(path[start:], expected[start:], strict=True)]
+    steps = [
+        (c if hit else 1) / (1 - u + c * u)
+        for hit, u in zip(path[start:], expected[start:], strict=True)
+    ]
     return math.prod(steps)
 
 
@@ -65,9 +84,13 @@ def test_the_evidence_is_the_mean_over_starts_and_has_mean_one_under_the_urn(n, 
     for path in itertools.product((False, True), repeat=9):
         probability, expected = urn_law(n, rank, path)
         found = after(path, expected)
-        weights = [0.2 + weight_after(0) - weight_after(1), *(weight_after(s) - weight_after(s + 1) for s in range(1, 9))]
+        weights = [
+            0.2 + weight_after(0) - weight_after(1),
+            *(weight_after(s) - weight_after(s + 1) for s in range(1, 9)),
+        ]
         by_start = [
-            sum(share * ratio(path, expected, s, c) for c, share in zip(ODDS, SHARES, strict=True)) for s in range(9)
+            sum(share * ratio(path, expected, s, c) for c, share in zip(ODDS, SHARES, strict=True))
+            for s in range(9)
         ]
         mean = float(found.weighted @ SHARES) + weight_after(9)
         assert mean == pytest.approx(np.dot(weights, by_start) + weight_after(9))
@@ -105,7 +128,9 @@ def test_bets_on_places_have_mean_one():
 
 
 def test_the_confidence_sequence_solves_its_equation_and_holds_at_all_times():
-    """At most 5 % of 2,000 streams of 2,000 rows may ever leave it: at most 5 % + 4 standard errors."""
+    """At most 5 % of 2,000 streams of 2,000 rows may ever leave it: at most 5 % + 4 standard
+    errors.
+    """
     for hits, misses in ((0, 5), (5, 0), (90, 10), (1, 99)):
         low, high = confidence_sequence(hits, hits + misses, error_rate=0.05)
         assert low <= hits / (hits + misses) <= high
@@ -119,11 +144,14 @@ def test_the_confidence_sequence_solves_its_equation_and_holds_at_all_times():
     ever = []
     for _ in range(2_000):
         h = np.cumsum(rng.uniform(size=2_000) < p)
-        ever.append(np.max(beta(0.5, 0.5).logpdf(p) - beta.logpdf(p, h + 0.5, t - h + 0.5)) >= math.log(20))
+        ever.append(
+            np.max(beta(0.5, 0.5).logpdf(p) - beta.logpdf(p, h + 0.5, t - h + 0.5)) >= math.log(20)
+        )
     assert np.mean(ever) <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 2_000)
 
 
-# --------------------------------------------------------------------------------------------------------- the monitor
+# --------------------------------------------------------------------------------------------------
+# ------- the monitor
 
 
 @pytest.mark.parametrize("parameters", [{}, {"guarantee": "pac", "delta": 0.1}, {"alpha": "0.2"}])
@@ -136,7 +164,10 @@ def test_rows_like_those_of_the_fit_give_no_alarm_and_noisier_rows_give_one(para
     assert (report.alarm, report.since, report.guarantee) == (False, None, guarantee)
     assert report.coverage == np.mean(est.predict_set(rows(400)[0]).contains(rows(400)[1]))
     assert report.interval[0] < report.coverage < report.interval[1]
-    ranks = {"pac": dco.pac_rank(200, alpha=alpha, delta=0.1), "marginal": dco.conformal_rank(200, alpha=alpha)}
+    ranks = {
+        "pac": dco.pac_rank(200, alpha=alpha, delta=0.1),
+        "marginal": dco.conformal_rank(200, alpha=alpha),
+    }
     assert report.expected_coverage == pytest.approx(ranks[guarantee] / 201, rel=1e-15)
     assert str(report).startswith("No alarm")
     report = monitor.update(*rows(400, noise=2.0, seed=2))
@@ -157,9 +188,12 @@ def test_one_by_one_in_batches_and_resumed_give_the_same_state():
         last = single.update(X[[i]], y[[i]])
     assert last == report
     one, other = single.state(), whole.state()
-    scores = [np.array([float.fromhex(score) for score in state.pop("scores")]) for state in (one, other)]
+    scores = [
+        np.array([float.fromhex(score) for score in state.pop("scores")]) for state in (one, other)
+    ]
     assert one == other
-    np.testing.assert_allclose(*scores, rtol=1e-12)  # a model rounds batches of another size differently
+    # a model rounds batches of another size differently
+    np.testing.assert_allclose(*scores, rtol=1e-12)
 
 
 def test_a_monitor_goes_on_from_its_state_from_a_file_and_as_a_copy(tmp_path):
@@ -167,10 +201,21 @@ def test_a_monitor_goes_on_from_its_state_from_a_file_and_as_a_copy(tmp_path):
     monitor = dco.Monitor(est, error_rate="0.01", run_length=500, duplicates="natural")
     report = monitor.update(X, y, by=np.arange(120) % 3)
     dco.save(monitor, tmp_path / "monitor.dco")
-    state = {"error_rate": 0.01, "run_length": 500, "duplicates": "natural", "state": monitor.state()}
-    for again in (dco.load(tmp_path / "monitor.dco"), copy.deepcopy(monitor), dco.Monitor(est, **state)):
+    state = {
+        "error_rate": 0.01,
+        "run_length": 500,
+        "duplicates": "natural",
+        "state": monitor.state(),
+    }
+    for again in (
+        dco.load(tmp_path / "monitor.dco"),
+        copy.deepcopy(monitor),
+        dco.Monitor(est, **state),
+    ):
         assert again.report() == report
-        assert again.update(*rows(50, seed=5)) == copy.deepcopy(monitor).update_all([(*rows(50, seed=5), None)])
+        assert again.update(*rows(50, seed=5)) == copy.deepcopy(monitor).update_all(
+            [(*rows(50, seed=5), None)]
+        )
     assert monitor.report() == report
 
 
@@ -193,7 +238,9 @@ def test_a_row_seen_twice_counts_once_and_rows_of_the_fit_do_not_count():
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_fit_with_natural_copies_is_noted():
     X, y = np.random.default_rng(0).integers(3, size=(2, 300)).astype(float)
-    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(X[:, None], y)
+    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(
+        X[:, None], y
+    )
     with pytest.warns(NoteWarning, match="have copies among them.* alarms may then be false"):
         dco.Monitor(est)
     with warnings.catch_warnings(action="error"):
@@ -202,7 +249,10 @@ def test_a_fit_with_natural_copies_is_noted():
 
 def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before():
     est, (X, y) = fitted(), rows(60, noise=3)
-    monitor, threshold = dco.Monitor(est, error_rate=0.01, run_length=200), est.certificate_.thresholds[0]
+    monitor, threshold = (
+        dco.Monitor(est, error_rate=0.01, run_length=200),
+        est.certificate_.thresholds[0],
+    )
     reports = [monitor.update(X[row : row + 1], y[row : row + 1]) for row in range(60)]
     path = tuple(map(bool, monitor.timeline()["covered"]))
     _, expected = urn_law(threshold.n, threshold.rank, path)
@@ -211,7 +261,9 @@ def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before()
     assert any(50 < detector < 200 for detector in found)
     assert [report.alarm for report in reports] == [report.p_value <= 0.01 for report in reports]
     assert any(0.01 < report.p_value <= 0.02 for report in reports)
-    first = next(row for row, report in enumerate(reports, start=1) if report.alarm or report.change)
+    first = next(
+        row for row, report in enumerate(reports, start=1) if report.alarm or report.change
+    )
     assert [report.reported for report in reports] == [None] * (first - 1) + [first] * (61 - first)
     assert reports[-1].alarm
 
@@ -219,14 +271,21 @@ def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before()
 def test_a_label_that_the_fit_does_not_know_is_in_no_condition():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), condition_on="label", random_state=0)
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), dco.scores.LAC(), condition_on="label", random_state=0
+    )
     monitor = dco.Monitor(est.fit(X, np.where(X[:, 0] + rng.normal(size=400) > 0, "a", "b")))
     with pytest.warns(NoteWarning, match="1 label of 3 is not in classes_"):
         report = monitor.update(rng.normal(size=(3, 2)), ["a", "c", "b"])
     assert {entry.condition: entry.rows for entry in report.conditions} == {"a": 1, "b": 1}
-    by_sign = est.set_params(condition_on=lambda X: X[:, 0] > 0).fit(X, np.where(X[:, 0] + X[:, 1] > 0, "a", "b"))
-    with pytest.warns(NoteWarning, match="1 label of 3 is not in classes_"):  # a miss in the condition of its row
-        report = dco.Monitor(by_sign).update(np.array([[1.0, 0.5], [2.0, 0.5], [-1.0, 0.5]]), ["a", "c", "b"])
+    by_sign = est.set_params(condition_on=lambda X: X[:, 0] > 0).fit(
+        X, np.where(X[:, 0] + X[:, 1] > 0, "a", "b")
+    )
+    # a miss in the condition of its row
+    with pytest.warns(NoteWarning, match="1 label of 3 is not in classes_"):
+        report = dco.Monitor(by_sign).update(
+            np.array([[1.0, 0.5], [2.0, 0.5], [-1.0, 0.5]]), ["a", "c", "b"]
+        )
     assert {entry.condition: (entry.rows, entry.coverage) for entry in report.conditions} == {
         "False": (1, 1),
         "True": (2, 0.5),
@@ -234,12 +293,16 @@ def test_a_label_that_the_fit_does_not_know_is_in_no_condition():
 
 
 def test_hits_among_tied_scores_have_the_probability_of_the_urn():
-    """Both calibration scores and the new one are equal: the row is a hit with probability k / (n + 1) = 2 / 3."""
+    """Both calibration scores and the new one are equal: the row is a hit with probability k / (n +
+    1) = 2 / 3.
+    """
     rng, runs, misses = np.random.default_rng(0), 150, 0
     for run in range(runs):
         X, y = rng.normal(size=(50, 1)), np.full(50, 1.0 + run)  # another seed of the ties
         model = FrozenEstimator(Ridge().fit(X, np.zeros(50)))
-        est = dco.DecoupledRegressor(model, dco.scores.AbsoluteResidual(), alpha=0.4, tune_size=0, random_state=0)
+        est = dco.DecoupledRegressor(
+            model, dco.scores.AbsoluteResidual(), alpha=0.4, tune_size=0, random_state=0
+        )
         report = dco.Monitor(est.fit(X[:2], y[:2])).update(X[9:10], y[9:10])
         assert report.coverage == 1
         misses += report.p_value < 1
@@ -253,7 +316,9 @@ def test_full_sets_never_alarm_and_do_not_hide_labels_that_the_fit_does_not_know
     assert (report.coverage, report.p_value, report.alarm) == (1.0, 1.0, False)
     rng = np.random.default_rng(0)
     X, labels = rng.normal(size=(60, 2)), np.where(np.arange(60) % 2, "a", "b")
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), calibrate_size=5, random_state=0)
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), dco.scores.LAC(), calibrate_size=5, random_state=0
+    )
     with pytest.warns(NoteWarning):
         est.fit(X, labels)
     assert est.predict_set(X).is_full().all()
@@ -263,12 +328,19 @@ def test_full_sets_never_alarm_and_do_not_hide_labels_that_the_fit_does_not_know
 
 
 def test_a_condition_of_few_rows_that_the_model_rules_out_is_watched():
-    """Its threshold is infinite, and so are calibration scores: no rank of theirs is broken at random."""
+    """Its threshold is infinite, and so are calibration scores: no rank of theirs is broken at
+    random.
+    """
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=600), np.arange(600) % 100 == 0])
     y = np.where(X[:, 1] == 1, "c", np.where(X[:, 0] > rng.normal(size=600), "a", "b"))
-    train, rest = np.arange(600)[y != "c"][:200], np.r_[np.arange(600)[y != "c"][200:], np.arange(600)[y == "c"]]
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), condition_on=1, tune_size=0.2, random_state=0)
+    train, rest = (
+        np.arange(600)[y != "c"][:200],
+        np.r_[np.arange(600)[y != "c"][200:], np.arange(600)[y == "c"]],
+    )
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), dco.scores.LAC(), condition_on=1, tune_size=0.2, random_state=0
+    )
     with pytest.warns(NoteWarning):
         est.fit(X[train], y[train], calibrate=(X[rest], y[rest]))
     assert np.isinf(est.predictor_.calibration.scores).sum() == 6
@@ -277,9 +349,13 @@ def test_a_condition_of_few_rows_that_the_model_rules_out_is_watched():
 
 
 def test_drift_of_scores_is_seen_where_coverage_stays():
-    """Residuals of one size: rows are covered as before, and their scores are not those of the calibration rows."""
+    """Residuals of one size: rows are covered as before, and their scores are not those of the
+    calibration rows.
+    """
     est, (X, y) = fitted(), rows(600)
-    same = est.predict(X) + np.where(y > est.predict(X), 0.9, -0.9) * np.random.default_rng(3).uniform(0.9, 1.1, size=600)
+    same = est.predict(X) + np.where(y > est.predict(X), 0.9, -0.9) * np.random.default_rng(
+        3
+    ).uniform(0.9, 1.1, size=600)
     report = dco.Monitor(est).update(X, same)
     assert (report.alarm, report.drift) == (False, True)
     assert "Scores have drifted" in str(report)
@@ -293,7 +369,9 @@ def test_each_condition_has_an_urn_of_its_own():
         X = np.column_stack([rng.normal(size=n), rng.integers(3, size=n)])
         return X, X[:, 0] + np.where(X[:, 1] == 2, bad, 1.0) * (1 + X[:, 1]) * rng.normal(size=n)
 
-    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), condition_on=1, random_state=0).fit(*made(2_000))
+    est = dco.DecoupledRegressor(
+        Ridge(), dco.scores.AbsoluteResidual(), condition_on=1, random_state=0
+    ).fit(*made(2_000))
     monitor = dco.Monitor(est)
     first = monitor.update(*made(900))
     assert not first.alarm
@@ -303,19 +381,27 @@ def test_each_condition_has_an_urn_of_its_own():
     assert report.alarm
     assert [entry.condition for entry in report.conditions if entry.p_value <= 0.05] == ["2.0"]
     X, y = made(40, bad=9.0)
-    alone = dco.Monitor(est).update(X[X[:, 1] == 2], y[X[:, 1] == 2])  # of one condition only: its own evidence is all
-    assert {entry.condition: entry.p_value for entry in alone.conditions} == {"0.0": 1, "1.0": 1, "2.0": 3 * alone.p_value}
+    # of one condition only: its own evidence is all
+    alone = dco.Monitor(est).update(X[X[:, 1] == 2], y[X[:, 1] == 2])
+    assert {entry.condition: entry.p_value for entry in alone.conditions} == {
+        "0.0": 1,
+        "1.0": 1,
+        "2.0": 3 * alone.p_value,
+    }
     assert dco.Monitor(est, state=json.loads(json.dumps(monitor.state()))).report() == report
     timeline = monitor.timeline()
     assert timeline["covered"].mean() == report.coverage
     assert timeline["p_value"][-1] == report.p_value
 
 
-# ----------------------------------------------------------------------------------------------------- one clear sentence
+# --------------------------------------------------------------------------------------------------
+# --- one clear sentence
 
 
 def test_a_change_is_dated_by_its_first_report_and_counted_from_one():
-    """From row 51 on all are missed; then 200 bad rows after 500 good ones, and 3,000 good ones after them."""
+    """From row 51 on all are missed; then 200 bad rows after 500 good ones, and 3,000 good ones
+    after them.
+    """
     est, (X, _) = fitted(), rows(70)
     report = dco.Monitor(est).update(X, est.predict(X) + np.where(np.arange(70) < 50, 0, 100))
     assert (report.alarm, report.since, report.coverage_since) == (True, 51, 0)
@@ -330,15 +416,23 @@ def test_a_change_is_dated_by_its_first_report_and_counted_from_one():
 
 
 def test_a_slice_is_watched_against_its_own_past():
-    """Slices have noise of their own, by which nothing has changed; then one of them gets better."""
+    """Slices have noise of their own, by which nothing has changed; then one of them gets
+    better.
+    """
 
     def made(n, last, seed):
         rng = np.random.default_rng(seed)
         part = rng.integers(3, size=n)
         X = rng.normal(size=(n, 3))
-        return X, X[:, 0] + np.array([0.3, 1.0, last])[part] * rng.normal(size=n), np.array(["a", "b", "c"])[part]
+        return (
+            X,
+            X[:, 0] + np.array([0.3, 1.0, last])[part] * rng.normal(size=n),
+            np.array(["a", "b", "c"])[part],
+        )
 
-    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(*made(2_000, 3.0, 0)[:2])
+    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(
+        *made(2_000, 3.0, 0)[:2]
+    )
     monitor = dco.Monitor(est)
     X, y, by = made(900, 3.0, 1)
     report = monitor.update(X, y, by=by)
@@ -346,7 +440,10 @@ def test_a_slice_is_watched_against_its_own_past():
     assert all(each.drift_p_value > 0.05 for each in report.slices)
     for each in report.slices:
         mine = by == each.slice
-        assert (each.rows, each.coverage) == (mine.sum(), est.predict_set(X).contains(y)[mine].mean())
+        assert (each.rows, each.coverage) == (
+            mine.sum(),
+            est.predict_set(X).contains(y)[mine].mean(),
+        )
     X, y, by = made(900, 1.0, 2)
     report = monitor.update_all([(X[:400], y[:400], by[:400]), (X[400:], y[400:], by[400:])])
     assert [each.slice for each in report.slices if each.drift_p_value <= 0.05] == ["c"]
@@ -364,16 +461,26 @@ def test_what_cannot_be_watched_is_refused():
     score = dco.scores.AbsoluteResidual()
     for sentence, options, groups in (
         ("cannot be watched: .* rows of this fit belong together", {}, np.arange(400) // 4),
-        ("cannot be watched: each row has a threshold of its own", {"weights": lambda X: np.exp(X[:, 0])}, None),
+        (
+            "cannot be watched: each row has a threshold of its own",
+            {"weights": lambda X: np.exp(X[:, 0])},
+            None,
+        ),
         ("cannot be watched: the calibration rows chose too", {"selection": "joint"}, None),
-        ("cannot be watched: thresholds of overlapping groups", {"condition_on": [1, lambda X: X[:, 0] > 0]}, None),
+        (
+            "cannot be watched: thresholds of overlapping groups",
+            {"condition_on": [1, lambda X: X[:, 0] > 0]},
+            None,
+        ),
     ):
         with pytest.raises(ValueError, match=sentence):
             dco.Monitor(make(Ridge(), score, random_state=0, **options).fit(X, y, groups=groups))
     labels = np.where(X[:, 0] > 0, "a", "b")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        none = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), stratify=True, random_state=0).fit(X, labels)
+        none = dco.DecoupledClassifier(
+            LogisticRegression(), dco.scores.LAC(), stratify=True, random_state=0
+        ).fit(X, labels)
     with pytest.raises(ValueError, match="there is no promise to watch"):
         dco.Monitor(none)
 

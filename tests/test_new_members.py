@@ -1,4 +1,6 @@
-"""A toy score and a toy rule, one file each: estimator, command line, certificate, model file and shared laws follow."""
+"""A toy score and a toy rule, one file each: estimator, command line, certificate, model file and
+shared laws follow.
+"""
 
 import importlib
 import json
@@ -40,15 +42,19 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleTy
 
 
 def test_a_score_and_a_rule_in_one_file_each_go_all_the_way(toys, tmp_path: Path) -> None:
-    est = dco.DecoupledRegressor(Ridge(), toys[0].SquaredResidual(), guarantee="halved", random_state=0).fit(
-        X[:400], Y[:400]
-    )
+    est = dco.DecoupledRegressor(
+        Ridge(), toys[0].SquaredResidual(), guarantee="halved", random_state=0
+    ).fit(X[:400], Y[:400])
     certificate = est.certificate_
     assert certificate.thresholds[0].rank == dco.conformal_rank(100, alpha=0.05)
     assert "well above 90 %" in str(certificate)
     assert certificate.verify(predictor=est).holds
     assert dco.Certificate.from_json(certificate.to_json()) == certificate
-    assert not dco.Certificate.from_json(certificate.to_json().replace('"halved"', '"marginal"')).verify(predictor=est).holds
+    assert (
+        not dco.Certificate.from_json(certificate.to_json().replace('"halved"', '"marginal"'))
+        .verify(predictor=est)
+        .holds
+    )
     dco.save(est, tmp_path / "model.dco")
     again = dco.load(tmp_path / "model.dco")  # trusted: it is registered
     np.testing.assert_array_equal(again.predict_set(X[400:]).upper, est.predict_set(X[400:]).upper)
@@ -58,7 +64,18 @@ def test_a_score_and_a_rule_in_one_file_each_go_all_the_way(toys, tmp_path: Path
 def test_the_command_line_knows_them(toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pd.DataFrame(X, columns=list("abc")).assign(y=Y).to_csv("rows.csv", index=False)
-    order = ["fit", "rows.csv", "--target", "y", "--models", "linear", "--scores", "squared", "--guarantee", "halved"]
+    order = [
+        "fit",
+        "rows.csv",
+        "--target",
+        "y",
+        "--models",
+        "linear",
+        "--scores",
+        "squared",
+        "--guarantee",
+        "halved",
+    ]
     result = CliRunner().invoke(main, [*order, "--out", "model.dco", "--json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
@@ -68,7 +85,9 @@ def test_the_command_line_knows_them(toys, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_they_keep_the_laws_of_their_families(toys) -> None:
-    """Sets are the inverse of the score and grow with the threshold; coverage of the rule has the law of its rank."""
+    """Sets are the inverse of the score and grow with the threshold; coverage of the rule has the
+    law of its rank.
+    """
     score, rule = toys[0].SquaredResidual(), RULES["halved"]
     prediction = dco.Points(X[:, 0])
     sizes = []
@@ -79,7 +98,9 @@ def test_they_keep_the_laws_of_their_families(toys) -> None:
     assert sizes == sorted(sizes)
     assert score in registry.default_scores(dco.Points)
     rng = np.random.default_rng(1)
-    coverage = [rule.threshold(rng.uniform(size=99), alpha=0.2, delta=None).value for _ in range(2000)]
+    coverage = [
+        rule.threshold(rng.uniform(size=99), alpha=0.2, delta=None).value for _ in range(2000)
+    ]
     assert kstest(coverage, beta(90, 10).cdf).pvalue > 0.01
     assert rule.threshold(np.arange(18.0), alpha=0.1).value == np.inf
     assert rule.smallest_n(alpha=0.1) == 19

@@ -30,7 +30,9 @@ EXPECTED = [draw(seed) for seed in range(7)]
 def test_results_come_in_order_and_do_not_depend_on_the_workers(n_jobs):
     seen: list[tuple[int, int]] = []
     with joblib.parallel_config(backend="threading"):
-        results = run_many(draw, range(7), n_jobs=n_jobs, progress=lambda done, total: seen.append((done, total)))
+        results = run_many(
+            draw, range(7), n_jobs=n_jobs, progress=lambda done, total: seen.append((done, total))
+        )
     assert results == EXPECTED
     assert seen == [(i, 7) for i in range(1, 8)]
 
@@ -68,27 +70,38 @@ def test_the_error_of_a_call_reaches_the_caller(n_jobs):
         run_many(fail, range(4), n_jobs=n_jobs)
 
 
-needs_masks = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows has no signal masks")
+needs_masks = pytest.mark.skipif(
+    not hasattr(signal, "pthread_sigmask"), reason="Windows has no signal masks"
+)
 
 BLOCKED = """
 import signal
 from dco.foundations.parallel import run_many
 
-print(run_many(lambda _: signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), range(2), n_jobs=2))
+def is_blocked(_):
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+print(run_many(is_blocked, range(2), n_jobs=2))
 """
 
 
 @needs_masks
 def test_workers_leave_ctrl_c_to_their_parent_from_their_start():
-    """A terminal sends it to all of them, and a worker that is importing would print a traceback."""
-    run = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True)  # workers of its own
+    """A terminal sends it to all of them, and a worker that is importing would print a
+    traceback.
+    """
+    # workers of its own
+    run = subprocess.run(
+        [sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True
+    )
     assert run.stdout == "[True, True]\n"
 
 
 @needs_masks
 def test_ctrl_c_while_workers_are_started_comes_afterwards():
     started = []
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    # a shell's background jobs ignore it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start() -> None:
         with _interrupts_kept_from_children():
@@ -105,7 +118,9 @@ def test_ctrl_c_while_workers_are_started_comes_afterwards():
 
 
 def test_calls_are_ended_without_a_change_to_the_filters_of_warnings():
-    """They belong to all threads: a filter set here for a moment could hide the warnings of another, or stay for good."""
+    """They belong to all threads: a filter set here for a moment could hide the warnings of
+    another, or stay for good.
+    """
     seen = []
 
     def calls() -> Iterator[None]:
@@ -132,7 +147,8 @@ def test_ctrl_c_between_two_results_ends_the_other_calls(tmp_path):
     def interrupted(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt) as told:  # kept: with the error its frames would go, and the calls with them
+    # kept: with the error its frames would go, and the calls with them
+    with pytest.raises(KeyboardInterrupt) as told:
         run_many(late, range(3), n_jobs=2, progress=interrupted)
     go.touch()
     time.sleep(1)  # for a call that is still at work
@@ -155,12 +171,21 @@ def test_a_wrong_number_of_jobs_is_refused_however_many_items_there_are(n_jobs, 
 @pytest.mark.parametrize(
     ("scheduler", "told"),
     [
-        *((address, f"'{address}' is not the address of a Dask scheduler") for address in (
-            "host", "tcp://host", "nothing://host:8786", "no-such-host.invalid:8786"
-        )),
-        *((other, "scheduler must be the address of a Dask cluster") for other in (8786, ["tcp://127.0.0.1:8786"], {})),
+        *(
+            (address, f"'{address}' is not the address of a Dask scheduler")
+            for address in (
+                "host",
+                "tcp://host",
+                "nothing://host:8786",
+                "no-such-host.invalid:8786",
+            )
+        ),
+        *(
+            (other, "scheduler must be the address of a Dask cluster")
+            for other in (8786, ["tcp://127.0.0.1:8786"], {})
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_neither_an_address_nor_a_client_is_refused(scheduler, told):
     pytest.importorskip("distributed")
     with pytest.raises(ValueError, match=told):
@@ -207,7 +232,11 @@ def test_a_listener_that_starts_late_is_waited_for(free_port, monkeypatch):
     assert clock.now == 3
 
 
-@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH", b"\0", None], ids=["nothing", "text", "too short", "silence"])
+@pytest.mark.parametrize(
+    "greeting",
+    [b"", b"SSH-2.0-OpenSSH", b"\0", None],
+    ids=["nothing", "text", "too short", "silence"],
+)
 def test_a_port_where_something_else_listens_is_told_apart(free_port, greeting):
     """Without a probe a Dask client waits there for ever, or asks for exabytes of memory."""
     dask = pytest.importorskip("dask")
@@ -240,7 +269,11 @@ def cluster():
     with (
         warnings.catch_warnings(),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            silence_logs=50,
         ) as running,
     ):
         yield running
@@ -262,7 +295,10 @@ def test_a_cluster_loses_a_worker_midway_and_the_result_is_unchanged(cluster, tm
 
     seen: list[int] = []
     results = run_many(
-        draw_or_die, range(12), scheduler=cluster.scheduler_address, progress=lambda done, total: seen.append(done)
+        draw_or_die,
+        range(12),
+        scheduler=cluster.scheduler_address,
+        progress=lambda done, total: seen.append(done),
     )
     assert [value for value, _ in results] == [draw(seed) for seed in range(12)]
     with open(mark) as file:
@@ -293,14 +329,18 @@ def empty_cluster():
     """A cluster in this process without workers, and its client."""
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None, silence_logs=50) as running,
+        distributed.LocalCluster(
+            n_workers=0, processes=False, dashboard_address=None, silence_logs=50
+        ) as running,
         distributed.Client(running, set_as_default=False) as client,
     ):
         yield running, client
 
 
 @pytest.mark.parametrize(("setting", "limit"), [(None, 300), ("40s", 40)])
-def test_a_cluster_without_workers_is_told_of_and_given_up(empty_cluster, monkeypatch, caplog, setting, limit):
+def test_a_cluster_without_workers_is_told_of_and_given_up(
+    empty_cluster, monkeypatch, caplog, setting, limit
+):
     """Dask waits for ever and says nothing. The limit can be set in Dask's configuration."""
     import dask
 
@@ -309,18 +349,21 @@ def test_a_cluster_without_workers_is_told_of_and_given_up(empty_cluster, monkey
     with (
         dask.config.set({"distributed.scheduler.no-workers-timeout": setting}),
         pytest.raises(
-            ConnectionError, match=f"no workers for {limit} seconds, and 3 of 3 calls are not done. Start workers"
+            ConnectionError,
+            match=f"no workers for {limit} seconds, and 3 of 3 calls are not done. Start workers",
         ),
     ):
         run_many(abs, [-1, -2, -3], scheduler=empty_cluster[1])
     assert limit <= clock.now < limit + 11
-    assert [record.getMessage().split("has ")[1] for record in caplog.records if record.name == "dco"] == [
-        f"no workers: 3 of 3 calls wait, for at most {limit} seconds."
-    ]
+    assert [
+        record.getMessage().split("has ")[1] for record in caplog.records if record.name == "dco"
+    ] == [f"no workers: 3 of 3 calls wait, for at most {limit} seconds."]
 
 
 def test_workers_that_go_and_come_again_lose_nothing(empty_cluster, caplog):
-    """The only worker goes after the first call, which is told of, and another comes when that is told."""
+    """The only worker goes after the first call, which is told of, and another comes when that is
+    told.
+    """
     cluster, client = empty_cluster
     cluster.scale(1)
     client.wait_for_workers(1)
@@ -344,7 +387,9 @@ def test_workers_that_go_and_come_again_lose_nothing(empty_cluster, caplog):
         handler = Comes()
         logging.getLogger("dco").addHandler(handler)
         try:
-            assert run_many(slow, range(12), scheduler=client, progress=gone) == [-item for item in range(12)]
+            assert run_many(slow, range(12), scheduler=client, progress=gone) == [
+                -item for item in range(12)
+            ]
         finally:
             logging.getLogger("dco").removeHandler(handler)
     assert any("has no workers" in record.getMessage() for record in caplog.records)
@@ -363,5 +408,8 @@ def test_a_scheduler_that_is_lost_in_mid_run_is_one_sentence(monkeypatch) -> Non
 
     monkeypatch.setattr(parallel, "_connected", lambda *_: nullcontext())
     monkeypatch.setattr(parallel, "_gathered", lost)
-    with pytest.raises(ConnectionError, match="was lost before all 3 calls were done: start it again, and repeat the run"):
+    with pytest.raises(
+        ConnectionError,
+        match="was lost before all 3 calls were done: start it again, and repeat the run",
+    ):
         parallel.run_many(abs, [1, 2, 3], scheduler="tcp://127.0.0.1:8786")

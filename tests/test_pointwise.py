@@ -1,4 +1,6 @@
-"""A structure that depends on x: one fixed function of a row, calibrated, saved, certified and checked like any other."""
+"""A structure that depends on x: one fixed function of a row, calibrated, saved, certified and
+checked like any other.
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +11,14 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 import dco
 from dco.predictions import Several, take
-from dco.scores import APS, LAC, AbsoluteResidual, HighestDensityMass, NormalisedResidual, PredictiveDensity
+from dco.scores import (
+    APS,
+    LAC,
+    AbsoluteResidual,
+    HighestDensityMass,
+    NormalisedResidual,
+    PredictiveDensity,
+)
 from dco.scores.pointwise import Level, Pointwise
 
 ALPHA = 0.1
@@ -17,7 +26,9 @@ ALPHA = 0.1
 
 def made_of(scores, records, y):
     """The score that tuning rows make: thresholds and distributions of each candidate's scores."""
-    found = np.sort([score.observed(record, y) for score, record in zip(scores, records, strict=True)], axis=1)
+    found = np.sort(
+        [score.observed(record, y) for score, record in zip(scores, records, strict=True)], axis=1
+    )
     place = len(y) - int(len(y) * ALPHA) - 1
     return Pointwise(tuple(scores), found[:, place], found, empty_last=True)
 
@@ -55,7 +66,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_sets_are_what_the_score_says(case):
-    """contains(y) is observed(y) <= t exactly, no member lies beyond the ends, sets grow, and the choice ignores y."""
+    """contains(y) is observed(y) <= t exactly, no member lies beyond the ends, sets grow, and the
+    choice ignores y.
+    """
     draw, scores = CASES[case]
     rng = np.random.default_rng(0)
     score = made_of(scores, *draw(rng, 120))
@@ -81,13 +94,23 @@ def test_sets_are_what_the_score_says(case):
 
 
 def test_levels_keep_the_order_and_have_an_inverse():
-    """Ties, one value and infinite ones included; without bounds at the knots floats beside a knot would change places."""
+    """Ties, one value and infinite ones included; without bounds at the knots floats beside a knot
+    would change places.
+    """
     rng = np.random.default_rng(1)
     wild = [rng.lognormal(sigma=3, size=50) * rng.choice([-1, 1], size=50) for _ in range(100)]
-    for values in (rng.normal(size=50), np.round(rng.normal(size=50)), np.zeros(3), np.array([1.0, 2.0, np.inf]), *wild):
+    for values in (
+        rng.normal(size=50),
+        np.round(rng.normal(size=50)),
+        np.zeros(3),
+        np.array([1.0, 2.0, np.inf]),
+        *wild,
+    ):
         level = Level(np.sort(values))
         beside = [np.nextafter(level.knots, way) for way in (-np.inf, np.inf)]
-        asked = np.sort(np.concatenate([level.knots, *beside, 3 * rng.normal(size=200), [-np.inf, np.inf]]))
+        asked = np.sort(
+            np.concatenate([level.knots, *beside, 3 * rng.normal(size=200), [-np.inf, np.inf]])
+        )
         found = level.of(asked)
         assert np.all(found[1:] >= found[:-1])
         assert (found[0], found[-1]) == (-np.inf, np.inf)
@@ -112,19 +135,34 @@ def test_candidates_may_list_labels_in_their_own_order():
 
 
 def test_the_most_probable_label_is_in_every_set_at_every_level():
-    """Scores of different ranges, TopK among them: none of them may carry the label past the least score of another."""
+    """Scores of different ranges, TopK among them: none of them may carry the label past the least
+    score of another.
+    """
     rng = np.random.default_rng(0)
     y = rng.choice(6, size=1200)
     X = rng.normal(size=(1200, 4)) + 1.2 * np.eye(6)[y, :4]
     models = {"line": LogisticRegression(), "near": KNeighborsClassifier(25)}
-    scores = [dco.scores.NeverEmpty(each) for each in (LAC(), dco.scores.RAPS(1.5, 1), dco.scores.SAPS(1.0))]
+    scores = [
+        dco.scores.NeverEmpty(each)
+        for each in (LAC(), dco.scores.RAPS(1.5, 1), dco.scores.SAPS(1.0))
+    ]
     for own in ([*scores, dco.scores.TopK()], [dco.scores.TopK(), dco.scores.NeverEmpty(LAC())]):
-        est = dco.DecoupledClassifier(models, own, selection="pointwise", alpha=0.05, random_state=0).fit(X[:600], y[:600])
-        assert min(sets.sizes().min() for sets in est.predict_set(X[600:], alpha=[0.05, 0.2, 0.4, 0.5, 0.6, 0.8])) == 1
+        est = dco.DecoupledClassifier(
+            models, own, selection="pointwise", alpha=0.05, random_state=0
+        ).fit(X[:600], y[:600])
+        assert (
+            min(
+                sets.sizes().min()
+                for sets in est.predict_set(X[600:], alpha=[0.05, 0.2, 0.4, 0.5, 0.6, 0.8])
+            )
+            == 1
+        )
 
 
 def test_an_empty_label_set_is_not_the_smallest():
-    """It holds no label, so to take it is to miss; files written before say nothing of it and keep their choice."""
+    """It holds no label, so to take it is to miss; files written before say nothing of it and keep
+    their choice.
+    """
     unsure = dco.ClassProbabilities(np.full((3, 4), 0.25))
     some = dco.ClassProbabilities(np.tile([0.4, 0.4, 0.1, 0.1], (3, 1)))
     parts = (LAC(), LAC()), np.array([0.7, 0.7]), np.array([[0.1, 0.7], [0.1, 0.7]])
@@ -133,13 +171,20 @@ def test_an_empty_label_set_is_not_the_smallest():
     assert Pointwise(*parts).chosen(record).tolist() == [0, 0, 0]
     exact, wide = (dco.PointsWithSpread(np.zeros(3), np.full(3, spread)) for spread in (0.0, 1.0))
     residuals = (NormalisedResidual(), NormalisedResidual()), *parts[1:]
-    assert Pointwise(*residuals, empty_last=True).chosen(Several((wide, exact))).tolist() == [1, 1, 1]  # one number each
+    # one number each
+    assert Pointwise(*residuals, empty_last=True).chosen(Several((wide, exact))).tolist() == [
+        1,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.guarantee
 @pytest.mark.parametrize("case", CASES)
 def test_coverage_has_the_law_of_one_order_statistic(case):
-    """Hits among 20 new rows are Beta-binomial(20, k, n + 1 - k) for the one score that tuning rows fixed (p > .001)."""
+    """Hits among 20 new rows are Beta-binomial(20, k, n + 1 - k) for the one score that tuning rows
+    fixed (p > .001).
+    """
     draw, scores = CASES[case]
     rng, n, new = np.random.default_rng(3), 59, 20
     score = made_of(scores, *draw(rng, 80))
@@ -150,12 +195,15 @@ def test_coverage_has_the_law_of_one_order_statistic(case):
         threshold = dco.split_conformal(seen[:n], alpha=ALPHA)
         hits.append(np.count_nonzero(seen[n:] <= threshold.value))
     law = betabinom(new, threshold.rank, n + 1 - threshold.rank)
-    places = law.cdf(np.array(hits) - 1) + rng.uniform(size=100) * law.pmf(hits)  # spread, so that the law is continuous
+    # spread, so that the law is continuous
+    places = law.cdf(np.array(hits) - 1) + rng.uniform(size=100) * law.pmf(hits)
     assert kstest(places, "uniform").pvalue > 0.001
 
 
 def test_it_wins_where_candidates_are_good_in_different_regions():
-    """Each model alone is wide on half of the rows; row by row the narrow one is taken, at the same coverage."""
+    """Each model alone is wide on half of the rows; row by row the narrow one is taken, at the same
+    coverage.
+    """
     rng = np.random.default_rng(4)
     score = made_of(CASES["intervals"][1], *regions(rng, 500))
     (records, y), (new, y_new), single = regions(rng, 999), regions(rng, 4000), NormalisedResidual()
@@ -166,12 +214,15 @@ def test_it_wins_where_candidates_are_good_in_different_regions():
     alone = [sets_of(single, *pair).sizes().mean() for pair in zip(records, new, strict=True)]
     sets = sets_of(score, Several(records), Several(new))
     assert sets.sizes().mean() < 0.5 * min(alone)
-    assert sets.sizes().mean() == pytest.approx(2 * 1.645, rel=0.1)  # what is best: +-1.645 of the noise everywhere
+    # what is best: +-1.645 of the noise everywhere
+    assert sets.sizes().mean() == pytest.approx(2 * 1.645, rel=0.1)
     assert abs(sets.contains(y_new).mean() - 0.9) < 0.05
 
 
 class Rounded(ClassifierMixin, BaseEstimator):
-    """Probabilities of .01, .5 and .99 with a last digit that depends on how many rows come together."""
+    """Probabilities of .01, .5 and .99 with a last digit that depends on how many rows come
+    together.
+    """
 
     def __init__(self, column=0):
         self.column = column
@@ -187,13 +238,19 @@ class Rounded(ClassifierMixin, BaseEstimator):
 
 
 def test_scores_that_rounding_alone_tells_apart_stay_together():
-    """Cut-offs are tied with many scores, as where probabilities saturate; no batch may change what a row chooses."""
+    """Cut-offs are tied with many scores, as where probabilities saturate; no batch may change what
+    a row chooses.
+    """
     rng = np.random.default_rng(6)
     X, noise = rng.normal(size=(403, 2)), rng.uniform(size=403)
     y = np.where(noise < 0.3, noise < 0.15, X.sum(axis=1) < 0).astype(int)
-    est = dco.DecoupledClassifier([Rounded(0), Rounded(1)], LAC(), alpha=0.3, selection="pointwise", random_state=0)
+    est = dco.DecoupledClassifier(
+        [Rounded(0), Rounded(1)], LAC(), alpha=0.3, selection="pointwise", random_state=0
+    )
     many = est.fit(X, y).predict_set(X).to_dense()
-    assert np.array_equal(many, np.concatenate([est.predict_set(row[None]).to_dense() for row in X]))
+    assert np.array_equal(
+        many, np.concatenate([est.predict_set(row[None]).to_dense() for row in X])
+    )
     assert many.size / 2 < many.sum() < many.size
 
 
@@ -206,15 +263,23 @@ def table(task, n, rng):
 @pytest.mark.parametrize(
     ("task", "options"),
     [
-        ("numbers", {}), ("numbers", {"tune_folds": 3}), ("numbers", {"refit": False, "guarantee": "pac"}),
-        ("numbers", {"condition_on": 2}), ("labels", {}), ("labels", {"condition_on": "label", "tune_folds": 2}),
+        ("numbers", {}),
+        ("numbers", {"tune_folds": 3}),
+        ("numbers", {"refit": False, "guarantee": "pac"}),
+        ("numbers", {"condition_on": 2}),
+        ("labels", {}),
+        ("labels", {"condition_on": "label", "tune_folds": 2}),
     ],
-)  # fmt: skip
+)
 def test_an_estimator_fits_saves_certifies_and_is_checked(task, options, tmp_path):
     rng = np.random.default_rng(5)
     X, y = table(task, 600, rng)
     X[:, 2] = X[:, 2] > 0
-    models = [LogisticRegression(), KNeighborsClassifier(9)] if task == "labels" else [Ridge(), KNeighborsRegressor(9)]
+    models = (
+        [LogisticRegression(), KNeighborsClassifier(9)]
+        if task == "labels"
+        else [Ridge(), KNeighborsRegressor(9)]
+    )
     if task == "numbers":
         models.append(dco.models.ResidualSpread(Ridge()))
     maker = dco.DecoupledClassifier if task == "labels" else dco.DecoupledRegressor
@@ -225,7 +290,9 @@ def test_an_estimator_fits_saves_certifies_and_is_checked(task, options, tmp_pat
     dco.save(est, tmp_path / "model.dco")
     loaded = dco.load(tmp_path / "model.dco")
     sealed = est.splits_.calibrate
-    assert dco.Certificate.from_json(est.certificate_.to_json()).verify(X[sealed], y[sealed], predictor=loaded)
+    assert dco.Certificate.from_json(est.certificate_.to_json()).verify(
+        X[sealed], y[sealed], predictor=loaded
+    )
     new, y_new = table(task, 300, rng)
     new[:, 2] = new[:, 2] > 0
     one, two = est.predict_set(new), loaded.predict_set(new)
@@ -240,5 +307,7 @@ def test_an_estimator_fits_saves_certifies_and_is_checked(task, options, tmp_pat
 
 def test_other_selections_are_refused():
     X, y = table("numbers", 60, np.random.default_rng(0))
-    with pytest.raises(ValueError, match='selection must be "decoupled", "pointwise" or "joint", got \'best\''):
+    with pytest.raises(
+        ValueError, match='selection must be "decoupled", "pointwise" or "joint", got \'best\''
+    ):
         dco.DecoupledRegressor(Ridge(), selection="best").fit(X, y)

@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles, take
+from dco.predictions import (
+    ClassDraws,
+    ClassProbabilities,
+    GaussianMixtures,
+    Points,
+    PointsWithSpread,
+    Quantiles,
+    take,
+)
 
 SOUND = np.array([[0.2, 0.8], [0.5, 0.5], [1.0, 0.0]])
 
@@ -42,9 +50,16 @@ def test_no_unseen_labels_may_be_said_in_two_ways(unseen):
 
 def test_some_rows_of_a_record_are_those_rows_of_all_its_parts():
     rng, rows = np.random.default_rng(0), np.array([3, 0, 3])
-    p, draws, u = rng.dirichlet(np.ones(2), size=4), rng.dirichlet(np.ones(2), size=(5, 4)), rng.uniform(size=4)
+    p, draws, u = (
+        rng.dirichlet(np.ones(2), size=4),
+        rng.dirichlet(np.ones(2), size=(5, 4)),
+        rng.uniform(size=4),
+    )
     names = {"classes": ["a", "b"], "unseen": ["c"]}
-    some, passes = take(ClassProbabilities(p, uniforms=u, **names), rows), take(ClassDraws(draws, uniforms=u, **names), rows)
+    some, passes = (
+        take(ClassProbabilities(p, uniforms=u, **names), rows),
+        take(ClassDraws(draws, uniforms=u, **names), rows),
+    )
     np.testing.assert_array_equal(some.probabilities, p[rows])
     np.testing.assert_array_equal(passes.draws, draws[:, rows])
     for record in (some, passes):
@@ -53,7 +68,11 @@ def test_some_rows_of_a_record_are_those_rows_of_all_its_parts():
     means, shared, own = rng.normal(size=(4, 3)), rng.uniform(size=3), rng.uniform(size=(4, 3))
     np.testing.assert_array_equal(take(GaussianMixtures(means, shared), rows).sds, shared)
     np.testing.assert_array_equal(take(GaussianMixtures(means, own), rows).sds, own[rows])
-    assert take(Quantiles([1, 2, 3, 4], [5, 6, 7, 8], [2, 3, 4, 5]), rows).median.tolist() == [5, 2, 5]
+    assert take(Quantiles([1, 2, 3, 4], [5, 6, 7, 8], [2, 3, 4, 5]), rows).median.tolist() == [
+        5,
+        2,
+        5,
+    ]
 
 
 def test_the_mean_over_draws_keeps_labels_and_uniforms():
@@ -74,13 +93,18 @@ def test_crossed_quantiles_are_sorted_row_by_row_and_hold_the_median():
 
 def test_what_lies_on_a_border_is_taken_and_what_lies_beyond_is_not():
     assert PointsWithSpread([0.0], [0.0]).spread[0] == 0
-    assert ClassProbabilities([[1.0005, 0.0]], uniforms=[1.0]).probabilities[0, 0] == 1.0005  # a sum that was rounded
+    # a sum that was rounded
+    assert ClassProbabilities([[1.0005, 0.0]], uniforms=[1.0]).probabilities[0, 0] == 1.0005
     assert float(Points([2**24 + 1]).mean[0]) == 2**24 + 1  # whole numbers keep all their digits
     for make, words in (
         (lambda: PointsWithSpread([0.0], [-1e-300]), "spread must not be negative"),
         (lambda: GaussianMixtures([[0.0]], [0.0]), "greater than 0"),
         (lambda: ClassProbabilities([[1.5, 0.0]]), r"must lie in \[0, 1\]"),
-        (lambda: ClassProbabilities([[1.0, 0.0]], uniforms=[1.5]), r"uniforms must lie in \[0, 1\]"),
+        (
+            lambda: ClassProbabilities([[1.0, 0.0]], uniforms=[1.5]),
+            r"uniforms must lie in \[0, "
+            r"1\]",
+        ),
         (lambda: ClassProbabilities([[1.0, 0.0]], ["a", "b"], unseen=["b"]), "not among classes"),
         (lambda: ClassProbabilities([[1.0, 0.0]], [1.0, np.nan]), "distinct labels"),
         (lambda: ClassProbabilities([[1.0, 0.0]]).codes([-1]), "labels from -1 to -1"),

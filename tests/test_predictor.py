@@ -1,4 +1,6 @@
-"""What the calibration step guards against: rounding that depends on the batch, groups that do, labels that nobody has."""
+"""What the calibration step guards against: rounding that depends on the batch, groups that do,
+labels that nobody has.
+"""
 
 import tracemalloc
 from collections import Counter
@@ -29,7 +31,9 @@ from dco.scores import LAC, AbsoluteResidual, TopK
 
 
 class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):
-    """Three kinds of rows; the probabilities of a row that comes alone are off by a last digit, as in a matrix product."""
+    """Three kinds of rows; the probabilities of a row that comes alone are off by a last digit, as
+    in a matrix product.
+    """
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
@@ -50,7 +54,9 @@ def test_rows_with_the_score_at_the_threshold_are_not_lost_when_they_come_alone(
     rng = np.random.default_rng(0)
     X = rng.integers(3, size=(900, 1)).astype(float)
     y = (rng.uniform(size=900) > np.asarray([0.61, 0.53, 0.83])[X[:, 0].astype(int)]).astype(int)
-    est = dco.DecoupledClassifier(RoundsOtherwiseAlone(), [LAC()], alpha=0.35, random_state=0).fit(X, y)
+    est = dco.DecoupledClassifier(RoundsOtherwiseAlone(), [LAC()], alpha=0.35, random_state=0).fit(
+        X, y
+    )
     new = np.arange(3.0)[:, None]
     together = est.predict_set(new).to_lists()
     assert together == [[0], [0], [0]]  # the threshold is 1 - 0.53 in the second kind of rows
@@ -73,12 +79,16 @@ class SinglePrecisionInside(RegressorMixin, BaseEstimator):
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_model_that_computes_in_single_precision_passes_its_own_audit(copies, seed):
-    """Of copies in one role the scores are tied, and raised by what batches round differently; the audit knows it."""
+    """Of copies in one role the scores are tied, and raised by what batches round differently; the
+    audit knows it.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 200))
     y = X @ rng.normal(size=200) + rng.normal(size=500)
     X, y = np.tile(X, (copies, 1)), np.tile(y, copies)
-    est = dco.DecoupledRegressor(SinglePrecisionInside(), [AbsoluteResidual()], alpha=0.1, random_state=seed).fit(X, y)
+    est = dco.DecoupledRegressor(
+        SinglePrecisionInside(), [AbsoluteResidual()], alpha=0.1, random_state=seed
+    ).fit(X, y)
     assert (est.predictor_.rounding > 0) == (copies > 1)
     given = est.splits_.calibrate
     for rows in (given, np.sort(given), given[::-1]):
@@ -108,19 +118,29 @@ def test_a_jump_in_rank_is_not_taken_for_rounding():
 def test_groups_that_depend_on_the_other_rows_are_refused():
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(400, 2)), rng.normal(size=400)
-    moving = dco.DecoupledRegressor(Ridge(), alpha=0.1, condition_on=lambda X: X[:, 0] > np.median(X[:, 0]), random_state=0)
+    moving = dco.DecoupledRegressor(
+        Ridge(), alpha=0.1, condition_on=lambda X: X[:, 0] > np.median(X[:, 0]), random_state=0
+    )
     with pytest.raises(SealBrokenError, match="another group when it comes with other rows"):
         moving.fit(X, y)
-    fixed = dco.DecoupledRegressor(Ridge(), alpha=0.1, condition_on=lambda X: X[:, 0] > 0, random_state=0).fit(X, y)
+    fixed = dco.DecoupledRegressor(
+        Ridge(), alpha=0.1, condition_on=lambda X: X[:, 0] > 0, random_state=0
+    ).fit(X, y)
     assert len(fixed.certificate_.thresholds) == 2
 
 
-@pytest.mark.parametrize("change", [{"score": TopK()}, {"uniform_seed": 7}, {"condition_on": "label"}])
+@pytest.mark.parametrize(
+    "change", [{"score": TopK()}, {"uniform_seed": 7}, {"condition_on": "label"}]
+)
 def test_a_structure_that_was_changed_does_not_verify_even_without_rows(change):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(400, 2))
     y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
-    predictor = dco.DecoupledClassifier(KNeighborsClassifier(), [LAC()], alpha=0.2, random_state=0).fit(X, y).predictor_
+    predictor = (
+        dco.DecoupledClassifier(KNeighborsClassifier(), [LAC()], alpha=0.2, random_state=0)
+        .fit(X, y)
+        .predictor_
+    )
     assert predictor.certificate.verify(predictor=predictor).holds
     changed = replace(predictor, structure=replace(predictor.structure, **change))
     assert not predictor.certificate.verify(predictor=changed).holds
@@ -145,11 +165,20 @@ def test_a_rule_counts_by_what_it_does():
         return lambda X: X[:, column] > cut
 
     def fitted(condition_on):
-        return dco.DecoupledRegressor(Ridge(), alpha=0.2, condition_on=condition_on, random_state=0).fit(X, y).predictor_
+        return (
+            dco.DecoupledRegressor(Ridge(), alpha=0.2, condition_on=condition_on, random_state=0)
+            .fit(X, y)
+            .predictor_
+        )
 
     predictor = fitted(rule(0, 0))
     structure = predictor.structure
-    for other, same in ((rule(0, 0), True), (rule(1, 0), False), (rule(0, 0.1), False), (lambda X: X[:, 0] > 0, False)):
+    for other, same in (
+        (rule(0, 0), True),
+        (rule(1, 0), False),
+        (rule(0, 0.1), False),
+        (lambda X: X[:, 0] > 0, False),
+    ):
         changed = replace(predictor, structure=replace(structure, condition_on=other))
         assert predictor.certificate.verify(predictor=changed).holds == same
     assert fitted(lambda X: np.asarray([x > 0 for x in X[:, 0]])).structure.fingerprint != (
@@ -164,7 +193,9 @@ def test_balanced_roles_void_every_statement_but_the_one_by_label(rule):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, size=300)
     X = np.column_stack([rng.normal(size=(300, 2)) + y[:, None], rng.integers(0, 2, size=300)])
-    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.2, stratify=True, condition_on=rule, random_state=0)
+    est = dco.DecoupledClassifier(
+        GaussianNB(), [LAC()], alpha=0.2, stratify=True, condition_on=rule, random_state=0
+    )
     est.fit(X, y)
     assert est.certificate_.guarantee == "none"
     assert {entry.guarantee for entry in est.predictor_.thresholds().values()} == {"none"}
@@ -176,29 +207,44 @@ def test_the_tied_groups_are_named():
     X = np.column_stack([rng.normal(size=400), rng.integers(0, 2, size=400)])
     y = np.where(X[:, 1] == 0, rng.normal(size=400), np.sign(rng.normal(size=400)))
     zero = DummyRegressor(strategy="constant", constant=0.0)
-    est = dco.DecoupledRegressor(zero, [AbsoluteResidual()], alpha=0.2, condition_on=1, random_state=0).fit(X, y)
+    est = dco.DecoupledRegressor(
+        zero, [AbsoluteResidual()], alpha=0.2, condition_on=1, random_state=0
+    ).fit(X, y)
     assert [entry.expected_is_exact for entry in est.certificate_.thresholds] == [True, False]
     assert est.predictor_.tied() == {1.0}
 
 
 def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
-    """Four groups of two rows: in each of twelve splits the picks from two calibration groups are two fair coins.
+    """Four groups of two rows: in each of twelve splits the picks from two calibration groups are
+    two fair coins.
 
-    Drawn with the seed of the roles they were not (chi^2 near 500); the limit is the 99.9 % point for 33 degrees of freedom.
+    Drawn with the seed of the roles they were not (chi^2 near 500); the limit is the 99.9 % point
+    for 33 degrees of freedom.
     """
     groups = np.repeat(np.arange(4), 2)
     structure: Any = SimpleNamespace(
-        name="a", fingerprint="a", score=AbsoluteResidual(), condition_on=None, classes=None,
-        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None,
-    )  # fmt: skip
+        name="a",
+        fingerprint="a",
+        score=AbsoluteResidual(),
+        condition_on=None,
+        classes=None,
+        scores=lambda X, y: X[:, 0],
+        conditions=lambda X, y: None,
+    )
     counts: Counter[tuple[Any, ...]] = Counter()
     for seed in range(500):
         roles = assign_roles(8, tune=0.25, calibrate=0.5, groups=groups, seed=seed)
         rows = roles.calibrate
-        found, *_ = calibrate(structure, SealedRows(rows[:, None], rows), clusters=groups[rows], seed=seed)
-        counts[*groups[roles.train[:1]], *groups[roles.tune[:1]], *(rows[found.one_per_cluster] % 2)] += 1
+        found, *_ = calibrate(
+            structure, SealedRows(rows[:, None], rows), clusters=groups[rows], seed=seed
+        )
+        counts[
+            *groups[roles.train[:1]], *groups[roles.tune[:1]], *(rows[found.one_per_cluster] % 2)
+        ] += 1
     splits = Counter(key[:2] for key in counts.elements())
-    table = np.array([[counts[*split, *coins] for coins in product((0, 1), repeat=2)] for split in splits])
+    table = np.array(
+        [[counts[*split, *coins] for coins in product((0, 1), repeat=2)] for split in splits]
+    )
     assert table.shape == (12, 4)
     assert chi2_contingency(table).statistic < chi2.ppf(0.999, 33)
 
@@ -222,32 +268,52 @@ def test_the_uniforms_of_a_structure_come_from_its_seed():
     X, y = rng.normal(size=(300, 2)), rng.integers(3, size=300)
     score = dco.scores.APS(randomised=True)
     fits = [
-        dco.DecoupledClassifier(GaussianNB(), score, random_state=seed).fit(X, y).predictor_.structure for seed in (0, 1)
+        dco.DecoupledClassifier(GaussianNB(), score, random_state=seed)
+        .fit(X, y)
+        .predictor_.structure
+        for seed in (0, 1)
     ]
     for structure in fits:
-        np.testing.assert_array_equal(structure.prediction(X).uniforms, row_uniforms(X, seed=structure.uniform_seed))
+        np.testing.assert_array_equal(
+            structure.prediction(X).uniforms, row_uniforms(X, seed=structure.uniform_seed)
+        )
     assert fits[0].uniform_seed != fits[1].uniform_seed
 
 
 def test_groups_at_once_need_more_rows_each():
     at_once = Statement(0.3, "pac", delta=0.05, simultaneous=True)
-    assert at_once.smallest_n(4) == smallest_pac_n(alpha=0.3, delta=Fraction(5, 400)) > at_once.smallest_n()
+    assert (
+        at_once.smallest_n(4)
+        == smallest_pac_n(alpha=0.3, delta=Fraction(5, 400))
+        > at_once.smallest_n()
+    )
     assert replace(at_once, simultaneous=False).smallest_n(4) == at_once.smallest_n()
 
 
-@pytest.mark.parametrize(("rows", "advice"), [(10, "and there are 10 in all"), (11, "pass calibrate_size=9")])
+@pytest.mark.parametrize(
+    ("rows", "advice"), [(10, "and there are 10 in all"), (11, "pass calibrate_size=9")]
+)
 def test_rows_to_calibrate_are_advised_where_two_are_left_to_fit_with(rows, advice):
     calibration, statement = Calibration(np.arange(5.0)), Statement(0.1)
-    (note,) = statement.note_infeasible(calibration, statement.thresholds(calibration), dealt_from=rows)
+    (note,) = statement.note_infeasible(
+        calibration, statement.thresholds(calibration), dealt_from=rows
+    )
     assert advice in str(note)
 
 
-@pytest.mark.parametrize(("dtype", "settings"), [("float64", {}), ("float64", {"tune_folds": 5}), ("float32", {})])
+@pytest.mark.parametrize(
+    ("dtype", "settings"), [("float64", {}), ("float64", {"tune_folds": 5}), ("float32", {})]
+)
 def test_a_fit_needs_at_most_one_and_a_half_times_its_table_beside_it(dtype, settings):
-    """Training and tuning rows are copied, calibration rows only once the structure is fixed; a fold is one more copy."""
+    """Training and tuning rows are copied, calibration rows only once the structure is fixed; a
+    fold is one more copy.
+    """
     X, y = np.random.default_rng(0).normal(size=(150_000, 20)).astype(dtype), np.zeros(150_000)
     model = DummyRegressor()
-    dco.DecoupledRegressor(model, AbsoluteResidual(), random_state=0, **settings).fit(X[:1000], y[:1000])  # loads modules
+    # loads modules
+    dco.DecoupledRegressor(model, AbsoluteResidual(), random_state=0, **settings).fit(
+        X[:1000], y[:1000]
+    )
     tracemalloc.start()
     try:
         dco.DecoupledRegressor(model, AbsoluteResidual(), random_state=0, **settings).fit(X, y)

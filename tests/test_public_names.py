@@ -1,4 +1,6 @@
-"""The names that callers rely on, with their signatures: parameters may be added, and none renamed or made positional."""
+"""The names that callers rely on, with their signatures: parameters may be added, and none renamed
+or made positional.
+"""
 
 import dataclasses
 import inspect
@@ -49,11 +51,15 @@ tune(candidates, y_tune | alpha)
 direct_tune(score, prediction_tune, y_tune | alpha)
 select_and_calibrate(candidates, y, new | alpha, method='modsel')
 joint_selection(candidates, y, new | alpha, method='modsel')
-DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=None, \
-calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, \
+DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
+tune_size=None, \
+calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, \
+search=None, n_jobs=None, \
 duplicates='natural', random_state=None, on_infeasible='warn')
-DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=None, \
-calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, \
+DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
+tune_size=None, \
+calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, \
+search=None, n_jobs=None, \
 duplicates='natural', random_state=None, on_infeasible='warn')
 DecoupledClassifier.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledRegressor.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
@@ -97,7 +103,11 @@ def found(name: str) -> object:
 def parts(text: str) -> list[tuple[str, str | None]]:
     """'a, b=1' → [('a', None), ('b', '1')]."""
     pieces = [piece.strip() for piece in text.replace("=()", "=tuple").split(",")]
-    return [(p.partition("=")[0], p.partition("=")[2].replace("tuple", "()") or None) for p in pieces if p]
+    return [
+        (p.partition("=")[0], p.partition("=")[2].replace("tuple", "()") or None)
+        for p in pieces
+        if p
+    ]
 
 
 @pytest.mark.parametrize("line", wanted(), ids=lambda line: line.split("(")[0])
@@ -105,7 +115,9 @@ def test_signatures_are_kept(line):
     name, inside = line[:-1].split("(", 1)
     first, _, named = inside.partition("|")
     parameters = inspect.signature(found(name)).parameters
-    by_place = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_place = [
+        p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     promised = parts(first)
     assert len(by_place) >= len(promised)
     for parameter, (wanted_name, default) in zip(by_place, promised, strict=False):
@@ -113,13 +125,17 @@ def test_signatures_are_kept(line):
             assert parameter.name == wanted_name
         assert default in (None, repr(parameter.default))
     for parameter in by_place[len(promised) :]:
-        assert parameter.default is not parameter.empty, f"{name} asks for more by position: {parameter}"
+        assert parameter.default is not parameter.empty, (
+            f"{name} asks for more by position: {parameter}"
+        )
     for wanted_name, default in parts(named):
         if wanted_name.startswith("**"):
             assert any(p.kind is p.VAR_KEYWORD for p in parameters.values())
             continue
         parameter = parameters[wanted_name]
-        assert parameter.kind is parameter.KEYWORD_ONLY, f"{name}: {wanted_name} may be passed by position"
+        assert parameter.kind is parameter.KEYWORD_ONLY, (
+            f"{name}: {wanted_name} may be passed by position"
+        )
         assert default in (None, repr(parameter.default))
 
 
@@ -129,7 +145,14 @@ def fields(kind: type) -> set[str]:
 
 def test_records_have_the_fields_that_callers_read():
     assert fields(dco.Threshold) >= {"value", "rank", "guarantee", "alpha", "delta", "n"}
-    assert fields(dco.thresholds.WeightedThresholds) >= {"values", "guarantee", "alpha", "n", "assumption", "effective_n"}
+    assert fields(dco.thresholds.WeightedThresholds) >= {
+        "values",
+        "guarantee",
+        "alpha",
+        "n",
+        "assumption",
+        "effective_n",
+    }
     assert fields(dco.thresholds.CertifiedSettings) >= {"indices", "p_values", "guarantee"}
     assert fields(dco.Evaluation) >= {"coverage", "mean_size", "p95_size", "consistency"}
     row = {"name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible"}
@@ -155,15 +178,27 @@ def test_every_kind_of_set_offers_the_same():
     intervals = dco.Intervals(np.zeros(2), np.ones(2))
     unions = dco.IntervalUnions(np.array([0, 1, 2]), np.zeros(2), np.ones(2))
     for sets in (label_sets, intervals, unions):
-        assert len(sets) == len(sets.sizes()) == len(sets.contains(np.zeros(2, dtype=int))) == len(sets.is_empty()) == 2
+        assert (
+            len(sets)
+            == len(sets.sizes())
+            == len(sets.contains(np.zeros(2, dtype=int)))
+            == len(sets.is_empty())
+            == 2
+        )
         assert "index" in inspect.signature(sets.to_frame).parameters
         assert dataclasses.is_dataclass(sets)
-        assert sets != type(sets)(**{f.name: getattr(sets, f.name) for f in dataclasses.fields(sets)})  # eq=False
+        # eq=False
+        assert sets != type(sets)(
+            **{f.name: getattr(sets, f.name) for f in dataclasses.fields(sets)}
+        )
     assert label_sets.is_full().tolist() == [False, False]
     assert intervals.is_infinite().tolist() == unions.is_infinite().tolist() == [False, False]
 
 
-@pytest.mark.parametrize("score", ["LAC", "APS", "TopK", "Margin", "PosteriorNLL", "AbsoluteResidual", "PredictiveDensity"])
+@pytest.mark.parametrize(
+    "score",
+    ["LAC", "APS", "TopK", "Margin", "PosteriorNLL", "AbsoluteResidual", "PredictiveDensity"],
+)
 def test_scores_answer_for_what_happened_and_for_sets(score):
     kind = getattr(dco.scores, score)
     assert list(inspect.signature(kind.observed).parameters) == ["self", "prediction", "y"]
@@ -173,11 +208,15 @@ def test_scores_answer_for_what_happened_and_for_sets(score):
 @pytest.mark.parametrize(
     ("name", "builtin"),
     [
-        ("OverlappingRolesError", ValueError), ("SealBrokenError", RuntimeError), ("InfeasibleLevelError", ValueError),
-        ("IncompatibleScoreError", TypeError), ("NonFiniteScoreError", ValueError), ("CorruptModelError", ValueError),
+        ("OverlappingRolesError", ValueError),
+        ("SealBrokenError", RuntimeError),
+        ("InfeasibleLevelError", ValueError),
+        ("IncompatibleScoreError", TypeError),
+        ("NonFiniteScoreError", ValueError),
+        ("CorruptModelError", ValueError),
         ("UntrustedTypeError", TypeError),
     ],
-)  # fmt: skip
+)
 def test_errors_are_also_what_a_caller_would_expect(name, builtin):
     assert issubclass(getattr(dco, name), dco.DcoError)
     assert issubclass(getattr(dco, name), builtin)
@@ -187,7 +226,9 @@ def test_the_warning_is_a_user_warning():
     assert issubclass(dco.InfeasibleLevelWarning, UserWarning)
 
 
-@pytest.mark.parametrize("name", ["SparseBayesianRegression", "MCDropoutClassifier", "QuantilePair", "ResidualSpread"])
+@pytest.mark.parametrize(
+    "name", ["SparseBayesianRegression", "MCDropoutClassifier", "QuantilePair", "ResidualSpread"]
+)
 def test_models_give_prediction_records(name):
     assert callable(getattr(dco.models, name).predict_distribution)
 
@@ -195,7 +236,9 @@ def test_models_give_prediction_records(name):
 @pytest.mark.parametrize("name", ["tuning_sample_size", "calibration_size", "quantile_accuracy"])
 def test_theory_takes_its_numbers_by_name(name):
     parameters = inspect.signature(getattr(dco.theory, name)).parameters.values()
-    assert all(p.kind is p.KEYWORD_ONLY for p in parameters if p.name not in ("n", "n_cal", "n_tune"))
+    assert all(
+        p.kind is p.KEYWORD_ONLY for p in parameters if p.name not in ("n", "n_cal", "n_tune")
+    )
 
 
 def test_every_exported_name_exists_and_is_documented():

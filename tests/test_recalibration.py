@@ -1,4 +1,6 @@
-"""Recalibration: the same structure, new calibration rows, and a certificate that names the old one. Seeds are fixed."""
+"""Recalibration: the same structure, new calibration rows, and a certificate that names the old
+one. Seeds are fixed.
+"""
 
 from dataclasses import replace
 
@@ -25,7 +27,9 @@ def made(n: int, seed: int, *, noise: float = 1.0):
 
 @pytest.fixture(scope="module")
 def est():
-    return dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(*made(800, 0))
+    return dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(
+        *made(800, 0)
+    )
 
 
 def test_the_threshold_is_the_order_statistic_of_the_new_rows_and_nothing_else_changes(est):
@@ -33,17 +37,24 @@ def test_the_threshold_is_the_order_statistic_of_the_new_rows_and_nothing_else_c
     before = est.certificate_.to_json()
     new = dco.recalibrate(est, X, y)
     residuals = np.sort(np.abs(y - est.predict(X)))
-    assert new.predictor_.thresholds()[None].value == residuals[dco.conformal_rank(500, alpha=0.1) - 1]
+    assert (
+        new.predictor_.thresholds()[None].value == residuals[dco.conformal_rank(500, alpha=0.1) - 1]
+    )
     assert est.certificate_.to_json() == before  # the old one is as it was
     old, fresh = est.certificate_, new.certificate_
     assert fresh.replaces == old.fingerprint
-    assert (fresh.structure_fingerprint, fresh.model_fingerprint) == (old.structure_fingerprint, old.model_fingerprint)
+    assert (fresh.structure_fingerprint, fresh.model_fingerprint) == (
+        old.structure_fingerprint,
+        old.model_fingerprint,
+    )
     assert (fresh.guarantee, fresh.rows) == ("marginal", {**old.rows, "calibrate": 500})
     np.testing.assert_array_equal(new.predict(X), est.predict(X))
     assert fresh.fingerprint in str(dco.recalibrate(new, *made(300, 2)).certificate_)  # a chain
 
 
-def test_the_new_certificate_is_checked_with_its_rows_and_comes_back_from_json_and_files(est, tmp_path):
+def test_the_new_certificate_is_checked_with_its_rows_and_comes_back_from_json_and_files(
+    est, tmp_path
+):
     X, y = made(400, 1, noise=2.0)
     new = dco.recalibrate(est, X, y)
     assert new.certificate_.verify(X, y, predictor=new).holds
@@ -58,11 +69,18 @@ def test_the_new_certificate_is_checked_with_its_rows_and_comes_back_from_json_a
 
 
 def test_coverage_of_recalibrated_fits_has_its_beta_law(est):
-    """200 recalibrations on 99 rows each, of noise that the fit never saw: coverage is Beta(90, 10)."""
+    """200 recalibrations on 99 rows each, of noise that the fit never saw: coverage is Beta(90,
+    10).
+    """
     X, y = made(20_000, 5, noise=3.0)
     residuals = np.abs(y - est.predict(X))
     coverage = [
-        np.mean(residuals <= dco.recalibrate(est, *made(99, 100 + seed, noise=3.0)).predictor_.thresholds()[None].value)
+        np.mean(
+            residuals
+            <= dco.recalibrate(est, *made(99, 100 + seed, noise=3.0))
+            .predictor_.thresholds()[None]
+            .value
+        )
         for seed in range(200)
     ]
     assert kstest(coverage, beta(90, 10).cdf).pvalue > 0.01
@@ -79,19 +97,26 @@ def labelled(n: int, seed: int):
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])
 def test_conditions_and_guarantees_are_those_of_the_fit(guarantee):
     score = dco.scores.LAC()
-    est = dco.DecoupledClassifier(LogisticRegression(), score, condition_on="label", guarantee=guarantee, random_state=0)
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), score, condition_on="label", guarantee=guarantee, random_state=0
+    )
     X, y = labelled(300, 1)
     new = dco.recalibrate(est.fit(*labelled(600, 0)), X, y)
     scores = score.observed(new.predictor_.structure.prediction(X), y)
     for label in ("a", "b"):
         own = np.sort(scores[y == label])
-        ranks = {"marginal": dco.conformal_rank(len(own), alpha=0.1), "pac": dco.pac_rank(len(own), alpha=0.1, delta=0.05)}
+        ranks = {
+            "marginal": dco.conformal_rank(len(own), alpha=0.1),
+            "pac": dco.pac_rank(len(own), alpha=0.1, delta=0.05),
+        }
         assert new.predictor_.thresholds()[label].value == own[ranks[guarantee] - 1]
     assert new.certificate_.guarantee == guarantee
 
 
 def test_a_label_that_the_model_never_saw_scores_infinity():
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0).fit(*labelled(400, 0))
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0).fit(
+        *labelled(400, 0)
+    )
     fresh, y = labelled(100, 1)[0], np.array(["a", "b"] * 48 + ["c"] * 4)
     with pytest.warns(UserWarning, match="never saw"):
         new = dco.recalibrate(est, fresh, y)
@@ -102,7 +127,9 @@ def test_a_label_that_the_model_never_saw_scores_infinity():
 
 
 def test_a_void_of_the_old_rows_ends_with_them():
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), stratify=True, random_state=0)
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), dco.scores.LAC(), stratify=True, random_state=0
+    )
     assert est.fit(*labelled(400, 0)).certificate_.guarantee == "none"
     new = dco.recalibrate(est, *labelled(100, 1))
     assert (new.certificate_.guarantee, new.certificate_.reason) == ("marginal", None)
@@ -122,7 +149,9 @@ def test_gaps_in_the_new_rows_are_no_news_afterwards():
 def test_groups_go_on_and_rows_of_the_fit_are_refused(est):
     X, y = made(400, 7)
     groups = np.arange(400) // 4
-    grouped = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(X, y, groups=groups)
+    grouped = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(
+        X, y, groups=groups
+    )
     fresh = made(200, 8)
     new = dco.recalibrate(grouped, *fresh, groups=np.arange(200) // 2)
     assert new.certificate_.thresholds[0].n == 100
@@ -132,7 +161,11 @@ def test_groups_go_on_and_rows_of_the_fit_are_refused(est):
     with pytest.raises(ValueError, match="The fit had no groups="):
         dco.recalibrate(est, *fresh, groups=np.arange(200))
     used = made(800, 0)
-    with pytest.raises(dco.OverlappingRolesError, match=r"600 rows of 800 took part .* \(400 in train, 200 in tune\)"):
+    with pytest.raises(
+        dco.OverlappingRolesError,
+        match=r"600 rows of 800 took part .* \(400 in "
+        r"train, 200 in tune\)",
+    ):
         dco.recalibrate(est, *used)
     rows = est.splits_.calibrate  # these trained nothing: the same rows give the same threshold
     again = dco.recalibrate(est, used[0][rows], used[1][rows])
@@ -175,13 +208,18 @@ class Alone(RegressorMixin, BaseEstimator):
 @pytest.mark.parametrize("cuts", [[], [2], [200, 210, 498]])
 def test_rows_that_are_scored_in_batches_give_the_same_calibration(cuts):
     """Ties included: the rows that are scored again, alone, say by how much scores are raised."""
-    est = dco.DecoupledRegressor(Alone(), dco.scores.AbsoluteResidual(), random_state=0).fit(*made(400, 0))
+    est = dco.DecoupledRegressor(Alone(), dco.scores.AbsoluteResidual(), random_state=0).fit(
+        *made(400, 0)
+    )
     X, y = made(500, 1)
     y = y.round(1)
     whole = dco.recalibrate(est, X, y).predictor_
     again, batches, start = np.union1d(*rows_scored_again(500)), [], 0
     for stop in [*cuts, 500]:
-        rows, own = Rows(X[start:stop], y[start:stop]), again[(again >= start) & (again < stop)] - start
+        rows, own = (
+            Rows(X[start:stop], y[start:stop]),
+            again[(again >= start) & (again < stop)] - start,
+        )
         batches.append(ScoredRows.of(est.predictor_.structure, rows, own))
         start = stop
     scored = ScoredRows.together(batches)

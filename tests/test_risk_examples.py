@@ -1,4 +1,6 @@
-"""The scripts of examples/ that belong to risk control and decisions run, and their figures make sense."""
+"""The scripts of examples/ that belong to risk control and decisions run, and their figures make
+sense.
+"""
 
 import re
 import runpy
@@ -16,10 +18,13 @@ def script(name):
 def test_selective_digits_certifies_a_threshold(capsys):
     script("selective_digits")["main"]()
     printed = capsys.readouterr().out
-    share, error = map(float, re.search(r"answered: ([\d.]+) .* error among them ([\d.]+)", printed).groups())
+    share, error = map(
+        float, re.search(r"answered: ([\d.]+) .* error among them ([\d.]+)", printed).groups()
+    )
     abstained = float(re.search(r"abstained on: ([\d.]+)", printed).group(1))
     assert share > 0.5
-    assert error < 0.04 < abstained  # alpha is 0.02; the test rows add their own error of about 0.006
+    # alpha is 0.02; the test rows add their own error of about 0.006
+    assert error < 0.04 < abstained
 
 
 def test_the_decision_table_covers_and_keeps_its_promises():

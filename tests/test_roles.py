@@ -32,7 +32,9 @@ def parts_of(roles: Roles) -> dict[str, Any]:
     parts["calibrate"] = roles.sealed.open_for("a test")
     assert sizes(roles) == {name: len(y) for name, (_, y) in parts.items()}
     filled = {name: part for name, part in parts.items() if len(part[1])}
-    assert roles.fingerprints == {name: role_fingerprint(row_fingerprints(*part)) for name, part in filled.items()}
+    assert roles.fingerprints == {
+        name: role_fingerprint(row_fingerprints(*part)) for name, part in filled.items()
+    }
     return parts
 
 
@@ -42,7 +44,8 @@ def parts_of(roles: Roles) -> dict[str, Any]:
         (Split(), (50, 25, 25)),
         (Split(10, 0.5), (40, 10, 50)),
         (Split(0.25, 0.25, folds=5), (75, 0, 25)),
-        (Split(0.2, 0.3, frozen=True), (0, 40, 60)),  # frozen models: the same proportion of all rows
+        # frozen models: the same proportion of all rows
+        (Split(0.2, 0.3, frozen=True), (0, 40, 60)),
         (Split(10, 90, frozen=True), (0, 10, 90)),
         (Split(10, 0.5, frozen=True), (0, 10, 90)),
         (Split(0.5, 30, frozen=True), (0, 70, 30)),
@@ -54,15 +57,22 @@ def parts_of(roles: Roles) -> dict[str, Any]:
 def test_every_row_is_dealt_once_in_the_sizes_asked_for(split, expected) -> None:
     roles = deal_roles(rows_of(100), split, seed=1)
     assert tuple(sizes(roles).values()) == tuple(roles.splits.sizes.values())[:3] == expected
-    assert np.sort(np.concatenate([X[:, 0] for X, _ in parts_of(roles).values()])).tolist() == list(range(100))
+    assert np.sort(np.concatenate([X[:, 0] for X, _ in parts_of(roles).values()])).tolist() == list(
+        range(100)
+    )
     assert roles.dealt_from == 100
     again = deal_roles(rows_of(100), split, seed=1)
     np.testing.assert_array_equal(again.splits.calibrate, roles.splits.calibrate)
 
 
 def test_training_and_tuning_rows_are_slices_of_one_copy_with_parameters_of_their_own() -> None:
-    """A parameter with one entry per row is cut; one that is as long as both roles by chance is passed on."""
-    whole, params = rows_of(100), {"weight": np.arange(100.0), "levels": list(range(75)), "name": "as it is"}
+    """A parameter with one entry per row is cut; one that is as long as both roles by chance is
+    passed on.
+    """
+    whole, params = (
+        rows_of(100),
+        {"weight": np.arange(100.0), "levels": list(range(75)), "name": "as it is"},
+    )
     rows = given_rows(whole.X, whole.y, None, params)
     roles = deal_roles(rows, Split(), seed=1)
     assert roles.together is not None
@@ -86,7 +96,8 @@ def test_slices_of_a_sparse_table_share_its_memory() -> None:
             found = take_features(table, part)
             assert type(found) is type(table)
             np.testing.assert_array_equal(found.toarray(), whole.toarray()[part])
-        assert np.shares_memory(take_features(table, slice(25)).data, table.data)  # SciPy copies short ones
+        # SciPy copies short ones
+        assert np.shares_memory(take_features(table, slice(25)).data, table.data)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +113,9 @@ def test_slices_of_a_sparse_table_share_its_memory() -> None:
     ],
 )
 def test_roles_that_are_brought_are_kept_and_the_rest_is_dealt(split, expected) -> None:
-    """The advice on calibrate_size goes by the rows that are dealt here: rows that were brought cannot calibrate."""
+    """The advice on calibrate_size goes by the rows that are dealt here: rows that were brought
+    cannot calibrate.
+    """
     roles = deal_roles(rows_of(100), split, seed=1)
     assert tuple(sizes(roles).values()) == expected
     assert roles.dealt_from == (None if split.given_calibrate else 100)
@@ -161,20 +174,58 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand_by_the_seed() -> 
     [
         (2, Split(), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
         (1, Split(tune=0), "n_samples=1 is too few to train and calibrate: give at least 2 rows"),
-        (2, Split(0, folds=2), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
-        (1, Split(frozen=True), "n_samples=1 is too few to tune and calibrate: give at least 2 rows"),
-        (10, Split(0.5, 0.5), "no row is left for the role train, with tune_size=0.5 and calibrate_size=0.5: lower a size"),
-        (10, Split(0, 1.0), "no row is left for the role train, with tune_size=0 and calibrate_size=1.0: lower a size"),
+        (
+            2,
+            Split(0, folds=2),
+            "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows",
+        ),
+        (
+            1,
+            Split(frozen=True),
+            "n_samples=1 is too few to tune and calibrate: give at least 2 rows",
+        ),
+        (
+            10,
+            Split(0.5, 0.5),
+            "no row is left for the role train, with tune_size=0.5 and "
+            "calibrate_size=0.5: lower a size",
+        ),
+        (
+            10,
+            Split(0, 1.0),
+            "no row is left for the role train, with tune_size=0 and "
+            "calibrate_size=1.0: lower a size",
+        ),
         (10, Split(0.25, 0), "no row is left for the role calibrate: calibrate_size=0. Raise it"),
         (10, Split(0.01, 0.25), "leaves the role tune without a row"),
         (30, Split(0.25, 0, given_tune=TUNE), "no row is left for the role calibrate"),
         (30, Split(1.0, 0.25, given_calibrate=CALIBRATE), "no row is left for the role train"),
         (30, Split(0.01, 0.25, given_calibrate=CALIBRATE), "leaves the role tune without a row"),
-        (100, Split(10, 20, frozen=True), "leave 70 rows over, and frozen models need none for training"),
-        (99, Split(stratify=True, given_tune=TUNE, given_calibrate=CALIBRATE), "no effect here: .* to the role train"),
-        (99, Split(stratify=True, given_calibrate=CALIBRATE, folds=5), "no effect here: .* to the role train"),
-        (99, Split(0, stratify=True, given_calibrate=CALIBRATE), "no effect here: .* to the role train"),
-        (99, Split(stratify=True, given_calibrate=CALIBRATE, frozen=True), "no effect here: .* to the role tune"),
+        (
+            100,
+            Split(10, 20, frozen=True),
+            "leave 70 rows over, and frozen models need none for training",
+        ),
+        (
+            99,
+            Split(stratify=True, given_tune=TUNE, given_calibrate=CALIBRATE),
+            "no effect here: .* to the role train",
+        ),
+        (
+            99,
+            Split(stratify=True, given_calibrate=CALIBRATE, folds=5),
+            "no effect here: .* to the role train",
+        ),
+        (
+            99,
+            Split(0, stratify=True, given_calibrate=CALIBRATE),
+            "no effect here: .* to the role train",
+        ),
+        (
+            99,
+            Split(stratify=True, given_calibrate=CALIBRATE, frozen=True),
+            "no effect here: .* to the role tune",
+        ),
         (99, Split(0, stratify=True, frozen=True), "no effect here: .* to the role calibrate"),
     ],
 )
@@ -186,7 +237,10 @@ def test_what_leaves_a_role_empty_is_refused(n, split, match) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"duplicates": "drop", "given_calibrate": CALIBRATE}, 'duplicates="drop" is for roles made here'),
+        (
+            {"duplicates": "drop", "given_calibrate": CALIBRATE},
+            'duplicates="drop" is for roles made here',
+        ),
         ({"tune": "auto", "given_calibrate": CALIBRATE}, "tune_size=auto needs both"),
         ({"tune": "auto", "stratify": True}, "tune_size=auto and stratify=True cannot be combined"),
     ],
@@ -197,8 +251,16 @@ def test_what_cannot_be_combined_is_refused(options, match) -> None:
 
 
 def test_as_few_rows_as_there_are_roles_are_enough() -> None:
-    assert sizes(deal_roles(rows_of(2), Split(tune=0), seed=0)) == {"train": 1, "tune": 0, "calibrate": 1}
-    assert sizes(deal_roles(rows_of(1), Split(tune=0, frozen=True), seed=0)) == {"train": 0, "tune": 0, "calibrate": 1}
+    assert sizes(deal_roles(rows_of(2), Split(tune=0), seed=0)) == {
+        "train": 1,
+        "tune": 0,
+        "calibrate": 1,
+    }
+    assert sizes(deal_roles(rows_of(1), Split(tune=0, frozen=True), seed=0)) == {
+        "train": 0,
+        "tune": 0,
+        "calibrate": 1,
+    }
 
 
 @pytest.mark.parametrize(

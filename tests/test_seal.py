@@ -24,7 +24,10 @@ def test_rows_open_once_and_unchanged():
     assert sealed.opened_for == "structure-1"
 
 
-@pytest.mark.parametrize(("second", "words"), [("structure-2", "another structure"), ("structure-1", "the same structure")])
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [("structure-2", "another structure"), ("structure-1", "the same structure")],
+)
 def test_a_second_request_is_refused_and_logged(second, words):
     sealed = SealedRows(X, Y)
     sealed.open_for("structure-1", purpose="calibrate")
@@ -66,7 +69,9 @@ def test_nothing_shows_the_rows_or_copies_them():
 
 
 def test_rows_at_some_positions_are_copied_when_they_are_opened():
-    """What is dealt to calibration waits in the table that the caller brought: changed there, it is refused."""
+    """What is dealt to calibration waits in the table that the caller brought: changed there, it is
+    refused.
+    """
     at = np.array([4, 1])
     known = role_fingerprint(row_fingerprints(X[at], Y[at]))
     sealed = SealedRows(X, Y, fingerprint=known, at=at)

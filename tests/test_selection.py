@@ -44,8 +44,12 @@ class Noted(Optuna):
 def searched(models: list[Any], **options: Any) -> tuple[dco.DecoupledRegressor, tuple[Trial, ...]]:
     """An estimator that was proposed these models, one after the other, and its trials."""
     pruner = options.pop("pruner", None)
-    search = Noted(lambda trial: (models[trial.number], AbsoluteResidual()), len(models), seed=0, pruner=pruner)
-    return dco.DecoupledRegressor([], search=search, random_state=0, **options).fit(X, Y), search.found.trials
+    search = Noted(
+        lambda trial: (models[trial.number], AbsoluteResidual()), len(models), seed=0, pruner=pruner
+    )
+    return dco.DecoupledRegressor([], search=search, random_state=0, **options).fit(
+        X, Y
+    ), search.found.trials
 
 
 def test_a_model_that_was_pruned_keeps_its_name_and_gets_its_own_size_when_proposed_again() -> None:
@@ -56,7 +60,9 @@ def test_a_model_that_was_pruned_keeps_its_name_and_gets_its_own_size_when_propo
             return bool(trial.number == 1)
 
     useless = Ridge(alpha=1e6)
-    fitted, trials = searched([Ridge(1.0), useless, Ridge(2.0), Ridge(alpha=1e6)], pruner=Second(), tune_folds=3)
+    fitted, trials = searched(
+        [Ridge(1.0), useless, Ridge(2.0), Ridge(alpha=1e6)], pruner=Second(), tune_folds=3
+    )
     alone, (trial,) = searched([useless], tune_folds=3)
     assert trials[1].reason == "pruned"
     assert trials[3].objective == trial.objective
@@ -68,13 +74,18 @@ def test_a_model_that_was_pruned_keeps_its_name_and_gets_its_own_size_when_propo
 
 
 def test_scores_that_read_other_records_of_one_model_rank_as_if_they_were_listed() -> None:
-    """The second proposal asks the model for a spread: it predicts both kinds of record then, and neither is lost."""
+    """The second proposal asks the model for a spread: it predicts both kinds of record then, and
+    neither is lost.
+    """
     scores = [AbsoluteResidual(), dco.scores.NormalisedResidual()]
     listed = dco.DecoupledRegressor({"m": BayesianRidge()}, scores, random_state=0).fit(X, Y)
     proposals = iter(scores)
     search = dco.search.Optuna(lambda trial: (BayesianRidge(), next(proposals)), 2, 0)
     found = dco.DecoupledRegressor([], search=search, random_state=0).fit(X, Y)
-    sizes = [{row.name.partition(" / ")[2]: row.mean_size for row in est.ranking_.table} for est in (listed, found)]
+    sizes = [
+        {row.name.partition(" / ")[2]: row.mean_size for row in est.ranking_.table}
+        for est in (listed, found)
+    ]
     assert sizes[0] == sizes[1]
     assert len(sizes[0]) == 2
 
@@ -122,7 +133,8 @@ def test_a_model_that_cannot_be_written_down_is_the_same_as_itself_alone() -> No
     assert len(fitted.ranking_.table) == 2
 
 
-# --- a tuning split that grows ----------------------------------------------------------------------------------------
+# --- a tuning split that grows
+# ----------------------------------------------------------------------------------------
 
 
 class Failing(Shifted):
@@ -135,29 +147,42 @@ class Failing(Shifted):
 def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = set()
 
-    def noted(function: Any, items: Any, *, n_jobs: Any, scheduler: Any, progress: Any) -> list[Any]:
+    def noted(
+        function: Any, items: Any, *, n_jobs: Any, scheduler: Any, progress: Any
+    ) -> list[Any]:
         asked.add((n_jobs, scheduler))
         return [function(item) for item in items]
 
     monkeypatch.setattr("dco.tuning.selection.run_many", noted)
     models = {"ridge": Ridge(), "failing": Failing(), "shifted": Shifted(np.zeros(2001))}
-    est = dco.DecoupledRegressor(models, tune_size="auto", n_jobs=2, scheduler="tcp://a", random_state=0)
+    est = dco.DecoupledRegressor(
+        models, tune_size="auto", n_jobs=2, scheduler="tcp://a", random_state=0
+    )
     with pytest.warns(FitFailedWarning, match="no fit here"):
         est.fit(X, Y)
     assert asked == {(2, "tcp://a")}
-    assert {row.name for row in est.ranking_.table} == {"ridge / AbsoluteResidual", "shifted / AbsoluteResidual"}
+    assert {row.name for row in est.ranking_.table} == {
+        "ridge / AbsoluteResidual",
+        "shifted / AbsoluteResidual",
+    }
 
 
 @pytest.mark.parametrize("tune_size", ["auto", 0.25])
 def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told(tune_size: Any) -> None:
     models = {"one": Failing(), "other": Shifted(np.zeros(10))}
-    with pytest.raises(ValueError, match=r"one: RuntimeError: no fit here; other: IndexError: .*1000"):
+    with pytest.raises(
+        ValueError,
+        match=r"one: RuntimeError: no fit here; other: IndexError: "
+        r".*1000",
+    ):
         dco.DecoupledRegressor(models, tune_size=tune_size, random_state=0).fit(X, Y)
 
 
 @dataclass(frozen=True)
 class LogResidual(Score):
-    """A user's own score, written by the protocol alone; `shrunk` cuts its sets below what its scores say."""
+    """A user's own score, written by the protocol alone; `shrunk` cuts its sets below what its
+    scores say.
+    """
 
     shrunk: float = 1.0
     needs: ClassVar[tuple[type, ...]] = (dco.Points,)
@@ -171,13 +196,19 @@ class LogResidual(Score):
 
 
 def test_a_score_of_ones_own_is_checked_against_its_sets() -> None:
-    """Sets that leave out labels of low scores would win by their size and be certified at a level they do not have."""
+    """Sets that leave out labels of low scores would win by their size and be certified at a level
+    they do not have.
+    """
     y = np.exp(0.3 * X[:, 0] + 0.1 * rng.normal(size=400))
     model = TransformedTargetRegressor(Ridge(), func=np.log, inverse_func=np.exp)
-    scores = [LogResidual(), LogResidual(0.5), LogResidual(1.5)]  # the last is larger than need be, which is valid
+    # the last is larger than need be, which is valid
+    scores = [LogResidual(), LogResidual(0.5), LogResidual(1.5)]
     with pytest.warns(FitFailedWarning, match="1 failed"):
         est = dco.DecoupledRegressor(model, scores, random_state=0).fit(X, y)
-    assert {row.name.split(" / ")[1] for row in est.ranking_.table} == {"LogResidual", "LogResidual(shrunk=1.5)"}
+    assert {row.name.split(" / ")[1] for row in est.ranking_.table} == {
+        "LogResidual",
+        "LogResidual(shrunk=1.5)",
+    }
     (failed,) = est.ranking_.failed
     assert "shrunk=0.5" in failed.name
     assert "must hold every label" in failed.reason
@@ -217,7 +248,9 @@ def test_names_of_scores_are_short_and_the_same_in_every_run() -> None:
     assert score_label(Plain()) == "Plain"
     assert score_label(Plain(power=2)) == "Plain(power=2)"
     losses = np.arange(30.0).reshape(5, 6)
-    names = [score_label(dco.scores.RiskAverse(loss)) for loss in (losses, losses.copy(), losses + 1)]
+    names = [
+        score_label(dco.scores.RiskAverse(loss)) for loss in (losses, losses.copy(), losses + 1)
+    ]
     assert names[0] == names[1] != names[2]
     weights = [score_label(Plain(weights=np.r_[np.zeros(5000), last])) for last in (0.0, 1.0)]
     assert weights[0] != weights[1]
@@ -227,7 +260,9 @@ def test_names_of_scores_are_short_and_the_same_in_every_run() -> None:
 
 @dataclass
 class Unhashable(Plain):
-    """A plain dataclass compares by value and so has no hash; its default is compared with an array here."""
+    """A plain dataclass compares by value and so has no hash; its default is compared with an array
+    here.
+    """
 
     weights: Any = (1,)
 
@@ -250,7 +285,10 @@ class Unspoken(Plain):
 
 def test_scores_that_share_a_label_are_different_candidates() -> None:
     first, second = Unspoken(power=1), Unspoken(power=2)
-    assert named_scores([first, second, Unspoken(power=1)]) == {"Unspoken()": ANY, "Unspoken()-2": second}
+    assert named_scores([first, second, Unspoken(power=1)]) == {
+        "Unspoken()": ANY,
+        "Unspoken()-2": second,
+    }
     assert list(named_scores([Slotted(1), Slotted(2)])) == ["Slotted", "Slotted-2"]
     est = dco.DecoupledRegressor(Ridge(), [first, second], random_state=0).fit(X, Y)
     assert est.certificate_.candidates == 2
@@ -266,7 +304,9 @@ def test_scores_that_share_a_label_are_different_candidates() -> None:
 @pytest.mark.parametrize("score", [Unhashable(), Unhashable(weights=np.ones(3)), Slotted(1)])
 @pytest.mark.parametrize("search", [None, dco.search.Random(2, 0)])
 def test_any_object_that_derives_from_score_is_one(score: Any, search: Any) -> None:
-    est = dco.DecoupledRegressor([Ridge(), Ridge(2.0)], score, search=search, random_state=0).fit(X, Y)
+    est = dco.DecoupledRegressor([Ridge(), Ridge(2.0)], score, search=search, random_state=0).fit(
+        X, Y
+    )
     assert type(score).__name__ in est.best_candidate_
 
 
@@ -281,14 +321,27 @@ def test_an_ensemble_is_made_of_the_models_with_the_best_candidates() -> None:
     """The best model has the worst candidate too: it is a member all the same, and comes first."""
     names = ["a", "b", "c", "d"]
     candidates = [
-        Candidate(model, score, Ridge(), AbsoluteResidual(), dco.Points) for score in ("good", "bad") for model in names
+        Candidate(model, score, Ridge(), AbsoluteResidual(), dco.Points)
+        for score in ("good", "bad")
+        for model in names
     ]
     order = [f"{model} / good" for model in names] + [f"{model} / bad" for model in reversed(names)]
-    ranking = Ranking(tuple(RankingRow(name, 1.0, 0.1, size, size, True) for size, name in enumerate(order)), (), 0.1, 5)
+    ranking = Ranking(
+        tuple(RankingRow(name, 1.0, 0.1, size, size, True) for size, name in enumerate(order)),
+        (),
+        0.1,
+        5,
+    )
     predictions = [Pieces((dco.Points(np.full(5, place)),)) for place in range(4)]
-    tried = {model: Tried((Ridge(),), {dco.Points: each}) for model, each in zip(names, predictions, strict=True)}
+    tried = {
+        model: Tried((Ridge(),), {dco.Points: each})
+        for model, each in zip(names, predictions, strict=True)
+    }
     found = with_ensemble(candidates, tried, ranking)
-    assert [candidate.name for candidate in found[8:]] == ["average of a, b, c / good", "average of a, b, c / bad"]
+    assert [candidate.name for candidate in found[8:]] == [
+        "average of a, b, c / good",
+        "average of a, b, c / bad",
+    ]
     assert tried["average of a, b, c"].predictions[dco.Points].records[0].mean.tolist() == [1.0] * 5
 
 
@@ -301,7 +354,9 @@ def test_an_average_of_models_that_know_different_classes_fails_alone() -> None:
     }
     est = dco.DecoupledClassifier(models, dco.scores.LAC(), ensemble=True, random_state=0)
     with pytest.warns(
-        FitFailedWarning, match=r"^1 failed .*: average of three, two \(ValueError: models that know different"
+        FitFailedWarning,
+        match=r"^1 failed .*: average of three, two \(ValueError: models that "
+        r"know different",
     ):
         est.fit(data[200:], labels[200:])
     assert est.best_candidate_ == "three / LAC"
@@ -341,11 +396,14 @@ def test_a_fault_in_a_users_score_costs_that_score_alone() -> None:
     X, y = make_classification(300, n_informative=4, n_classes=3, random_state=0)
     scores = [Broken(), dco.scores.APS(), dco.scores.RAPS(penalty=0.1, rank_free=1)]
     with pytest.warns(FitFailedWarning, match="out of reach"):
-        est = dco.DecoupledClassifier(LogisticRegression(max_iter=500), scores, random_state=0).fit(X, y)
+        est = dco.DecoupledClassifier(LogisticRegression(max_iter=500), scores, random_state=0).fit(
+            X, y
+        )
     assert len(est.ranking_.table) == 2
 
 
-# --- a model without the uncertainty that a score needs is told where it can come from -----------------------------------
+# --- a model without the uncertainty that a score needs is told where it can come from
+# -----------------------------------
 
 
 class OwnSpread(RegressorMixin, BaseEstimator):
@@ -365,19 +423,26 @@ class OwnSpread(RegressorMixin, BaseEstimator):
 def test_a_model_that_gives_points_is_told_where_spreads_and_quantiles_come_from() -> None:
     for scores in (NormalisedResidual(), [AbsoluteResidual(), NormalisedResidual()]):
         with pytest.raises(
-            IncompatibleScoreError, match=r"return_std=True.*dco\.PointsWithSpread.*dco\.models\.ResidualSpread"
+            IncompatibleScoreError,
+            match=r"return_std=True.*dco\.PointsWithSpread.*dco\.models\.ResidualSpread",
         ):
             dco.DecoupledRegressor({"own": OwnSpread()}, scores, random_state=0).fit(X, Y)
     with pytest.raises(IncompatibleScoreError, match=r"dco\.models\.QuantilePair") as told:
         dco.DecoupledRegressor(OwnSpread(), QuantileResidual(), random_state=0).fit(X, Y)
     assert "ResidualSpread" not in str(told.value)
     with pytest.raises(IncompatibleScoreError) as told:
-        dco.DecoupledClassifier(RandomForestClassifier(5), AbsoluteResidual(), random_state=0).fit(X, Y > 0)
+        dco.DecoupledClassifier(RandomForestClassifier(5), AbsoluteResidual(), random_state=0).fit(
+            X, Y > 0
+        )
     assert "dco.models" not in str(told.value)
 
 
 def test_what_the_message_names_works() -> None:
-    fitted = dco.DecoupledRegressor(dco.models.ResidualSpread(OwnSpread()), NormalisedResidual(), random_state=0).fit(X, Y)
+    fitted = dco.DecoupledRegressor(
+        dco.models.ResidualSpread(OwnSpread()), NormalisedResidual(), random_state=0
+    ).fit(X, Y)
     assert len(fitted.predict_set(X)) == len(X)
     pair = dco.models.QuantilePair(QuantileRegressor(solver="highs"), alpha=0.1)
-    assert dco.DecoupledRegressor(pair, QuantileResidual(), random_state=0).fit(X, Y).best_candidate_
+    assert (
+        dco.DecoupledRegressor(pair, QuantileResidual(), random_state=0).fit(X, Y).best_candidate_
+    )

@@ -1,6 +1,8 @@
-"""The documentation site: every public name has its entry, every page its place, and the built site works from disk.
+"""The documentation site: every public name has its entry, every page its place, and the built site
+works from disk.
 
-The site itself is built and opened where MkDocs and Chromium are installed (`make docs` installs the first).
+The site itself is built and opened where MkDocs and Chromium are installed (`make docs` installs
+the first).
 """
 
 import importlib.util
@@ -31,15 +33,29 @@ def entries() -> set[str]:
 def public_names() -> set[str]:
     """Names of dco and of its public modules; a module without `__all__` is one entry."""
     modules = {name for name in dco.__all__ if type(getattr(dco, name)).__name__ == "module"}
-    listed = {f"{name}.{member}" for name in modules for member in getattr(getattr(dco, name), "__all__", ())}
+    listed = {
+        f"{name}.{member}"
+        for name in modules
+        for member in getattr(getattr(dco, name), "__all__", ())
+    }
     whole = {name for name in modules if not hasattr(getattr(dco, name), "__all__")}
-    return (set(dco.__all__) - modules) | whole | listed | {f"report.{name}" for name in dco.report.__all__}
+    return (
+        (set(dco.__all__) - modules)
+        | whole
+        | listed
+        | {f"report.{name}" for name in dco.report.__all__}
+    )
 
 
 def test_every_public_name_has_an_entry_and_every_entry_a_name() -> None:
-    short = {name.rpartition(".")[2] for name in entries()}  # dco.LabelSets is also dco.sets.LabelSets
+    # dco.LabelSets is also dco.sets.LabelSets
+    short = {name.rpartition(".")[2] for name in entries()}
     undocumented = {"RULES", "Guarantee"}  # a dictionary and a type alias
-    missing = {name for name in public_names() - entries() if name.rpartition(".")[2] not in short | undocumented}
+    missing = {
+        name
+        for name in public_names() - entries()
+        if name.rpartition(".")[2] not in short | undocumented
+    }
     assert not missing, f"give them a line `::: dco.NAME` in docs/reference: {sorted(missing)}"
     assert entries() <= public_names()
 
@@ -64,7 +80,10 @@ def test_an_example_of_the_gallery_draws(path: Path) -> None:
 
 def test_the_picture_of_the_readme_is_what_its_script_draws() -> None:
     images = ROOT / "docs" / "images"
-    assert runpy.run_path(str(images / "decoupled.py"))["picture"]() == (images / "decoupled.svg").read_text()
+    assert (
+        runpy.run_path(str(images / "decoupled.py"))["picture"]()
+        == (images / "decoupled.svg").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,12 +105,17 @@ def test_links_between_folders_are_translated(source: str, link: str, wanted: st
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` does: a broken link ends it."""
-    if importlib.util.find_spec("material") is None or importlib.util.find_spec("mkdocstrings") is None:
+    if (
+        importlib.util.find_spec("material") is None
+        or importlib.util.find_spec("mkdocstrings") is None
+    ):
         pytest.skip("MkDocs is not installed: make docs")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    built = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert built.returncode == 0, built.stderr
     return folder
 
@@ -104,7 +128,12 @@ def window(browser: Any) -> Iterator[Any]:
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.on("console", lambda message: page.complaints.append(message.text))
-    page.on("request", lambda sent: sent.url.startswith(("file:", "data:", "blob:")) or page.complaints.append(sent.url))
+    page.on(
+        "request",
+        lambda sent: (
+            sent.url.startswith(("file:", "data:", "blob:")) or page.complaints.append(sent.url)
+        ),
+    )
     yield page
     page.close()
 
@@ -115,7 +144,9 @@ def test_the_site_is_searched_from_disk(site: Path, window: Any) -> None:
     window.locator("input.md-search__input").click()
     window.keyboard.type("pac_rank")
     window.locator(".md-search-result__item a").first.wait_for()
-    found = window.locator(".md-search-result__item a").evaluate_all("links => links.map(link => link.href)")
+    found = window.locator(".md-search-result__item a").evaluate_all(
+        "links => links.map(link => link.href)"
+    )
     window.goto(next(link for link in found if "reference/rules.html" in link))
     assert window.locator("h1").inner_text().startswith("Calibration rules")
     assert window.complaints == []
@@ -125,7 +156,15 @@ def test_the_site_is_searched_from_disk(site: Path, window: Any) -> None:
 @pytest.mark.parametrize("width", [1280, 390])
 def test_pages_fit_the_window_and_show_their_pictures(site: Path, window: Any, width: int) -> None:
     window.set_viewport_size({"width": width, "height": 800})
-    for name in ("index", "explanation", "tutorials/table", "gallery/index", "reference/estimators", "paper", "questions"):
+    for name in (
+        "index",
+        "explanation",
+        "tutorials/table",
+        "gallery/index",
+        "reference/estimators",
+        "paper",
+        "questions",
+    ):
         window.goto((site / f"{name}.html").as_uri())
         assert window.evaluate("document.documentElement.scrollWidth") <= width, name
         assert window.evaluate("[...document.images].every(image => image.naturalWidth > 0)"), name
@@ -138,7 +177,9 @@ def test_every_local_link_of_the_site_leads_somewhere(site: Path) -> None:
     ids = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in texts.items()}
     broken = []
     for path, text in texts.items():
-        for link in re.findall(r'\b(?:href|src)="([^"]+)"', text.partition("<article")[2].partition("</article>")[0]):
+        for link in re.findall(
+            r'\b(?:href|src)="([^"]+)"', text.partition("<article")[2].partition("</article>")[0]
+        ):
             if re.match(r"\w+:", link):
                 continue
             file, _, anchor = link.partition("#")

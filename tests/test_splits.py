@@ -40,7 +40,8 @@ def test_every_row_has_one_role_and_sizes_follow_the_rounding_rule(n, tune, cali
 
 
 def test_shares_are_the_decimals_that_were_typed():
-    assert assign_roles(50, calibrate=0.29, tune=0.25, seed=0).sizes["calibrate"] == 15  # 14.5 rounds up; 0.29 * 50 is below
+    # 14.5 rounds up; 0.29 * 50 is below
+    assert assign_roles(50, calibrate=0.29, tune=0.25, seed=0).sizes["calibrate"] == 15
     assert assign_roles(100, calibrate=1 - 0.9, tune=0, seed=0).sizes["calibrate"] == 10
     halves = assign_roles(7, tune=0.5, calibrate=0.5, seed=0)
     assert halves.sizes == {"train": 0, "tune": 3, "calibrate": 4, "test": 0}
@@ -49,7 +50,8 @@ def test_shares_are_the_decimals_that_were_typed():
 def test_counts_are_taken_as_they_are():
     splits = assign_roles(100, tune=30, calibrate=np.int64(45), test=5, seed=1)
     assert splits.sizes == {"train": 20, "tune": 30, "calibrate": 45, "test": 5}
-    assert assign_roles(10, tune=1, calibrate=1, seed=0).sizes["tune"] == 1  # the count 1; the share 1.0 is everything
+    # the count 1; the share 1.0 is everything
+    assert assign_roles(10, tune=1, calibrate=1, seed=0).sizes["tune"] == 1
     assert assign_roles(10, tune=0, calibrate=1.0, seed=0).sizes["calibrate"] == 10
 
 
@@ -64,9 +66,15 @@ def test_counts_are_taken_as_they_are():
         ({"calibrate": 1.5}, "the size of the role calibrate must be a count or a share"),
         ({"calibrate": -0.1}, "a count or a share"),
         ({"calibrate": float("nan")}, "a count or a share"),
-        ({"calibrate": -1}, "the size of the role calibrate must be a count or a share between 0 and 1, got -1"),
+        (
+            {"calibrate": -1},
+            "the size of the role calibrate must be a count or a share between 0 and 1, got -1",
+        ),
         ({"calibrate": "half"}, "a count or a share between 0 and 1, got 'half'"),
-        ({"calibrate": 0.001}, "100 rows are too few: the size 0.001 leaves the role calibrate without a row"),
+        (
+            {"calibrate": 0.001},
+            "100 rows are too few: the size 0.001 leaves the role calibrate without a row",
+        ),
         ({"groups": np.zeros(3)}, "3 labels for 100 rows"),
         ({"groups": np.zeros(100), "stratify": np.zeros(100)}, "cannot both"),
         ({"seed": "x"}, "seed must be"),
@@ -78,11 +86,17 @@ def test_impossible_requests_say_what_is_wrong(sizes, message):
         assign_roles(100, **sizes)
 
 
-@pytest.mark.parametrize("size", [{"calibrate_size": 1.5}, {"calibrate_size": -1}, {"calibrate_size": 0.001}])
+@pytest.mark.parametrize(
+    "size", [{"calibrate_size": 1.5}, {"calibrate_size": -1}, {"calibrate_size": 0.001}]
+)
 def test_an_estimator_speaks_of_the_size_and_not_of_its_argument_calibrate(size):
-    """There `calibrate` is rows; the sentence must be true where the size is called `calibrate_size`."""
+    """There `calibrate` is rows; the sentence must be true where the size is called
+    `calibrate_size`.
+    """
     with pytest.raises(ValueError, match=r"size .*role calibrate"):
-        DecoupledRegressor(Ridge(), alpha=0.1, **size).fit(np.arange(100.0)[:, None], np.arange(100.0))
+        DecoupledRegressor(Ridge(), alpha=0.1, **size).fit(
+            np.arange(100.0)[:, None], np.arange(100.0)
+        )
 
 
 def test_roles_made_by_hand_are_disjoint_row_positions():
@@ -109,7 +123,8 @@ def test_seeds_are_scikit_learns():
     drawn = assign_roles(40)
     assert assign_roles(40, seed=drawn.seed).calibrate.tolist() == drawn.calibrate.tolist()
     assert as_seed(None) != as_seed(None)
-    assert fresh_seed() != fresh_seed()  # the real one, imported before `as_seed` was given a fixed one
+    # the real one, imported before `as_seed` was given a fixed one
+    assert fresh_seed() != fresh_seed()
 
 
 def test_the_split_is_uniform_over_all_splits():
@@ -146,9 +161,14 @@ def test_whole_groups_go_to_one_role_fold_and_step(labels, seed):
 
 
 def test_groups_are_dealt_evenly_whatever_their_size():
-    """Each of 5 groups is the one calibration group equally often: 4,000 seeds, chi-square at level 0.001."""
+    """Each of 5 groups is the one calibration group equally often: 4,000 seeds, chi-square at level
+    0.001.
+    """
     groups = np.repeat(np.arange(5), [1, 1, 2, 5, 20])
-    chosen = [groups[assign_roles(29, tune=1, calibrate=1, groups=groups, seed=s).calibrate[0]] for s in range(4_000)]
+    chosen = [
+        groups[assign_roles(29, tune=1, calibrate=1, groups=groups, seed=s).calibrate[0]]
+        for s in range(4_000)
+    ]
     assert chisquare(np.bincount(chosen, minlength=5)).pvalue > 0.001
 
 
@@ -166,9 +186,14 @@ def test_a_stratified_order_holds_each_label_in_its_share_at_every_cut():
 
 
 def test_stratified_rows_are_dealt_evenly_within_a_label():
-    """Each of 8 rows of a label is the one calibration row equally often: 4,000 seeds, chi-square at level 0.001."""
+    """Each of 8 rows of a label is the one calibration row equally often: 4,000 seeds, chi-square
+    at level 0.001.
+    """
     labels = np.repeat([0, 1], 8)
-    chosen = [assign_roles(16, tune=0, calibrate=2, stratify=labels, seed=s).calibrate for s in range(4_000)]
+    chosen = [
+        assign_roles(16, tune=0, calibrate=2, stratify=labels, seed=s).calibrate
+        for s in range(4_000)
+    ]
     assert chisquare(np.bincount(np.concatenate(chosen), minlength=16)).pvalue > 0.001
     first = [int(labels[random_order(16, stratify=labels, seed=s).rows[0]]) for s in range(1_000)]
     assert abs(np.mean(first) - 0.5) < 4 * 0.5 / np.sqrt(1_000)  # no label is always first

@@ -52,7 +52,11 @@ from sklearn import (
     tree,
 )
 from sklearn.base import BaseEstimator, clone
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import kernels
 from sklearn.linear_model import Ridge
@@ -93,7 +97,10 @@ def every_estimator() -> Iterator[tuple[str, Any, Any, Any]]:
                 continue
             parameters = inspect.signature(cls).parameters
             arguments: dict[str, Any] = {"estimators": [("base", base)], "estimator": base}
-            if "estimator" in parameters and parameters["estimator"].default not in (inspect.Parameter.empty, None):
+            if "estimator" in parameters and parameters["estimator"].default not in (
+                inspect.Parameter.empty,
+                None,
+            ):
                 del arguments["estimator"]
             arguments |= {"random_state": 0, "n_estimators": 5, **SPECIAL.get(name, {})}
             if name.startswith("HistGradient"):
@@ -147,29 +154,48 @@ def common_variants() -> Iterator[tuple[str, Any, Any, Any]]:
         feature_selection.VarianceThreshold(),
         feature_selection.SelectFromModel(linear_model.Lasso(alpha=0.01)),
         feature_selection.SelectKBest(feature_selection.f_regression, k=2),
-        compose.ColumnTransformer([("scale", preprocessing.StandardScaler(), [0, 1])], remainder="passthrough"),
-        compose.ColumnTransformer([("scale", preprocessing.StandardScaler(), slice(0, 2))], remainder=decomposition.PCA(1)),
+        compose.ColumnTransformer(
+            [("scale", preprocessing.StandardScaler(), [0, 1])], remainder="passthrough"
+        ),
+        compose.ColumnTransformer(
+            [("scale", preprocessing.StandardScaler(), slice(0, 2))], remainder=decomposition.PCA(1)
+        ),
         pipeline.FeatureUnion([("a", preprocessing.StandardScaler()), ("b", decomposition.PCA(1))]),
     ]
     numbers = [
-        *(hist(loss=loss, max_iter=3) for loss in ("squared_error", "absolute_error", "gamma", "poisson")),
+        *(
+            hist(loss=loss, max_iter=3)
+            for loss in ("squared_error", "absolute_error", "gamma", "poisson")
+        ),
         hist(loss="quantile", quantile=0.9, max_iter=3),
-        *(boosted(loss=loss, n_estimators=3) for loss in ("squared_error", "absolute_error", "huber", "quantile")),
+        *(
+            boosted(loss=loss, n_estimators=3)
+            for loss in ("squared_error", "absolute_error", "huber", "quantile")
+        ),
         boosted(init=ridge, n_estimators=3),
         *(linear_model.TweedieRegressor(power=power) for power in (0, 1.5, 2, 3)),
         linear_model.TweedieRegressor(power=0, link="log"),
-        *(linear_model.SGDRegressor(loss=loss) for loss in ("huber", "epsilon_insensitive", "squared_epsilon_insensitive")),
+        *(
+            linear_model.SGDRegressor(loss=loss)
+            for loss in ("huber", "epsilon_insensitive", "squared_epsilon_insensitive")
+        ),
         *(
             neighbors.KNeighborsRegressor(algorithm=algorithm, metric=metric)
             for algorithm in ("ball_tree", "kd_tree")
             for metric in ("euclidean", "manhattan", "chebyshev")
         ),
-        *(neighbors.KNeighborsRegressor(algorithm=algorithm, p=3) for algorithm in ("ball_tree", "kd_tree")),
+        *(
+            neighbors.KNeighborsRegressor(algorithm=algorithm, p=3)
+            for algorithm in ("ball_tree", "kd_tree")
+        ),
         *(
             neural_network.MLPRegressor(hidden_layer_sizes=(4,), solver=solver, max_iter=20)
             for solver in ("lbfgs", "sgd", "adam")
         ),
-        *(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=10) for kernel in kernel_sums),
+        *(
+            gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=10)
+            for kernel in kernel_sums
+        ),
         compose.TransformedTargetRegressor(ridge, func=np.log, inverse_func=np.exp),
         compose.TransformedTargetRegressor(ridge, transformer=preprocessing.StandardScaler()),
         model_selection.GridSearchCV(ridge, {"alpha": [0.1, 1.0]}, cv=3),
@@ -193,7 +219,9 @@ def common_variants() -> Iterator[tuple[str, Any, Any, Any]]:
         naive_bayes.GaussianNB(),
         discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
         ensemble.AdaBoostClassifier(tree.DecisionTreeClassifier(max_depth=1), n_estimators=3),
-        pipeline.make_pipeline(feature_selection.SelectKBest(feature_selection.f_classif, k=2), logistic),
+        pipeline.make_pipeline(
+            feature_selection.SelectKBest(feature_selection.f_classif, k=2), logistic
+        ),
     ]
     binary = [
         ensemble.HistGradientBoostingClassifier(max_iter=3),
@@ -201,8 +229,16 @@ def common_variants() -> Iterator[tuple[str, Any, Any, Any]]:
         gaussian_process.GaussianProcessClassifier(),
     ]
     for y, models in ((NUMBERS, numbers), (CLASSES, classes), (BINARY, binary)):
-        yield from ((f"{place} of {len(models)}: {model}", clone(model), X, y) for place, model in enumerate(models))
-    yield "boosting on codes", hist(categorical_features=[0, 1], max_iter=3), np.abs(X).round(), NUMBERS
+        yield from (
+            (f"{place} of {len(models)}: {model}", clone(model), X, y)
+            for place, model in enumerate(models)
+        )
+    yield (
+        "boosting on codes",
+        hist(categorical_features=[0, 1], max_iter=3),
+        np.abs(X).round(),
+        NUMBERS,
+    )
     yield "neighbours float32", neighbors.KNeighborsRegressor(), X.astype(np.float32), NUMBERS
     constant = np.column_stack([BINARY, np.ones_like(BINARY)])
     yield "a label that is always there", multiclass.OneVsRestClassifier(logistic), X, constant
@@ -210,25 +246,46 @@ def common_variants() -> Iterator[tuple[str, Any, Any, Any]]:
 
 def frames() -> Iterator[tuple[str, Any, Any, Any]]:
     """Pipelines fitted on data frames with text and categories."""
-    columns = {"size": X[:, 0], "weight": X[:, 1], "colour": np.array(["red", "green", "blue"])[CLASSES]}
+    columns = {
+        "size": X[:, 0],
+        "weight": X[:, 1],
+        "colour": np.array(["red", "green", "blue"])[CLASSES],
+    }
     pandas_frame = pandas.DataFrame(columns)
     categorical = pandas_frame.astype({"colour": "category"})
     polars_frame = polars.DataFrame({name: values.tolist() for name, values in columns.items()})
-    for kind, frame in (("pandas", pandas_frame), ("pandas categories", categorical), ("polars", polars_frame)):
+    for kind, frame in (
+        ("pandas", pandas_frame),
+        ("pandas categories", categorical),
+        ("polars", polars_frame),
+    ):
         scaled = pipeline.make_pipeline(impute.SimpleImputer(), preprocessing.StandardScaler())
         encode = compose.make_column_transformer(
-            (preprocessing.OneHotEncoder(handle_unknown="ignore"), ["colour"]), (scaled, ["size", "weight"])
+            (preprocessing.OneHotEncoder(handle_unknown="ignore"), ["colour"]),
+            (scaled, ["size", "weight"]),
         )
-        yield f"{kind} encoded", pipeline.make_pipeline(encode, linear_model.Ridge()), frame, NUMBERS
+        yield (
+            f"{kind} encoded",
+            pipeline.make_pipeline(encode, linear_model.Ridge()),
+            frame,
+            NUMBERS,
+        )
     selected = compose.make_column_transformer(
-        (preprocessing.OrdinalEncoder(), compose.make_column_selector(dtype_exclude=np.number)), remainder="passthrough"
+        (preprocessing.OrdinalEncoder(), compose.make_column_selector(dtype_exclude=np.number)),
+        remainder="passthrough",
     )
-    yield "selected by type", pipeline.make_pipeline(selected, linear_model.Ridge()), pandas_frame, NUMBERS
+    yield (
+        "selected by type",
+        pipeline.make_pipeline(selected, linear_model.Ridge()),
+        pandas_frame,
+        NUMBERS,
+    )
     boosting = ensemble.HistGradientBoostingRegressor(categorical_features="from_dtype", max_iter=3)
     yield "boosting on categories", boosting, categorical, NUMBERS
 
 
-# --- the facts --------------------------------------------------------------------------------------------------------
+# --- the facts ------------------------------------------------------------------------------------
+# --------------------
 
 CATALOGUE = [*every_estimator(), *common_variants(), *frames()]
 
@@ -241,21 +298,29 @@ def fitted_models():
         return {name: (model.fit(rows, y), rows) for name, model, rows, y in CATALOGUE}
 
 
-def test_every_classifier_and_regressor_of_scikit_learn_comes_back_and_predicts_the_same(fitted_models, tmp_path):
-    """At most the last bits differ (a kernel matrix of X with itself takes another routine than one of X with a copy)."""
+def test_every_classifier_and_regressor_of_scikit_learn_comes_back_and_predicts_the_same(
+    fitted_models, tmp_path
+):
+    """At most the last bits differ (a kernel matrix of X with itself takes another routine than one
+    of X with a copy).
+    """
     for name, (model, rows) in fitted_models.items():
         dco.save(model, tmp_path / "model.dco")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # classes on their way out
             copy = dco.load(tmp_path / "model.dco")
         assert object_fingerprint(copy) == object_fingerprint(model), name
-        for one, other in zip(np.atleast_1d(copy.predict(rows)), np.atleast_1d(model.predict(rows)), strict=True):
+        for one, other in zip(
+            np.atleast_1d(copy.predict(rows)), np.atleast_1d(model.predict(rows)), strict=True
+        ):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
 def test_the_list_of_internals_is_what_those_models_need_and_no_more(fitted_models):
     needed = {
-        name for model, _ in fitted_models.values() for name in skops.io.get_untrusted_types(data=skops.io.dumps(model))
+        name
+        for model, _ in fitted_models.values()
+        for name in skops.io.get_untrusted_types(data=skops.io.dumps(model))
     }
     listed = set(dco.storage.trusted_types.SKLEARN)
     assert needed <= listed, sorted(needed - listed)
@@ -270,8 +335,17 @@ def test_no_trusted_name_reaches_the_system():
         thing = getattr(import_module(module), attribute)
         assert callable(thing)
         assert module.split(".")[0] in {
-            "builtins", "collections", "datetime", "dco", "decimal", "fractions", "functools", "numpy", "scipy", "sklearn",
-        }  # fmt: skip
+            "builtins",
+            "collections",
+            "datetime",
+            "dco",
+            "decimal",
+            "fractions",
+            "functools",
+            "numpy",
+            "scipy",
+            "sklearn",
+        }
         if module.split(".")[0] in {"builtins", "dco", "functools"}:
             assert isinstance(thing, type), name
         assert not module.startswith("dco.") or thing.__module__ == module
@@ -325,14 +399,31 @@ def test_what_our_estimators_hold_comes_back_exactly(tmp_path):
     assert copy.values.tobytes() == table.values.tobytes()
     assert copy.setting == table.setting
     for value in (
-        None, "text", 2**200, float("inf"), (1, (2, None)), {"a": [1, {"b": 2.5}]}, {3: "c", 4: "d"}, {0.1: 1},
-        frozenset({1}), np.float32(0.1), np.str_("a"), np.int64(7), b"bytes", Fraction(2, 7), Decimal("0.10"),
+        None,
+        "text",
+        2**200,
+        float("inf"),
+        (1, (2, None)),
+        {"a": [1, {"b": 2.5}]},
+        {3: "c", 4: "d"},
+        {0.1: 1},
+        frozenset({1}),
+        np.float32(0.1),
+        np.str_("a"),
+        np.int64(7),
+        b"bytes",
+        Fraction(2, 7),
+        Decimal("0.10"),
         dt.datetime(2026, 1, 2, 3),
-    ):  # fmt: skip
+    ):
         copy = round_trip(value, path)
         assert type(copy) is type(value)
         assert copy == value
-    for array in (np.array(["a", "bc"]), np.array(["a", None, 3], dtype=object), np.array(["2026-01-01"], dtype="M8[D]")):
+    for array in (
+        np.array(["a", "bc"]),
+        np.array(["a", None, 3], dtype=object),
+        np.array(["2026-01-01"], dtype="M8[D]"),
+    ):
         copy = round_trip(array, path)
         assert copy.dtype == array.dtype
         assert copy.tolist() == array.tolist()
@@ -344,12 +435,21 @@ def test_what_our_estimators_hold_comes_back_exactly(tmp_path):
 @pytest.mark.parametrize(
     "value",
     [
-        Colour.RED, lambda x: x, {True: 1, False: 2}, {None: 1}, {(1, 2): 3}, 1j, np.random.SeedSequence(3),
-        np.zeros((0, 2), dtype=object), types.MappingProxyType({}), np.array(["a"], dtype=np.dtypes.StringDType()),
-        enum.StrEnum("Shade", ["DARK"]).DARK, with_the_name_of_another,
+        Colour.RED,
+        lambda x: x,
+        {True: 1, False: 2},
+        {None: 1},
+        {(1, 2): 3},
+        1j,
+        np.random.SeedSequence(3),
+        np.zeros((0, 2), dtype=object),
+        types.MappingProxyType({}),
+        np.array(["a"], dtype=np.dtypes.StringDType()),
+        enum.StrEnum("Shade", ["DARK"]).DARK,
+        with_the_name_of_another,
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_what_would_not_come_back_is_refused_by_name_and_leaves_the_old_file(value, tmp_path):
     path = tmp_path / "model.dco"
     dco.save(Holder(1).fit(None), path)
@@ -362,10 +462,14 @@ def test_what_would_not_come_back_is_refused_by_name_and_leaves_the_old_file(val
 
 def test_the_refusal_names_the_innermost_part(tmp_path):
     with pytest.raises(TypeError, match=r"Holder\.value\['inner'\]\[1\]\.setting "):
-        dco.save(Holder({"inner": [0, Table(np.zeros(1), lambda x: x)]}).fit(None), tmp_path / "model.dco")
+        dco.save(
+            Holder({"inner": [0, Table(np.zeros(1), lambda x: x)]}).fit(None),
+            tmp_path / "model.dco",
+        )
     holder = Holder(lambda x: x)
     holder.fitted_ = holder.value
-    with pytest.raises(TypeError, match=r"^Holder\.value cannot"):  # what the caller gave, not where it went
+    # what the caller gave, not where it went
+    with pytest.raises(TypeError, match=r"^Holder\.value cannot"):
         dco.save(holder, tmp_path / "model.dco")
 
 
@@ -393,27 +497,42 @@ def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):
     ("package", "kind", "booster"),
     [("lightgbm", "LGBMRegressor", "basic.Booster"), ("xgboost", "XGBRegressor", "core.Booster")],
 )
-def test_boosting_of_other_packages_loads_when_the_package_is_named(tmp_path, package, kind, booster):
-    model = getattr(pytest.importorskip(package), kind)(n_estimators=5, verbosity=-1 if package == "lightgbm" else 0)
+def test_boosting_of_other_packages_loads_when_the_package_is_named(
+    tmp_path, package, kind, booster
+):
+    model = getattr(pytest.importorskip(package), kind)(
+        n_estimators=5, verbosity=-1 if package == "lightgbm" else 0
+    )
     model.fit(X, NUMBERS)
     dco.save(model, tmp_path / "model.dco")
     with pytest.raises(
-        dco.UntrustedTypeError, match=rf"{package}\.{booster}.*pass trusted=\['{package}'\]; building them may"
+        dco.UntrustedTypeError,
+        match=rf"{package}\.{booster}.*pass trusted=\['{package}'\]; "
+        rf"building them may",
     ):
         dco.load(tmp_path / "model.dco")
     for trusted in ([f"{package}.{booster}", f"{package}.sklearn.{kind}"], [package]):
-        np.testing.assert_array_equal(dco.load(tmp_path / "model.dco", trusted=trusted).predict(X), model.predict(X))
+        np.testing.assert_array_equal(
+            dco.load(tmp_path / "model.dco", trusted=trusted).predict(X), model.predict(X)
+        )
 
 
-@pytest.mark.parametrize(("package", "words"), [("catboost", "model.save_model"), ("skorch", "net.save_params")])
+@pytest.mark.parametrize(
+    ("package", "words"), [("catboost", "model.save_model"), ("skorch", "net.save_params")]
+)
 def test_models_with_a_way_of_their_own_to_be_saved_say_so(tmp_path, package, words):
-    kind = type("Model", (Ridge,), {"__module__": f"{package}.core", "__reduce_ex__": lambda self, protocol: 1 / 0})
+    kind = type(
+        "Model",
+        (Ridge,),
+        {"__module__": f"{package}.core", "__reduce_ex__": lambda self, protocol: 1 / 0},
+    )
     with pytest.raises(TypeError, match=words):
         dco.save(FrozenEstimator(kind()), tmp_path / "model.dco")
     assert not (tmp_path / "model.dco").exists()
 
 
-# --- damaged and hostile files ----------------------------------------------------------------------------------------
+# --- damaged and hostile files
+# ----------------------------------------------------------------------------------------
 
 
 def refused(path, match, *, data=None, model=None, trusted=()):
@@ -434,7 +553,9 @@ def archive_of(members, *, rehash=True, compression=zipfile.ZIP_DEFLATED):
     if rehash:
         manifest = json.loads(members["dco.json"])
         manifest["sha256"] = {
-            name: hashlib.sha256(content).hexdigest() for name, content in members.items() if name != "dco.json"
+            name: hashlib.sha256(content).hexdigest()
+            for name, content in members.items()
+            if name != "dco.json"
         }
         members["dco.json"] = json.dumps(manifest).encode()
     buffer = io.BytesIO()
@@ -458,7 +579,9 @@ def test_a_file_cut_short_anywhere_is_corrupt(saved):
 
 
 def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
-    """Bytes of the archive's bookkeeping (dates, attributes) do not matter; every byte of content does."""
+    """Bytes of the archive's bookkeeping (dates, attributes) do not matter; every byte of content
+    does.
+    """
     data = saved.read_bytes()
     expected = dco.load(saved).predict(X)
     caught = 0
@@ -476,14 +599,20 @@ def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update({"schema.json": m["schema.json"].replace(b"Ridge", b"Lasso")}), r"SHA-256 of schema\.json"),
+        (
+            lambda m: m.update({"schema.json": m["schema.json"].replace(b"Ridge", b"Lasso")}),
+            r"SHA-256 of schema\.json",
+        ),
         (lambda m: m.pop("dco.json"), "not written by dco"),
         (lambda m: m.pop("schema.json"), "not written by dco"),
         (lambda m: m.update({"extra.npy": b"1"}), "edited"),
         (lambda m: m.update({"../outside": b"1"}), "no model file has"),
         (lambda m: m.update({"/etc/passwd": b"1"}), "no model file has"),
         (lambda m: m.update({"..\\outside": b"1"}), "no model file has"),
-        (lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 4', b'"format": 3')}), "fit again"),
+        (
+            lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 4', b'"format": 3')}),
+            "fit again",
+        ),
         (lambda m: m.update({"dco.json": b"[]"}), "damaged"),
         (lambda m: m.update({"dco.json": b"{}"}), "damaged"),
         (lambda m: m.update({"dco.json": b"\xff"}), "damaged"),
@@ -547,7 +676,13 @@ def test_a_pickle_inside_an_array_is_corrupt_and_runs_nothing(saved, tmp_path):
 
 
 def node(loader, module, name, **more):
-    return {"__loader__": loader, "__module__": module, "__class__": name, "__id__": secrets.randbits(40), **more}
+    return {
+        "__loader__": loader,
+        "__module__": module,
+        "__class__": name,
+        "__id__": secrets.randbits(40),
+        **more,
+    }
 
 
 def text(value):
@@ -566,20 +701,41 @@ def call(module, function, *arguments):
 
 def hostile(saved, tree):
     members = members_of(saved.read_bytes())
-    schema = {**tree, "protocol": json.loads(members["schema.json"])["protocol"], "_skops_version": "0.16"}
+    schema = {
+        **tree,
+        "protocol": json.loads(members["schema.json"])["protocol"],
+        "_skops_version": "0.16",
+    }
     members = {"schema.json": json.dumps(schema).encode(), "dco.json": members["dco.json"]}
     saved.write_bytes(archive_of(members))
 
 
 @pytest.mark.parametrize(
     ("module", "function"),
-    [("os", "system"), ("posix", "system"), ("builtins", "eval"), ("builtins", "exec"), ("builtins", "open"),
-     ("subprocess", "Popen"), ("sklearn.evil", "Ridge"), ("dco", "save"), ("dco.storage.saving", "save"), ("numpy", "load"),
-     ("joblib", "load"), ("pickle", "loads")],
-)  # fmt: skip
-def test_a_file_that_calls_a_function_of_its_choice_is_refused_and_runs_nothing(module, function, saved, tmp_path):
+    [
+        ("os", "system"),
+        ("posix", "system"),
+        ("builtins", "eval"),
+        ("builtins", "exec"),
+        ("builtins", "open"),
+        ("subprocess", "Popen"),
+        ("sklearn.evil", "Ridge"),
+        ("dco", "save"),
+        ("dco.storage.saving", "save"),
+        ("numpy", "load"),
+        ("joblib", "load"),
+        ("pickle", "loads"),
+    ],
+)
+def test_a_file_that_calls_a_function_of_its_choice_is_refused_and_runs_nothing(
+    module, function, saved, tmp_path
+):
     marker = tmp_path / "ran"
-    argument = f"__import__('pathlib').Path({str(marker)!r}).touch()" if module == "builtins" else f"touch {marker}"
+    argument = (
+        f"__import__('pathlib').Path({str(marker)!r}).touch()"
+        if module == "builtins"
+        else f"touch {marker}"
+    )
     for schema in (
         call(module, function, text(argument)),
         node("ListNode", "builtins", "list", content=[call(module, function, text(argument))]),
@@ -605,13 +761,20 @@ def test_nesting_without_end_is_corrupt(saved):
 
 
 @pytest.mark.parametrize(
-    "model", [RandomForestRegressor(n_estimators=2), HistGradientBoostingRegressor(max_iter=2, min_samples_leaf=2)]
+    "model",
+    [
+        RandomForestRegressor(n_estimators=2),
+        HistGradientBoostingRegressor(max_iter=2, min_samples_leaf=2),
+    ],
 )
 @pytest.mark.parametrize(
-    ("field", "value"), [("left", 10**6), ("right", 10**6), ("left", 0), ("right", 0), ("feature", 10**6)]
+    ("field", "value"),
+    [("left", 10**6), ("right", 10**6), ("left", 0), ("right", 0), ("feature", 10**6)],
 )
 def test_a_tree_that_points_outside_itself_is_corrupt(model, field, value, tmp_path):
-    """Out of range, the compiled code of scikit-learn would read foreign memory; back to the root, it would never end."""
+    """Out of range, the compiled code of scikit-learn would read foreign memory; back to the root,
+    it would never end.
+    """
     path = tmp_path / "model.dco"
     model.fit(X, NUMBERS)
     if isinstance(model, RandomForestRegressor):
@@ -672,15 +835,24 @@ def set_at(index, value, field=None):
         neighbours_with(3, lambda bounds: bounds[:, :1].copy()),
         neighbours_with(6, lambda n_nodes: 10**6),
         neighbours_with(11, lambda metric: None),
-        neighbours_with(11, lambda metric: dist_metrics.MinkowskiDistance64.__new__(dist_metrics.MinkowskiDistance64)),
+        neighbours_with(
+            11,
+            lambda metric: dist_metrics.MinkowskiDistance64.__new__(
+                dist_metrics.MinkowskiDistance64
+            ),
+        ),
     ],
 )
 def test_a_tree_of_neighbours_that_points_outside_itself_is_corrupt(make, algorithm, tmp_path):
-    """scikit-learn follows these numbers in compiled code, and reads whatever memory they point at."""
+    """scikit-learn follows these numbers in compiled code, and reads whatever memory they
+    point at.
+    """
     refused(tmp_path / "model.dco", "tree of neighbours", model=make(algorithm))
 
 
-@pytest.mark.parametrize("labels", [np.full(len(X), 9), np.full(len(X), -1), np.zeros(len(X) - 1, dtype=np.intp)])
+@pytest.mark.parametrize(
+    "labels", [np.full(len(X), 9), np.full(len(X), -1), np.zeros(len(X) - 1, dtype=np.intp)]
+)
 def test_neighbours_with_labels_that_are_no_classes_are_corrupt(labels, tmp_path):
     model = neighbors.KNeighborsClassifier(3, algorithm="brute").fit(X, np.arange(len(X)) % 3)
     model._y = labels
@@ -706,17 +878,28 @@ def test_neighbours_with_labels_that_are_no_classes_are_corrupt(labels, tmp_path
         ("_impl", lambda before: "one_class"),
     ],
 )
-def test_a_support_vector_machine_with_arrays_of_other_shapes_is_corrupt(attribute, change, rows, tmp_path):
-    """libsvm takes the number of support vectors and classes from one array and reads the others by it."""
+def test_a_support_vector_machine_with_arrays_of_other_shapes_is_corrupt(
+    attribute, change, rows, tmp_path
+):
+    """libsvm takes the number of support vectors and classes from one array and reads the others by
+    it.
+    """
     model = svm.SVC().fit(rows, np.arange(len(X)) % 3)
     setattr(model, attribute, change(getattr(model, attribute)))
-    refused(tmp_path / "model.dco", "support vector machine", model=model, trusted=[sparse.csr_matrix])
+    refused(
+        tmp_path / "model.dco", "support vector machine", model=model, trusted=[sparse.csr_matrix]
+    )
 
 
 def test_a_sparse_matrix_with_columns_outside_it_is_corrupt(tmp_path):
     model = svm.SVC().fit(sparse.csr_matrix(X), np.arange(len(X)) % 3)
     model.support_vectors_.indices[0] = 10**6
-    refused(tmp_path / "model.dco", "indices", data=dco.storage.saving._packed(model), trusted=[sparse.csr_matrix])
+    refused(
+        tmp_path / "model.dco",
+        "indices",
+        data=dco.storage.saving._packed(model),
+        trusted=[sparse.csr_matrix],
+    )
 
 
 @pytest.mark.parametrize(
@@ -726,7 +909,12 @@ def test_a_sparse_matrix_with_columns_outside_it_is_corrupt(tmp_path):
         (svm.SVC(kernel="precomputed"), X @ X.T),
         (svm.SVR(epsilon=1e6), X),
         (svm.SVR(epsilon=1e6), sparse.csr_matrix(X)),
-        (neighbors.KNeighborsRegressor(2, p=3, metric_params={"w": np.arange(1.0, X.shape[1] + 1)}), X),
+        (
+            neighbors.KNeighborsRegressor(
+                2, p=3, metric_params={"w": np.arange(1.0, X.shape[1] + 1)}
+            ),
+            X,
+        ),
         (neighbors.KNeighborsClassifier(2, algorithm="brute"), sparse.csr_matrix(X)),
     ],
 )
@@ -741,7 +929,9 @@ FAR = "1e1000000000"
 
 
 def fraction_of_another_part():
-    """Its argument looks harmless and has the number of a part that is not: that part would be built in its place."""
+    """Its argument looks harmless and has the number of a part that is not: that part would be
+    built in its place.
+    """
     hidden = node("TupleNode", "builtins", "tuple", content=[text(FAR)])
     harmless = call("fractions", "Fraction", text("1/3"))
     harmless["content"]["__id__"] = hidden["__id__"]
@@ -749,13 +939,17 @@ def fraction_of_another_part():
 
 
 def fraction_by_keys():
-    kinds = node("ListNode", "builtins", "list", content=[node("TypeNode", "fractions", "Fraction")])
+    kinds = node(
+        "ListNode", "builtins", "list", content=[node("TypeNode", "fractions", "Fraction")]
+    )
     return node("DictNode", "builtins", "dict", key_types=kinds, content={FAR: text("")})
 
 
 def fraction_as_a_loss():
     arguments = node("TupleNode", "builtins", "tuple", content=[text(FAR)])
-    return node("LossNode", "fractions", "Fraction", content=text(""), __reduce__={"args": arguments})
+    return node(
+        "LossNode", "fractions", "Fraction", content=text(""), __reduce__={"args": arguments}
+    )
 
 
 @pytest.mark.parametrize(
@@ -784,11 +978,21 @@ def nodes_of(part):
 
 
 def test_files_mangled_at_random_load_or_are_refused(saved):
-    """Loaders, classes and contents exchanged, with hashes that fit: no other error escapes, and nothing hangs."""
+    """Loaders, classes and contents exchanged, with hashes that fit: no other error escapes, and
+    nothing hangs.
+    """
     rng = np.random.default_rng(0)
     members = members_of(saved.read_bytes())
     trusted = sorted(dco.storage.trusted_types.trusted_names())
-    loaders = ["ConstructorFromReduceNode", "ListNode", "DictNode", "TypeNode", "LossNode", "PartialNode", "CachedNode"]
+    loaders = [
+        "ConstructorFromReduceNode",
+        "ListNode",
+        "DictNode",
+        "TypeNode",
+        "LossNode",
+        "PartialNode",
+        "CachedNode",
+    ]
     refused = 0
     for _ in range(150):
         schema = json.loads(members["schema.json"])
@@ -847,22 +1051,41 @@ def test_the_file_says_its_format_and_the_versions_that_wrote_it(saved):
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}
 
 
-# --- our own classes --------------------------------------------------------------------------------------------------
+# --- our own classes
+# --------------------------------------------------------------------------------------------------
 
 
 def own_classes(package):
     for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
         for name, thing in vars(import_module(module.name)).items():
-            if isinstance(thing, type) and thing.__module__ == module.name and not name.startswith("_"):
+            if (
+                isinstance(thing, type)
+                and thing.__module__ == module.name
+                and not name.startswith("_")
+            ):
                 yield f"{module.name}.{name}", thing
 
 
 def test_every_score_and_every_model_of_ours_can_be_loaded_without_asking():
-    """A base class that others build on is no score of its own: it cannot be made, or it is no dataclass."""
+    """A base class that others build on is no score of its own: it cannot be made, or it is no
+    dataclass.
+    """
     import_module("dco.estimators")  # which builds on some
-    scores = {name for name, cls in own_classes("dco.scores") if hasattr(cls, "observed") and is_dataclass(cls)}
-    scores -= {name for name, cls in own_classes("dco.scores") if inspect.isabstract(cls) or cls.__subclasses__()}
-    models = {name for name, cls in own_classes("dco.models") if issubclass(cls, BaseEstimator) and not cls.__subclasses__()}
+    scores = {
+        name
+        for name, cls in own_classes("dco.scores")
+        if hasattr(cls, "observed") and is_dataclass(cls)
+    }
+    scores -= {
+        name
+        for name, cls in own_classes("dco.scores")
+        if inspect.isabstract(cls) or cls.__subclasses__()
+    }
+    models = {
+        name
+        for name, cls in own_classes("dco.models")
+        if issubclass(cls, BaseEstimator) and not cls.__subclasses__()
+    }
     assert len(scores) >= 10
     assert len(models) >= 4
     missing = (scores | models) - dco.storage.trusted_types.trusted_names()
@@ -879,23 +1102,33 @@ ANIMALS = np.array(["ant", "bee", "cow"])[(WIDE[:, 0] > -0.5).astype(int) + (WID
     [
         lambda: dco.DecoupledRegressor(Ridge(), random_state=0).fit(WIDE, LINE),
         lambda: dco.DecoupledRegressor(
-            {"pair": QuantilePair(HistGradientBoostingRegressor(max_iter=5)), "spread": ResidualSpread(Ridge())},
+            {
+                "pair": QuantilePair(HistGradientBoostingRegressor(max_iter=5)),
+                "spread": ResidualSpread(Ridge()),
+            },
             guarantee="pac",
             random_state=0,
         ).fit(WIDE, LINE),
         lambda: dco.DecoupledRegressor(
-            [Ridge(), RandomForestRegressor(5, random_state=0)], tune_folds=3, ensemble=True, random_state=0
+            [Ridge(), RandomForestRegressor(5, random_state=0)],
+            tune_folds=3,
+            ensemble=True,
+            random_state=0,
         ).fit(WIDE, LINE),
-        lambda: dco.DecoupledRegressor(FrozenEstimator(Ridge().fit(X[:, :3], NUMBERS)), random_state=0).fit(WIDE, LINE),
+        lambda: dco.DecoupledRegressor(
+            FrozenEstimator(Ridge().fit(X[:, :3], NUMBERS)), random_state=0
+        ).fit(WIDE, LINE),
         lambda: dco.DecoupledClassifier(
-            linear_model.LogisticRegression(), [dco.scores.RAPS(0.1, 1, randomised=True), dco.scores.LAC()], random_state=0
+            linear_model.LogisticRegression(),
+            [dco.scores.RAPS(0.1, 1, randomised=True), dco.scores.LAC()],
+            random_state=0,
         ).fit(WIDE, ANIMALS),
         lambda: dco.DecoupledClassifier(
             RandomForestClassifier(5, random_state=0), condition_on="label", random_state=0
         ).fit(WIDE, ANIMALS),
     ],
     ids=["ridge", "pair and spread", "folds and ensemble", "frozen", "randomised", "by label"],
-)  # fmt: skip
+)
 def test_a_calibrated_estimator_comes_back_with_its_sets_and_its_certificate(make, tmp_path):
     estimator = make()
     dco.save(estimator, tmp_path / "model.dco")
@@ -912,10 +1145,14 @@ def test_a_calibrated_estimator_comes_back_with_its_sets_and_its_certificate(mak
 
 
 @pytest.mark.parametrize(
-    "change", [{"left": 0}, {"right": 0}, {"left": 3}, {"right": 3}, {"feature": 2}, {"feature": -1}], ids=str
+    "change",
+    [{"left": 0}, {"right": 0}, {"left": 3}, {"right": 3}, {"feature": 2}, {"feature": -1}],
+    ids=str,
 )
 def test_a_node_that_points_one_step_too_far_is_corrupt(change):
-    """A root and two leaves, over two columns: the places from 1 to 2 and the columns from 0 to 1 are all there is."""
+    """A root and two leaves, over two columns: the places from 1 to 2 and the columns from 0 to 1
+    are all there is.
+    """
     for feature in (0, 1):
         root = {"left": 1, "right": 2, "feature": feature}
         parts = {name: np.array([place, -1, -1]) for name, place in root.items()}
@@ -928,5 +1165,13 @@ def test_a_node_that_points_one_step_too_far_is_corrupt(change):
 def test_a_copy_that_is_nearly_the_same_is_not_the_same():
     one = {"weights": np.array([1.0, np.nan, -np.inf])}
     assert dco.storage.saving._difference(one, {"weights": one["weights"].copy()}) is None
-    assert dco.storage.saving._difference(one, {"weights": np.array([np.nextafter(1, 2), np.nan, -np.inf])}) == "['weights']"
-    assert dco.storage.saving._difference({"rate": 0.1}, {"rate": math.nextafter(0.1, 1)}) == "['rate']"
+    assert (
+        dco.storage.saving._difference(
+            one, {"weights": np.array([np.nextafter(1, 2), np.nan, -np.inf])}
+        )
+        == "['weights']"
+    )
+    assert (
+        dco.storage.saving._difference({"rate": 0.1}, {"rate": math.nextafter(0.1, 1)})
+        == "['rate']"
+    )

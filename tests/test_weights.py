@@ -1,4 +1,6 @@
-"""`weights=` in estimators: the weighted rule, stated on the certificate. The rule itself: test_known_shift.py."""
+"""`weights=` in estimators: the weighted rule, stated on the certificate. The rule itself:
+test_known_shift.py.
+"""
 
 import json
 
@@ -30,11 +32,15 @@ def labels(n: int, seed: int, share: float):
 
 
 def fitted(**parameters):
-    return dco.DecoupledRegressor(LinearRegression(), SCORE, random_state=0, **parameters).fit(*loads(1200, 0))
+    return dco.DecoupledRegressor(LinearRegression(), SCORE, random_state=0, **parameters).fit(
+        *loads(1200, 0)
+    )
 
 
 def classifier(*rows, **parameters):
-    return dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0, **parameters).fit(*rows)
+    return dco.DecoupledClassifier(
+        LogisticRegression(), dco.scores.LAC(), random_state=0, **parameters
+    ).fit(*rows)
 
 
 def test_the_sets_are_those_of_the_weighted_rule():
@@ -42,7 +48,9 @@ def test_the_sets_are_those_of_the_weighted_rule():
     rows = est.splits_.calibrate
     scores, points = np.abs(y[rows] - est.predict(X[rows])), dco.Points(est.predict(new))
     for alpha in (0.1, 0.2):
-        wanted = SCORE.sets(points, dco.weighted_conformal(scores, heavier(X[rows]), heavier(new), alpha=alpha))
+        wanted = SCORE.sets(
+            points, dco.weighted_conformal(scores, heavier(X[rows]), heavier(new), alpha=alpha)
+        )
         np.testing.assert_array_equal(est.predict_set(new, alpha=alpha), wanted)
 
 
@@ -54,11 +62,18 @@ def test_equal_weights_are_split_conformal_to_the_last_bit():
 
 def test_the_sets_of_labels_are_those_of_the_weighted_rule():
     """By the label of each calibration row and of each label that is tried, or by x."""
-    (X, y), new, ratio = labels(900, 4, 0.3), labels(200, 3, 0.8)[0], np.array([0.2 / 0.7, 0.8 / 0.3])
+    (X, y), new, ratio = (
+        labels(900, 4, 0.3),
+        labels(200, 3, 0.8)[0],
+        np.array([0.2 / 0.7, 0.8 / 0.3]),
+    )
     tilt = lambda X: np.exp(0.3 * X[:, 0])  # noqa: E731
     for given in (dict(enumerate(ratio)), tilt):
         est, score = classifier(X, y, weights=given), dco.scores.LAC()
-        rows, (known, asked) = est.splits_.calibrate, (dco.ClassProbabilities(est.predict_proba(each)) for each in (X, new))
+        rows, (known, asked) = (
+            est.splits_.calibrate,
+            (dco.ClassProbabilities(est.predict_proba(each)) for each in (X, new)),
+        )
         old, own = (tilt(X), tilt(new)[:, None]) if given is tilt else (ratio[y], ratio[None, :])
         wanted = dco.weighted_conformal(score.observed(known, y)[rows], old[rows], own, alpha=0.1)
         assert np.array_equal(est.predict_set(new).to_dense(), score.sets(asked, wanted).to_dense())
@@ -77,7 +92,11 @@ def test_the_certificate_states_the_weights_and_is_checked(tmp_path):
     certificate, rows = est.certificate_, est.splits_.calibrate
     assert certificate.statement.endswith("at least 90 %, given the stated weights.")
     assert "y given x is as before" in certificate.assumption
-    assert (certificate.weights.of, certificate.weights.given, certificate.weights.estimated) == ("x", "heavier", False)
+    assert (certificate.weights.of, certificate.weights.given, certificate.weights.estimated) == (
+        "x",
+        "heavier",
+        False,
+    )
     w = heavier(X[rows])
     assert certificate.weights.effective_n == pytest.approx(w.sum() ** 2 / np.sum(w**2))
     assert certificate.weights.most == pytest.approx(w.max() / w.mean())
@@ -112,7 +131,10 @@ def test_label_weights_come_back_from_a_file(tmp_path):
 
 
 def test_estimated_weights_make_the_same_sets_and_certify_nothing():
-    known, guessed = fitted(weights=heavier), fitted(weights=dco.ShiftWeights(heavier, estimated=True))
+    known, guessed = (
+        fitted(weights=heavier),
+        fitted(weights=dco.ShiftWeights(heavier, estimated=True)),
+    )
     new = loads(50, 1)[0]
     np.testing.assert_array_equal(known.predict_set(new).lower, guessed.predict_set(new).lower)
     assert (known.certificate_.guarantee, guessed.certificate_.guarantee) == ("marginal", "none")
@@ -146,7 +168,9 @@ def test_what_is_not_known_is_refused(weights, options, rows, said):
 
 def test_what_is_not_known_of_a_fit_is_refused():
     (X, y), est = loads(400, 0), fitted(weights=heavier)
-    with pytest.raises(ValueError, match="p-values are not known for groups that overlap or weights"):
+    with pytest.raises(
+        ValueError, match="p-values are not known for groups that overlap or weights"
+    ):
         est.predict_p(X, y)
     with pytest.raises(ValueError, match='weights cannot be combined with guarantee="pac"'):
         est.predict_set(X, guarantee="pac")

@@ -1,4 +1,6 @@
-"""Draw the picture of README, `decoupled.svg`: run this file after a change. A test compares the two."""
+"""Draw the picture of README, `decoupled.svg`: run this file after a change. A test compares the
+two.
+"""
 
 from pathlib import Path
 
@@ -7,7 +9,10 @@ BLUE, GREY, RED, INK = "#dbe8f6", "#eef0f2", "#f9e3d8", "#1b1d22"
 
 def box(x: int, y: int, width: int, height: int, fill: str, *lines: str) -> str:
     """A rectangle with lines of text in its middle; the first is bold."""
-    frame = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" fill="{fill}" stroke="#8a8f98"/>'
+    frame = (
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="6" fill="{fill}" '
+        f'stroke="#8a8f98"/>'
+    )
     top = y + height / 2 - 9 * (len(lines) - 1) + 5
     weights = ("bold", *["normal"] * (len(lines) - 1))
     texts = (
@@ -20,7 +25,10 @@ def box(x: int, y: int, width: int, height: int, fill: str, *lines: str) -> str:
 def arrow(*points: tuple[int, int]) -> str:
     """A line through the points with a head at its end."""
     path = " ".join(f"{x},{y}" for x, y in points)
-    return f'<polyline points="{path}" fill="none" stroke="{INK}" stroke-width="1.5" marker-end="url(#head)"/>'
+    return (
+        f'<polyline points="{path}" fill="none" stroke="{INK}" stroke-width="1.5" '
+        f'marker-end="url(#head)"/>'
+    )
 
 
 def picture() -> str:
@@ -42,14 +50,19 @@ def picture() -> str:
         box(550, 160, 160, 60, GREY, "sets, certificate", "“3 or 9”, at least 90 %"),
     )
     head = (
-        '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+        'orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker>'
     )
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 235" width="720" height="235" role="img" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 235" width="720" height="235" '
+        'role="img" '
         f'font-family="sans-serif" font-size="13" fill="{INK}" text-anchor="middle">\n'
-        "<title>Search uses training and tuning rows; calibration rows are opened once, for one structure</title>\n"
-        f'<defs>{head}</defs>\n<rect width="720" height="235" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        "<title>Search uses training and tuning rows; calibration rows are opened once, for one "
+        "structure</title>\n"
+        f'<defs>{head}</defs>\n<rect width="720" height="235" fill="white"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
     )
 
 

@@ -1,8 +1,10 @@
-"""What MkDocs does not do by itself: pages from other folders, executed examples with their figures, links between them.
+"""What MkDocs does not do by itself: pages from other folders, executed examples with their
+figures, links between them.
 
-A file keeps its path in the repository as its address on the site, except that `docs/` is dropped and `examples/NAME.py`
-becomes `gallery/NAME.md`. Links are written as the repository needs them and translated here. The comment
-``<!-- figure: NAME -->`` on a page becomes the first figure of `examples/gallery/NAME.py`.
+A file keeps its path in the repository as its address on the site, except that `docs/` is dropped
+and `examples/NAME.py` becomes `gallery/NAME.md`. Links are written as the repository needs them and
+translated here. The comment ``<!-- figure: NAME -->`` on a page becomes the first figure of
+`examples/gallery/NAME.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ ELSEWHERE = (
 )
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 FIGURE = re.compile(r"^<!-- figure: (\w+) -->$", re.MULTILINE)
-ENTRY = re.compile(r"^::: dco\.(\S+)$(?:\n    options: {heading: dco\.([\w.]+))?", re.M)  # a name, and how users call it
+# a name, and how users call it
+ENTRY = re.compile(r"^::: dco\.(\S+)$(?:\n    options: {heading: dco\.([\w.]+))?", re.M)
 
 
 @dataclass(frozen=True)
@@ -48,15 +51,26 @@ class Executed:
 
 @cache
 def executed(path: Path) -> Executed:
-    """Run an example of the gallery in this process; a warning is an error, and every figure that it leaves open is kept."""
+    """Run an example of the gallery in this process; a warning is an error, and every figure that
+    it leaves open is kept.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     printed, code = io.StringIO(), path.read_text()
-    style = {"svg.hashsalt": "dco", "figure.figsize": (6.4, 3.6), "axes.spines.top": False, "axes.spines.right": False}
-    with matplotlib.rc_context(style), warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+    style = {
+        "svg.hashsalt": "dco",
+        "figure.figsize": (6.4, 3.6),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+    with (
+        matplotlib.rc_context(style),
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(printed),
+    ):
         warnings.simplefilter("error")
         docstring = str(runpy.run_path(str(path))["__doc__"])
         figures = tuple(map(_svg, map(pyplot.figure, pyplot.get_fignums())))
@@ -84,9 +98,12 @@ def longer() -> list[Path]:
 
 def gallery_page(example: Executed) -> str:
     """Figures, code and output of one example."""
-    pictures = "\n\n".join(f"![{example.title}]({example.name}-{i}.svg)" for i in range(len(example.figures)))
+    pictures = "\n\n".join(
+        f"![{example.title}]({example.name}-{i}.svg)" for i in range(len(example.figures))
+    )
     output = f"\n\n```text\n{example.printed.rstrip()}\n```" if example.printed.strip() else ""
-    return f"# {example.title}\n\n{example.text}\n\n{pictures}\n\n```python\n{example.code}\n```{output}\n"
+    code = f"```python\n{example.code}\n```"
+    return f"# {example.title}\n\n{example.text}\n\n{pictures}\n\n{code}{output}\n"
 
 
 def longer_page(path: Path) -> str:
@@ -98,7 +115,8 @@ def longer_page(path: Path) -> str:
 def gallery_index(examples: list[Executed]) -> str:
     """Thumbnails that lead to the pages."""
     cards = "\n".join(
-        f'<a class="card" href="{example.name}.html"><img src="{example.name}-0.svg" alt=""><span>{example.title}</span></a>'
+        f'<a class="card" href="{example.name}.html"><img src="{example.name}-0.svg" '
+        f'alt=""><span>{example.title}</span></a>'
         for example in examples
     )
     others = "\n".join(f"- [{path.stem.replace('_', ' ')}]({path.stem}.md)" for path in longer())
@@ -148,7 +166,11 @@ def on_files(files: Any, *, config: Any) -> Any:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     examples = [executed(path) for path in gallery()]
     pages = {f"{example.name}.md": gallery_page(example) for example in examples}
-    pages |= {f"{example.name}-{i}.svg": svg for example in examples for i, svg in enumerate(example.figures)}
+    pages |= {
+        f"{example.name}-{i}.svg": svg
+        for example in examples
+        for i, svg in enumerate(example.figures)
+    }
     pages |= {f"{path.stem}.md": longer_page(path) for path in longer()}
     for name, content in {**pages, "index.md": gallery_index(examples)}.items():
         files.append(File.generated(config, f"gallery/{name}", content=content))

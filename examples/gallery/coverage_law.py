@@ -1,7 +1,8 @@
 """Coverage varies from one calibration to the next, by a known law.
 
-The histogram is the true coverage after 3,000 calibrations on 99 rows each; the curve is Beta(90, 10). The mean is the
-90 % that was promised. More calibration rows make the curve narrower, and a better model does not.
+The histogram is the true coverage after 3,000 calibrations on 99 rows each; the curve is Beta(90,
+10). The mean is the 90 % that was promised. More calibration rows make the curve narrower, and a
+better model does not.
 """
 
 import numpy as np

@@ -1,6 +1,7 @@
 """Intervals of one width, and intervals that follow the noise.
 
-Both cover 90 % of all rows. Only the second, from two quantile models, covers about 90 % where rows are noisy as well.
+Both cover 90 % of all rows. Only the second, from two quantile models, covers about 90 % where rows
+are noisy as well.
 """
 
 import numpy as np
@@ -24,4 +25,8 @@ for panel, (name, model) in zip(panels, models.items(), strict=True):
     panel.fill_between(line[:, 0], sets.lower, sets.upper, color="#1d5a9e", alpha=0.3)
     noisy = np.abs(x[2000:, 0]) > 2
     hits = est.predict_set(x[2000:]).contains(y[2000:])
-    panel.set_title(f"{name}: covers {hits.mean():.0%},\n{hits[noisy].mean():.0%} where |x| > 2", loc="left", fontsize=10)
+    panel.set_title(
+        f"{name}: covers {hits.mean():.0%},\n{hits[noisy].mean():.0%} where |x| > 2",
+        loc="left",
+        fontsize=10,
+    )

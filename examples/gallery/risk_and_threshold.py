@@ -1,7 +1,8 @@
 """A loss other than miscoverage, and what each rule makes of it.
 
-The loss is the share of true tags that a set leaves out. All rules promise a mean loss of at most 10 %: conformal risk
-control on average over calibrations, the others for this calibration with confidence 95 %.
+The loss is the share of true tags that a set leaves out. All rules promise a mean loss of at most
+10 %: conformal risk control on average over calibrations, the others for this calibration with
+confidence 95 %.
 """
 
 import numpy as np
@@ -23,7 +24,9 @@ rules = {
     "RCPS by betting": dco.risk_controlling(losses, thresholds, alpha=0.1, delta=0.05),
 }
 for (name, rule), colour in zip(rules.items(), ("#1d5a9e", "#3a7d44", "#a8420f"), strict=True):
-    plt.axvline(rule.value, ymax=0.65, color=colour, label=f"{name}: {rule.value:.2f} ({rule.guarantee})")
+    plt.axvline(
+        rule.value, ymax=0.65, color=colour, label=f"{name}: {rule.value:.2f} ({rule.guarantee})"
+    )
 plt.xlim(0.2, 0.8)
 plt.ylim(0, 0.6)
 plt.xlabel("threshold")

@@ -1,7 +1,7 @@
 """Sets of several pieces where a prediction has two humps.
 
-The target is near +x or near -x, and nothing tells which. An interval must hold the gap between them; sets by predictive
-density leave it out.
+The target is near +x or near -x, and nothing tells which. An interval must hold the gap between
+them; sets by predictive density leave it out.
 """
 
 import numpy as np
@@ -28,4 +28,8 @@ for row, place in enumerate(line):
     for low, high in sets.pieces(row):
         plt.plot([place, place], [low, high], color="#1d5a9e", alpha=0.35, linewidth=2.5)
 plt.xlabel("x")
-plt.title(f"coverage {score.sets(mixture(x[1000:]), threshold).contains(y[1000:]).mean():.0%}", loc="left", fontsize=10)
+plt.title(
+    f"coverage {score.sets(mixture(x[1000:]), threshold).contains(y[1000:]).mean():.0%}",
+    loc="left",
+    fontsize=10,
+)

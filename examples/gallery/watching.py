@@ -1,7 +1,7 @@
 """Watching a fit while rows arrive: the alarm comes soon after a change.
 
-From row 500 on the noise is 1.5 times as large. The p-value may be looked at after every batch: if nothing had changed,
-it would ever fall to 0.05 with probability at most 5 %.
+From row 500 on the noise is 1.5 times as large. The p-value may be looked at after every batch: if
+nothing had changed, it would ever fall to 0.05 with probability at most 5 %.
 """
 
 import numpy as np
@@ -18,7 +18,9 @@ def made_rows(n, noise):
     return X, X[:, 0] + noise * rng.normal(size=n)
 
 
-est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), alpha=0.1, random_state=0).fit(*made_rows(4000, 1.0))
+est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), alpha=0.1, random_state=0).fit(
+    *made_rows(4000, 1.0)
+)
 monitor = dco.Monitor(est, error_rate=0.05)
 reports = [monitor.update(*made_rows(20, 1.0 if batch < 25 else 1.5)) for batch in range(40)]
 rows = [report.rows for report in reports]

@@ -1,4 +1,5 @@
-"""Prediction sets with a guarantee: search on training and tuning rows, calibrate once on sealed rows.
+"""Prediction sets with a guarantee: search on training and tuning rows, calibrate once on sealed
+rows.
 
 Names are loaded on first use, so ``import dco`` costs little and pulls in no optional package.
 """
@@ -14,7 +15,13 @@ if TYPE_CHECKING:
     from dco import losses, models, scores, search, sets
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.evaluation import scoring
-    from dco.evaluation.displays import CoverageDisplay, MonitorDisplay, RankingDisplay, SetsDisplay, SizeDisplay
+    from dco.evaluation.displays import (
+        CoverageDisplay,
+        MonitorDisplay,
+        RankingDisplay,
+        SetsDisplay,
+        SizeDisplay,
+    )
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
     from dco.evaluation.hints import ShiftHints, shift_hints
     from dco.evaluation.monitor import Monitor, MonitorReport, WatchedCondition, WatchedSlice
@@ -54,22 +61,39 @@ if TYPE_CHECKING:
     )
     from dco.guarantees.shift import ShiftWeights
     from dco.models.grid import grid
-    from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles
+    from dco.predictions import (
+        ClassDraws,
+        ClassProbabilities,
+        GaussianMixtures,
+        Points,
+        PointsWithSpread,
+        Quantiles,
+    )
     from dco.reproduction import datasets
     from dco.rows.roles import Role, Splits, assign_roles
     from dco.rows.rows import SealedRows
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
-    from dco.tuning import Ranking, bootstrap_stability, direct_tune, objectives, split_stability, tune, tune_levels
+    from dco.tuning import (
+        Ranking,
+        bootstrap_stability,
+        direct_tune,
+        objectives,
+        split_stability,
+        tune,
+        tune_levels,
+    )
 
 _HOME = {
     "dco.guarantees.certificate": "Certificate",
     "dco.foundations.errors": (
-        "CorruptModelError DcoError IncompatibleScoreError InfeasibleLevelError InfeasibleLevelWarning MissingExtraError "
+        "CorruptModelError DcoError IncompatibleScoreError InfeasibleLevelError "
+        "InfeasibleLevelWarning MissingExtraError "
         "NonFiniteScoreError OverlappingRolesError SealBrokenError UntrustedTypeError"
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
-    "dco.evaluation.displays": "CoverageDisplay MonitorDisplay RankingDisplay SetsDisplay SizeDisplay",
+    "dco.evaluation.displays": "CoverageDisplay MonitorDisplay RankingDisplay SetsDisplay "
+    "SizeDisplay",
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
     "dco.evaluation.hints": "ShiftHints shift_hints",
     "dco.evaluation.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
@@ -78,15 +102,18 @@ _HOME = {
     "dco.guarantees.joint_selection": "JointSelection joint_selection select_and_calibrate",
     "dco.guarantees.shift": "ShiftWeights",
     "dco.guarantees.planning": "Plan plan",
-    "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
+    "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread "
+    "Quantiles",
     "dco.foundations.ranks": "conformal_rank pac_rank",
     "dco.rows.rows": "SealedRows",
     "dco.sets": "IntervalUnions Intervals LabelSets",
     "dco.rows.roles": "Role Splits assign_roles",
     "dco.storage.saving": "load save",
     "dco.guarantees.rules": (
-        "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conditional_conformal conformal_risk_control "
-        "grouped_conformal learn_then_test order_of_testing partitioned_conformal risk_controlling split_conformal "
+        "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence "
+        "conditional_conformal conformal_risk_control "
+        "grouped_conformal learn_then_test order_of_testing partitioned_conformal "
+        "risk_controlling split_conformal "
         "weighted_conformal"
     ),
     "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",

@@ -1,4 +1,6 @@
-"""scikit-learn's interface to `predictor`: bring models and scores, call ``fit``, get the smallest certified sets found."""
+"""scikit-learn's interface to `predictor`: bring models and scores, call ``fit``, get the smallest
+certified sets found.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ from dco.tuning.selection import Choosing
 
 
 class Decoupled(HoldsModels, ABC):
-    """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
+    """What the classifier and the regressor share: checks of what scikit-learn users bring, and a
+    call of `predictor`.
+    """
 
     predictor_: DecoupledPredictor
     objective: Any = "mean_size"  # of files written before there was a choice
@@ -106,36 +110,60 @@ class Decoupled(HoldsModels, ABC):
         self.random_state = random_state
         self.on_infeasible = on_infeasible
 
-    def fit(self, X: Any, y: Any, *, tune: Any = None, calibrate: Any = None, groups: Any = None, **params: Any) -> Any:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        tune: Any = None,
+        calibrate: Any = None,
+        groups: Any = None,
+        **params: Any,
+    ) -> Any:
         """Search on training and tuning rows, fix one structure, calibrate it once on sealed rows.
 
-        Alone, the rows of X are dealt to roles by `tune_size`, `calibrate_size` and `random_state`. ``calibrate=(X, y)``
-        and ``tune=(X, y)`` bring the caller's own rows (a third entry, a dict, holds their fit parameters and groups).
-        `groups` has one label per row: whole groups stay in one role, and the statement is about a row picked at random
-        from a new group. Other keyword arguments (``sample_weight`` ...) are cut by role and passed to the models' ``fit``;
-        they never weight the calibration. A fit that fails leaves the estimator as it was.
+        Alone, the rows of X are dealt to roles by `tune_size`, `calibrate_size` and `random_state`.
+        ``calibrate=(X, y)`` and ``tune=(X, y)`` bring the caller's own rows (a third entry, a dict,
+        holds their fit parameters and groups). `groups` has one label per row: whole groups stay in
+        one role, and the statement is about a row picked at random from a new group. Other keyword
+        arguments (``sample_weight`` ...) are cut by role and passed to the models' ``fit``; they
+        never weight the calibration. A fit that fails leaves the estimator as it was.
         """
         if y is None:
-            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but "
+                f"the target y is None."
+            )
         self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
-            process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
+            # an unset or unknown request is an error here, not a failed candidate
+            process_routing(self, "fit", **params)
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = given_rows(new._checked(X, reset=True), self._targets(y), groups, params)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        defaults = None if self.search is not None or named_models(self.models) else self._defaults(seed)
+        defaults = (
+            None if self.search is not None or named_models(self.models) else self._defaults(seed)
+        )
         statement = Statement(*(getattr(self, entry.name) for entry in fields(Statement)))
-        frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
+        frozen = (
+            defaults is None
+            and self.search is None
+            and all(map(is_frozen, named_models(self.models).values()))
+        )
         sizes = sizes_of_roles(
             rows,
             self.tune_size,
             self.calibrate_size,
             self.tune_folds,
             statement=statement,
-            foldable=self.refit and not frozen and tune is None and calibrate is None and self.selection != "joint",
+            foldable=self.refit
+            and not frozen
+            and tune is None
+            and calibrate is None
+            and self.selection != "joint",
             enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
         given = {"tune": tune, "calibrate": calibrate}
@@ -144,10 +172,24 @@ class Decoupled(HoldsModels, ABC):
             role: given_rows(new._checked(own_X, reset=False), self._targets(own_y), *rest)
             for role, (own_X, own_y, *rest) in brought.items()
         }
-        split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
+        split = Split(
+            *sizes,
+            self.stratify,
+            self.duplicates,
+            frozen,
+            roles.get("tune"),
+            roles.get("calibrate"),
+        )
         even = defaults and not defaults.classes and self.selection != "joint"
         aim = objective_of(self.objective or DEFAULT) if self.objective or even else MEAN_SIZE
-        work = self.search, self.ensemble or defaults is not None, self.refit, self.n_jobs, self.scheduler, self.selection
+        work = (
+            self.search,
+            self.ensemble or defaults is not None,
+            self.refit,
+            self.n_jobs,
+            self.scheduler,
+            self.selection,
+        )
         new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
@@ -155,7 +197,9 @@ class Decoupled(HoldsModels, ABC):
             statement,
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(*work, aim, support_of(self.support) if self.support is not None else None),
+            choosing=Choosing(
+                *work, aim, support_of(self.support) if self.support is not None else None
+            ),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -168,15 +212,22 @@ class Decoupled(HoldsModels, ABC):
         X = self._features(X)
         return np.asarray(self.predictor_.structure.model.predict(X))
 
-    def predict_set(self, X: Any, alpha: Any = None, *, guarantee: str | None = None, delta: Level | None = None) -> Any:
-        """The prediction set of each row; with a list of levels, a list of sets from the one calibration.
+    def predict_set(
+        self, X: Any, alpha: Any = None, *, guarantee: str | None = None, delta: Level | None = None
+    ) -> Any:
+        """The prediction set of each row; with a list of levels, a list of sets from the one
+        calibration.
 
-        `guarantee` and `delta` ask for the other statement from the same calibration scores, in place of that of the fit.
-        Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
-        result, coverage may be lower by ``certificate_.simultaneous_slack()``.
+        `guarantee` and `delta` ask for the other statement from the same calibration scores, in
+        place of that of the fit. Each level is guaranteed if it was fixed without looking at
+        calibration or test results; for a level picked by its result, coverage may be lower by
+        ``certificate_.simultaneous_slack()``.
         """
         X, own, one = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0
-        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
+        statements = [
+            own.stated(level, guarantee=guarantee, delta=delta)
+            for level in ([alpha] if one else alpha)
+        ]
         if notes := own.notes_on(X, statements):
             show(notes, raising=self.on_infeasible == "raise")
         prediction = own.structure.prediction(X)
@@ -184,19 +235,37 @@ class Decoupled(HoldsModels, ABC):
         return sets[0] if one else sets
 
     def evaluate(
-        self, X: Any, y: Any, *, alpha: Any = None, guarantee: str | None = None, delta: Level | None = None, by: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        alpha: Any = None,
+        guarantee: str | None = None,
+        delta: Level | None = None,
+        by: Any = None,
     ) -> Any:
-        """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else: an `Evaluation`.
+        """Coverage, sizes and consistency with the coverage law on rows that were used for nothing
+        else: an `Evaluation`.
 
-        `alpha`, `guarantee` and `delta` are those of `predict_set`: with a list of levels, a list of evaluations. `by` has
-        one label per row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of
-        the conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are
-        counted in a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with
-        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are misses, counted in a warning too.
+        `alpha`, `guarantee` and `delta` are those of `predict_set`: with a list of levels, a list
+        of evaluations. `by` has one label per row, or names groups as `condition_on` does: the
+        table by group. Under `condition_on` the groups of the conditions are taken, each compared
+        with the law of its own threshold. Rows that took part in the fit are counted in a warning,
+        and in ``no_verdict``: there is then no verdict. There is none either after a fit with
+        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are misses,
+        counted in a warning too.
         """
-        X, own, one, notes = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0, list[Note]()
+        X, own, one, notes = (
+            self._features(X),
+            self.predictor_,
+            alpha is None or np.ndim(alpha) == 0,
+            list[Note](),
+        )
         target = self._known_targets(y, notes)
-        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
+        statements = [
+            own.stated(level, guarantee=guarantee, delta=delta)
+            for level in ([alpha] if one else alpha)
+        ]
         slices = slices_by(by, X, target, own.structure)
         found = evaluate_on_rows(own, X, target, statements, slices=slices, notes=notes)
         show(notes, raising=self.on_infeasible == "raise")
@@ -235,21 +304,41 @@ class Decoupled(HoldsModels, ABC):
     def _check_parameters(self, groups: Any) -> None:
         for other in ("condition_on", "weights"):
             if groups is not None and getattr(self, other) is not None:
-                raise ValueError(Message(f"⟨groups=⟩ and ⟨{other}=⟩ cannot be combined: no threshold is valid for both."))
+                raise ValueError(
+                    Message(
+                        f"⟨groups=⟩ and ⟨{other}=⟩ cannot be combined: no "
+                        f"threshold is valid for both."
+                    )
+                )
         if self.search is not None and not hasattr(self.search, "search"):
-            raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
-        if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
-            raise ValueError(f'condition_on="{self.condition_on}" is for classes; a regression takes columns or callables.')
+            raise ValueError(
+                f"search must be None, dco.search.Random(...) or "
+                f"dco.search.Optuna(...), got {self.search!r}."
+            )
+        if (
+            isinstance(self, RegressorMixin)
+            and self.condition_on is not None
+            and is_label(self.condition_on)
+        ):
+            raise ValueError(
+                f'condition_on="{self.condition_on}" is for classes; a regression '
+                f"takes columns or callables."
+            )
         if isinstance(self, RegressorMixin) and self.stratify:
             raise ValueError("stratify=True is for classes.")
         if self.support is not None and isinstance(self, ClassifierMixin):
-            raise ValueError(Message("⟨support⟩ is for numbers; the labels of a classifier are those of y."))
+            raise ValueError(
+                Message("⟨support⟩ is for numbers; the labels of a classifier are those of y.")
+            )
 
     def _defaults(self, seed: int) -> Defaults:
         """The default models, all or those named."""
         names = None if self.models is None else tuple(self.models)
         if names == ():
-            raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
+            raise ValueError(
+                "models is empty: pass an estimator, a list or a dict of them, or "
+                "None for the default ones."
+            )
         return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names)
 
     def _features(self, X: Any) -> Any:
@@ -269,13 +358,20 @@ class Decoupled(HoldsModels, ABC):
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
-        kinds: Any = {"accept_sparse": "csr", "ensure_all_finite": finite, "dtype": None if texts else "numeric"}
+        kinds: Any = {
+            "accept_sparse": "csr",
+            "ensure_all_finite": finite,
+            "dtype": None if texts else "numeric",
+        }
         return validate_data(self, X, reset=reset, **kinds)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
-        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
+        inputs = [
+            own for own in map(input_tags, named_models(self.models).values()) if own is not None
+        ]
+        # one that takes NaN is enough: others fail as candidates, with their own words; a search
+        # may propose any model
         free = self.search is not None or not named_models(self.models)
         tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
         tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
@@ -297,44 +393,57 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     Parameters
     ----------
     models : None, estimator, list of estimators or of (name, estimator), or dict {name: estimator}
-        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is. None tries linear models,
-        trees and boosting as `dco fit` does, also for frames with categories and gaps; a list of names tries some of them.
+        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
+        None tries linear models, trees and boosting as `dco fit` does, also for frames with
+        categories and gaps; a list of names tries some of them.
     scores : None, a score or its short name ("lac"), list, or dict {name: score}
         None tries every score that fits the models' predictions.
     alpha, guarantee, delta
-        "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1 - delta over the
-        calibration rows, at least 1 - alpha of new rows are covered.
+        "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1
+        - delta over the calibration rows, at least 1 - alpha of new rows are covered.
     tune_size, calibrate_size : None, share, count; tune_size also "auto"
-        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection has settled. None is a
-        quarter; for few rows, what calibration needs at least, and `tune_folds=5`.
+        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection
+        has settled. None is a quarter; for few rows, what calibration needs at least, and
+        `tune_folds=5`.
     tune_folds : int or None
-        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning. The best three of them then
-        take part in selection "joint".
+        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning. The
+        best three of them then take part in selection "joint".
     refit : bool
-        Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
+        Refit the winner on train + tune before calibrating (valid, and narrower); False is the
+        paper's procedure.
     ensemble : bool
-        Let the average of the best few models be a candidate too; among the default models it always is.
-    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns and callables
-        One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
-        With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
-        each entry is a group: all are covered at once, though they overlap.
+        Let the average of the best few models be a candidate too; among the default models it
+        always is.
+    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns
+    and callables
+        One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels
+        whose scores are alike. With "pac", delta holds for each group separately; `simultaneous`
+        spends delta / G on each. With a list each value of each entry is a group: all are covered
+        at once, though they overlap.
     weights : None, a function of X, {label: ratio} or dco.ShiftWeights
-        How much more frequent rows (labels) are among new rows than in calibration, where that is known.
+        How much more frequent rows (labels) are among new rows than in calibration, where that is
+        known.
     search : None, dco.search.Random, dco.search.Optuna
     objective : None, "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
-        What the search minimises. None is "even" for the default models of numbers, otherwise the paper's "mean_size".
+        What the search minimises. None is "even" for the default models of numbers, otherwise the
+        paper's "mean_size".
     support : None or (low, high)
-        For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
-    selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest at each x; or "joint"
-        No tuning rows: calibration rows choose for each new row, by mean size; sets may be unions (marginal only).
+        For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are
+        cut to it.
+    selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest
+    at each x; or "joint"
+        No tuning rows: calibration rows choose for each new row, by mean size; sets may be unions
+        (marginal only).
     stratify : bool
-        Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
-        approximate and the certificate says "none".
+        Balance the roles that are dealt from X over labels. If calibration is one of them, marginal
+        coverage is approximate and the certificate says "none".
     duplicates : "natural", "drop", "allow"
-        What repeated rows are: natural (roles ignore them), recording errors (dropped), or natural also in caller's roles.
+        What repeated rows are: natural (roles ignore them), recording errors (dropped), or natural
+        also in caller's roles.
     n_jobs, scheduler : joblib's number of jobs, or the address of a Dask cluster.
     random_state : seed of roles, folds, uniforms, and of models that have none.
-    on_infeasible : "warn" or "raise" when there are too few calibration rows for a finite threshold.
+    on_infeasible : "warn" or "raise" when there are too few calibration rows for a finite
+    threshold.
 
     Attributes
     ----------
@@ -348,7 +457,9 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         return np.asarray(self.predictor_.structure.classes)
 
     def predict_proba(self, X: Any) -> Floats:
-        """The chosen model's class probabilities, in the order of ``classes_``; labels it never saw have 0."""
+        """The chosen model's class probabilities, in the order of ``classes_``; labels it never saw
+        have 0.
+        """
         features = self._features(X)
         record: Any = predict_record(self.predictor_.structure.model, features, ClassProbabilities)
         result = np.zeros((len(record), len(self.classes_)), dtype=record.probabilities.dtype)
@@ -358,8 +469,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     def predict_p(self, X: Any) -> Floats:
         """The conformal p-value of every label, (n, K) in the order of ``classes_``.
 
-        p > alpha iff the label is in the set of the marginal guarantee at level alpha (write 0.1, not 1 - 0.9, which is a
-        float below it); sets of "pac" are larger.
+        p > alpha iff the label is in the set of the marginal guarantee at level alpha (write 0.1,
+        not 1 - 0.9, which is a float below it); sets of "pac" are larger.
         """
         return self.predictor_.p_values(self._features(X))
 
@@ -376,27 +487,41 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         return labels
 
     def _known_classes(self, rows: Rows, split: Split) -> AnyArray:
-        given = {"the train rows": rows, "the tune rows": split.given_tune, "the calibrate rows": split.given_calibrate}
+        given = {
+            "the train rows": rows,
+            "the tune rows": split.given_tune,
+            "the calibrate rows": split.given_calibrate,
+        }
         labels = {place: own.y for place, own in given.items() if own is not None and len(own)}
-        frozen = {name: model for name, model in named_models(self.models).items() if is_frozen(model)}
-        known = {f"the model {name!r}": np.asarray(getattr(model, "classes_", [])) for name, model in frozen.items()}
+        frozen = {
+            name: model for name, model in named_models(self.models).items() if is_frozen(model)
+        }
+        known = {
+            f"the model {name!r}": np.asarray(getattr(model, "classes_", []))
+            for name, model in frozen.items()
+        }
         check_label_kinds(labels | known)
         classes = np.unique(np.concatenate(list(labels.values())))
         if len(classes) < 2:
             raise ValueError(
-                f"The data holds one class only ({classes.tolist()[0]!r}): a classifier needs at least two classes in y."
+                f"The data holds one class only ({classes.tolist()[0]!r}): a classifier needs at "
+                f"least two classes in y."
             )
         return classes
 
 
 class DecoupledRegressor(RegressorMixin, Decoupled):
-    """Prediction intervals (or unions of them) with a guarantee, the smallest found among models x scores.
+    """Prediction intervals (or unions of them) with a guarantee, the smallest found among models x
+    scores.
 
-    Parameters and attributes are those of `DecoupledClassifier`; ``condition_on="label"`` is for classes only.
+    Parameters and attributes are those of `DecoupledClassifier`; ``condition_on="label"`` is for
+    classes only.
     """
 
     def predict_p(self, X: Any, y: Any) -> Floats:
-        """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
+        """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the
+        marginal guarantee).
+        """
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
     def _targets(self, y: Any) -> AnyArray:
@@ -405,11 +530,16 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
             check_floats_hold(y, name="y")
             column = one_column(y, warn=True)
         try:
-            values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
+            values: AnyArray = check_array(
+                column, ensure_2d=False, input_name="y", dtype=np.float64
+            )
         except (TypeError, ValueError):
             check_not_missing(y, "every row needs a number. Leave such rows out.")
             if text := next((value for value in column.tolist() if isinstance(value, str)), None):
-                said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+                said = (
+                    f"y holds text ({text!r}), and a regressor needs numbers. Classes: "
+                    f"DecoupledClassifier."
+                )
                 raise ValueError(said) from None
             raise
         return values

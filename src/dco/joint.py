@@ -1,6 +1,8 @@
-"""Selection without tuning rows, by ModSel-CP: the calibration rows choose among all candidates, for each new row anew.
+"""Selection without tuning rows, by ModSel-CP: the calibration rows choose among all candidates,
+for each new row anew.
 
-The choice counts the new row as one of the rows that choose, and so keeps the level (`guarantees.joint_selection`).
+The choice counts the new row as one of the rows that choose, and so keeps the level
+(`guarantees.joint_selection`).
 """
 
 from __future__ import annotations
@@ -37,9 +39,20 @@ from dco.tuning.defaults import Defaults
 from dco.tuning.objectives import MEAN_SIZE
 from dco.tuning.ranking import FailedCandidate, failed_note
 from dco.tuning.search import Pieces, Rule, rank_pairs
-from dco.tuning.selection import Candidate, Choosing, Selection, Trials, Tried, Workbench, expand, try_models
+from dco.tuning.selection import (
+    Candidate,
+    Choosing,
+    Selection,
+    Trials,
+    Tried,
+    Workbench,
+    expand,
+    try_models,
+)
 
-KEPT = 3  # candidates that take part after folds, since near-ties make unions grow (docs/tuning.md: it changes little)
+# candidates that take part after folds, since near-ties make unions grow (docs/tuning.md: it
+# changes little)
+KEPT = 3
 
 
 def fit_joint(
@@ -53,24 +66,48 @@ def fit_joint(
     choosing: Choosing = Choosing(selection="joint"),  # noqa: B008
     seed: int = 0,
 ) -> JointPredictor:
-    """Fit every candidate on training rows; calibrate and choose on all others. What would need tuning rows is an error."""
+    """Fit every candidate on training rows; calibrate and choose on all others. What would need
+    tuning rows is an error.
+    """
     _check(rows, statement, split, choosing)
     # 1. Two roles: training rows (none for frozen models), and calibration rows under seal.
     share = 1.0 if split.frozen and split.given_calibrate is None else split.calibrate
     roles = deal_roles(rows, replace(split, tune=0, calibrate=share, folds=None), seed=seed)
     notes = list(roles.notes)
-    # 2. Every model is fitted on the training rows. Nothing is compared yet, unless by folds of these rows.
-    bench = Workbench(roles.train, rows.take(np.arange(0)), split.folds, classes, seed, replace(choosing, refit=False))
+    # 2. Every model is fitted on the training rows. Nothing is compared yet, unless by folds of
+    # these rows.
+    bench = Workbench(
+        roles.train,
+        rows.take(np.arange(0)),
+        split.folds,
+        classes,
+        seed,
+        replace(choosing, refit=False),
+    )
     selection = _candidates(models, scores, bench, notes, alpha=statement.alpha)
     structure = freeze(selection, bench, statement, roles)  # all of them are one structure
-    calibration, y, rounding = calibrate(structure, roles.sealed, clusters=None, seed=seed)  # 3. Break the seal, once.
+    # 3. Break the seal, once.
+    calibration, y, rounding = calibrate(structure, roles.sealed, clusters=None, seed=seed)
     # 4. One cut-off for each candidate, all of the same rank, and what their choice certifies.
     ranking, lead = _ranking(structure.score, calibration, y, statement.alpha, selection)
-    structure, thresholds = replace(structure, model=structure.model.led_by(lead)), statement.thresholds(calibration)
+    structure, thresholds = (
+        replace(structure, model=structure.model.led_by(lead)),
+        statement.thresholds(calibration),
+    )
     notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
-    certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
+    certificate = Certificate(
+        **certified_facts(statement, structure, selection, calibration, thresholds, roles, bench)
+    )
     return JointPredictor(
-        structure, calibration, statement, certificate, ranking, roles.kept, roles.splits, rounding, tuple(notes)
+        structure,
+        calibration,
+        statement,
+        certificate,
+        ranking,
+        roles.kept,
+        roles.splits,
+        rounding,
+        tuple(notes),
     )
 
 
@@ -90,7 +127,10 @@ def _check(rows: Rows, statement: Statement, split: Split, choosing: Choosing) -
     }
     wrong = next((name for name, given in refused.items() if given), None)
     if wrong is not None:
-        text = f"⟨selection=joint⟩ has no tuning rows and a marginal statement for all rows alike: leave {wrong} out, or"
+        text = (
+            f"⟨selection=joint⟩ has no tuning rows and a marginal statement for all rows "
+            f"alike: leave {wrong} out, or"
+        )
         raise ValueError(Message(f"{text} use ⟨selection=decoupled⟩."))
 
 
@@ -102,7 +142,9 @@ def _candidates(
     *,
     alpha: Level,
 ) -> Selection:
-    """The candidates whose set sizes are known at any cut-off, fitted, as one structure; after folds, the best few."""
+    """The candidates whose set sizes are known at any cut-off, fitted, as one structure; after
+    folds, the best few.
+    """
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores, bench.train.y)
     every = expand(models, scores, bench)
@@ -112,31 +154,53 @@ def _candidates(
     if bench.n_folds is not None and len(suited) > KEPT:
         best = {row.name for row in trials.rank(suited).table[:KEPT]}
         bench, suited = replace(bench, n_folds=None), [each for each in suited if each.name in best]
-    tried = {each.model_name: Tried((each.model,), {}) for each in suited}  # frozen ones leave no training rows
+    # frozen ones leave no training rows
+    tried = {each.model_name: Tried((each.model,), {}) for each in suited}
     if len(bench.train) and suited:
-        tried = try_models(suited, replace(bench, tune=bench.train.take(np.arange(1))))  # which predict something, at least
-    lost = {name: own.failure for name, own in (trials.tried | tried).items() if own.failure is not None}
+        # which predict something, at least
+        tried = try_models(suited, replace(bench, tune=bench.train.take(np.arange(1))))
+    lost = {
+        name: own.failure for name, own in (trials.tried | tried).items() if own.failure is not None
+    }
     taken = [each for each in suited if each.model_name not in lost]
     if lost:
         notes.append(failed_note(lost))
     if left_out:
-        text = f"{counted(len(left_out), 'candidate')} took no part, since the length of their intervals is not known at any"
-        notes.append(Note("left-out", f"{text} cut-off: {first_few(left_out)}.", "Choose on tuning rows."))
+        text = (
+            f"{counted(len(left_out), 'candidate')} took no part, since the length of their "
+            f"intervals is not known at any"
+        )
+        notes.append(
+            Note("left-out", f"{text} cut-off: {first_few(left_out)}.", "Choose on tuning rows.")
+        )
     if not taken:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items()) or "no score of theirs has such intervals"
-        raise (ValueError if lost else IncompatibleScoreError)(f"No candidate is left for joint selection ({reasons}).")
+        reasons = (
+            "; ".join(f"{name}: {reason}" for name, reason in lost.items())
+            or "no score of theirs has such intervals"
+        )
+        raise (ValueError if lost else IncompatibleScoreError)(
+            f"No candidate is left for joint selection ({reasons})."
+        )
     members = {each.model_name: each.model for each in taken}
     places = {name: place for place, name in enumerate(members)}
-    model = SeveralModels(list(members.values()), [(places[each.model_name], each.kind) for each in taken])
+    model = SeveralModels(
+        list(members.values()), [(places[each.model_name], each.kind) for each in taken]
+    )
     fitted = model.of_fitted([tried[name].fits[0] for name in members])
     score = Joint(tuple(each.name for each in taken), tuple(each.score for each in taken))
     winner = Candidate("joint", counted(len(taken), "candidate"), model, score, Several)
     failed = Ranking((), tuple(FailedCandidate(*item) for item in lost.items()), 0.0, 0)
-    return Selection(failed, winner, fitted, len(every), not any(map(holds_frozen, models.values())))
+    return Selection(
+        failed, winner, fitted, len(every), not any(map(holds_frozen, models.values()))
+    )
 
 
-def _ranking(score: Any, calibration: Calibration, y: AnyArray, alpha: Level, selection: Selection) -> tuple[Ranking, int]:
-    """The candidates by their own mean size on the calibration rows, and the first: for eyes and point predictions alone."""
+def _ranking(
+    score: Any, calibration: Calibration, y: AnyArray, alpha: Level, selection: Selection
+) -> tuple[Ranking, int]:
+    """The candidates by their own mean size on the calibration rows, and the first: for eyes and
+    point predictions alone.
+    """
     parts = zip(score.names, score.scores, calibration.seen.records, strict=True)
     pairs = {name: (own, Pieces((record,))) for name, own, record in parts}
     ranking = rank_pairs(pairs, y, [Rule.of(len(y), alpha)])[0]
@@ -145,21 +209,35 @@ def _ranking(score: Any, calibration: Calibration, y: AnyArray, alpha: Level, se
 
 @dataclass(frozen=True, eq=False)
 class JointPredictor(DecoupledPredictor):
-    """All candidates with their calibration scores: the set of a row is a union of sets of those that it could choose."""
+    """All candidates with their calibration scores: the set of a row is a union of sets of those
+    that it could choose.
+    """
 
-    def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
+    def stated(
+        self,
+        alpha: Level | None = None,
+        *,
+        guarantee: str | None = None,
+        delta: Level | None = None,
+    ) -> Statement:
         """The statement at another level; there is no other guarantee."""
         found = super().stated(alpha, guarantee=guarantee, delta=delta)
         if found.guarantee != "marginal":
-            raise ValueError(Message("Joint selection certifies marginal coverage only: leave ⟨guarantee⟩ out."))
+            raise ValueError(
+                Message("Joint selection certifies marginal coverage only: leave ⟨guarantee⟩ out.")
+            )
         return found
 
-    def sets(self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
+    def sets(
+        self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None
+    ) -> PredictionSets:
         """The prediction set of each row of X, as `joint_selection` makes it; labels ascend."""
         record: Any = self.structure.prediction(X) if prediction is None else prediction
         score: Any = self.structure.score
         known = self.calibration.scores.reshape(len(score.scores), -1)
-        pairs: Sequence[Any] = list(zip(score.scores, known, self.calibration.seen.records, record.records, strict=True))
+        pairs: Sequence[Any] = list(
+            zip(score.scores, known, self.calibration.seen.records, record.records, strict=True)
+        )
         sets = joint_sets(pairs, alpha=(statement or self.statement).alpha)
         if isinstance(sets, LabelSets) and sets.classes is not None:
             return sets.in_order(np.sort(sets.classes))
@@ -167,10 +245,14 @@ class JointPredictor(DecoupledPredictor):
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """An error: the choice depends on the level."""
-        raise ValueError("p-values are not known for joint selection: ask for sets, at each level that matters.")
+        raise ValueError(
+            "p-values are not known for joint selection: ask for sets, at each level that matters."
+        )
 
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
-        """The scores of given rows by every candidate, one after the other, and the name of each."""
+        """The scores of given rows by every candidate, one after the other, and the name of
+        each.
+        """
         scores = self.structure.scores(X, np.asarray(y)).T + self.rounding
         return scores.ravel(), np.repeat(np.asarray(self.structure.score.names), scores.shape[1])  # type: ignore[attr-defined]
 

@@ -1,7 +1,9 @@
-"""Losses people control, as matrices: every function takes (scores, truth, thresholds) and gives losses (n, J).
+"""Losses people control, as matrices: every function takes (scores, truth, thresholds) and gives
+losses (n, J).
 
-Scores are large for strange labels, so that the set of row i at threshold t is {k : scores[i, k] <= t}, as everywhere in
-dco. Column j of the result belongs to ``thresholds[j]``; the rules of `dco.thresholds` take the matrix as it is.
+Scores are large for strange labels, so that the set of row i at threshold t is {k : scores[i, k] <=
+t}, as everywhere in dco. Column j of the result belongs to ``thresholds[j]``; the rules of
+`dco.thresholds` take the matrix as it is.
 
 | function | scores | truth | falls with t |
 |---|---|---|---|
@@ -28,7 +30,8 @@ Loss: TypeAlias = Callable[[ArrayLike, ArrayLike, ArrayLike], Floats]
 def miscoverage(scores: ArrayLike, truth: ArrayLike | None, thresholds: ArrayLike) -> Floats:
     """1 where the true label is not in the set, else 0.
 
-    `scores` is (n, K) with `truth` the column of each row's label, or (n,), the scores of the true labels (`truth` None).
+    `scores` is (n, K) with `truth` the column of each row's label, or (n,), the scores of the true
+    labels (`truth` None).
     """
     values = _numbers(scores, "scores")
     if values.ndim == 2:
@@ -36,7 +39,9 @@ def miscoverage(scores: ArrayLike, truth: ArrayLike | None, thresholds: ArrayLik
             raise ValueError("truth must hold each row's label when scores is (n, K).")
         labels = np.asarray(truth)
         if labels.shape != values.shape[:1] or labels.dtype.kind not in "iu":
-            raise ValueError(f"truth must hold one column number for each of the {len(values)} rows.")
+            raise ValueError(
+                f"truth must hold one column number for each of the {len(values)} rows."
+            )
         if labels.size and not (labels.min() >= 0 and labels.max() < values.shape[1]):
             raise ValueError(f"truth must hold column numbers from 0 to {values.shape[1] - 1}.")
         values = np.take_along_axis(values, labels[:, None], axis=1)[:, 0]
@@ -47,25 +52,34 @@ def miscoverage(scores: ArrayLike, truth: ArrayLike | None, thresholds: ArrayLik
 
 def false_negative_rate(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
     """The share of a row's true labels that its set leaves out; 0 for a row without true labels."""
-    return set_loss(lambda members, true: _share(~members, of=true))(scores, _true_labels(scores, truth), thresholds)
+    return set_loss(lambda members, true: _share(~members, of=true))(
+        scores, _true_labels(scores, truth), thresholds
+    )
 
 
 def false_discovery_rate(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
-    """The share of a row's set that is not true; 0 for an empty set. It need not be monotone in the threshold."""
-    return set_loss(lambda members, true: _share(~true, of=members))(scores, _true_labels(scores, truth), thresholds)
+    """The share of a row's set that is not true; 0 for an empty set. It need not be monotone in the
+    threshold.
+    """
+    return set_loss(lambda members, true: _share(~true, of=members))(
+        scores, _true_labels(scores, truth), thresholds
+    )
 
 
 def selective_error(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
     """1 where a prediction is accepted (score <= t) and wrong, else 0.
 
-    `scores` (n,) says how little a prediction is trusted, and `truth` (n,) is whether it is wrong. The error AMONG accepted
-    rows is controlled by ``learn_then_test(losses, where=accepted(scores, thresholds))``; without `where` it is the share of
-    all rows that are accepted and wrong.
+    `scores` (n,) says how little a prediction is trusted, and `truth` (n,) is whether it is wrong.
+    The error AMONG accepted rows is controlled by ``learn_then_test(losses, where=accepted(scores,
+    thresholds))``; without `where` it is the share of all rows that are accepted and wrong.
     """
     wrong = np.asarray(truth)
     taken = accepted(scores, thresholds)
     if wrong.shape != (len(taken),) or not np.all((wrong == 0) | (wrong == 1)):
-        raise ValueError(f"truth must say for each of the {len(taken)} rows whether the prediction is wrong (0 or 1).")
+        raise ValueError(
+            f"truth must say for each of the {len(taken)} rows whether the "
+            f"prediction is wrong (0 or 1)."
+        )
     return np.asarray(taken & wrong.astype(bool)[:, None], dtype=np.float64)
 
 
@@ -78,7 +92,8 @@ def accepted(scores: ArrayLike, thresholds: ArrayLike) -> Bools:
 
 
 def set_loss(loss: Callable[[Bools, Any], ArrayLike]) -> Loss:
-    """A custom loss in the common shape: `loss(members, truth)` gets the (n, K) sets at one threshold and gives (n,) losses.
+    """A custom loss in the common shape: `loss(members, truth)` gets the (n, K) sets at one
+    threshold and gives (n,) losses.
 
     `truth` is handed on untouched.
     """
@@ -91,7 +106,10 @@ def set_loss(loss: Callable[[Bools, Any], ArrayLike]) -> Loss:
         for column, cut in enumerate(cuts):
             one = np.asarray(loss(values <= cut, truth), dtype=np.float64)
             if one.shape != (len(values),):
-                raise ValueError(f"the loss must give one number for each of the {len(values)} rows, got shape {one.shape}.")
+                raise ValueError(
+                    f"the loss must give one number for each of the {len(values)} "
+                    f"rows, got shape {one.shape}."
+                )
             losses[:, column] = one
         return losses
 
@@ -99,7 +117,9 @@ def set_loss(loss: Callable[[Bools, Any], ArrayLike]) -> Loss:
 
 
 def _share(marked: Bools, *, of: Bools) -> Floats:
-    return np.asarray(np.count_nonzero(marked & of, axis=1) / np.maximum(np.count_nonzero(of, axis=1), 1))
+    return np.asarray(
+        np.count_nonzero(marked & of, axis=1) / np.maximum(np.count_nonzero(of, axis=1), 1)
+    )
 
 
 def _numbers(values: ArrayLike, name: str) -> AnyArray:
@@ -119,5 +139,8 @@ def _thresholds(thresholds: ArrayLike) -> AnyArray:
 def _true_labels(scores: ArrayLike, truth: ArrayLike) -> Bools:
     labels = np.asarray(truth)
     if labels.shape != np.shape(scores) or not np.all((labels == 0) | (labels == 1)):
-        raise ValueError(f"truth must mark the true labels with 0 or 1 in the shape of scores, {np.shape(scores)}.")
+        raise ValueError(
+            f"truth must mark the true labels with 0 or 1 in the shape of scores, "
+            f"{np.shape(scores)}."
+        )
     return labels.astype(bool)

@@ -1,7 +1,8 @@
 """What a fitted model hands to a score: small frozen records of arrays.
 
-A record knows nothing of the model that made it, so people who have only logits or posterior draws can use every score.
-Records about classes hold arrays of torch, CuPy and JAX where they are; those about numbers copy them to the host.
+A record knows nothing of the model that made it, so people who have only logits or posterior draws
+can use every score. Records about classes hold arrays of torch, CuPy and JAX where they are; those
+about numbers copy them to the host.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations import arrays
-from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels, beside, doubles, namespace, to_numpy
+from dco.foundations.arrays import (
+    AnyArray,
+    Floats,
+    Integers,
+    as_labels,
+    beside,
+    doubles,
+    namespace,
+    to_numpy,
+)
 from dco.sets.labels import codes_of
 
 Record = TypeVar("Record", bound="Prediction")
@@ -25,7 +35,9 @@ _set = object.__setattr__  # records are frozen once they are made
 
 
 class Prediction(ABC):
-    """What every record offers: its rows, and its labels if it is about classes (none otherwise)."""
+    """What every record offers: its rows, and its labels if it is about classes (none
+    otherwise).
+    """
 
     uniforms: Floats | None = None  # one number in [0, 1) per row, for randomised scores
 
@@ -43,12 +55,16 @@ class Prediction(ABC):
 
     @property
     def centres(self) -> Floats:
-        """One number per row to order rows by, (n,): a point prediction, for classes the largest probability."""
+        """One number per row to order rows by, (n,): a point prediction, for classes the largest
+        probability.
+        """
         return np.zeros(len(self))
 
 
 class ClassRecord(Prediction):
-    """What records about classes share: labels, and uniforms for randomised scores (see `ClassProbabilities`)."""
+    """What records about classes share: labels, and uniforms for randomised scores (see
+    `ClassProbabilities`).
+    """
 
     classes: AnyArray | None
     unseen: AnyArray | None
@@ -85,41 +101,54 @@ class ClassRecord(Prediction):
         if self.classes is None or self.unseen is None:
             return self.classes
         parts = [self.classes, self.unseen]
-        if len({part.dtype.kind in "US" for part in parts}) > 1:  # joined as they are, numbers would turn into text
+        # joined as they are, numbers would turn into text
+        if len({part.dtype.kind in "US" for part in parts}) > 1:
             parts = [part.astype(object) for part in parts]
         return np.concatenate(parts)
 
     def codes(self, y: ArrayLike) -> Integers:
-        """Each label's column; a column >= `n_known` belongs to a label the model has never seen."""
+        """Each label's column; a column >= `n_known` belongs to a label the model has never
+        seen.
+        """
         return beside(self._codes(y), self.array)  # type: ignore[no-any-return]
 
     def _codes(self, y: ArrayLike) -> Integers:
         labels, names, k = as_labels(y), self.labels(), self.n_known
         if labels.shape != (len(self),):
-            raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}.")
+            raise ValueError(
+                f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}."
+            )
         if names is None:
             use = "Pass classes= to the prediction record to use other labels."
             if labels.dtype.kind not in "iu":
                 raise ValueError(
-                    f"y has dtype {labels.dtype}, but without classes= labels are the column numbers 0..{k - 1}. {use}"
+                    f"y has dtype {labels.dtype}, but without classes= labels are the column "
+                    f"numbers 0..{k - 1}. {use}"
                 )
             columns = labels.astype(np.int64, copy=False)
-            if labels.size and columns.view(np.uint64).max() >= k:  # numbers below 0 are the largest there
+            # numbers below 0 are the largest there
+            if labels.size and columns.view(np.uint64).max() >= k:
                 raise ValueError(
-                    f"y holds labels from {labels.min()} to {labels.max()}, but there are {k} columns, counted from 0. {use}"
+                    f"y holds labels from {labels.min()} to {labels.max()}, but there are {k} "
+                    f"columns, counted from 0. {use}"
                 )
             return columns
         codes = codes_of(labels, names)
         if np.any(codes < 0):
             row = int(np.flatnonzero(codes < 0)[0])
             raise ValueError(
-                f"y holds the label {labels.tolist()[row]!r} (row {row}), which is not among the {len(names)} classes. If "
-                "the model has never seen it, list it in unseen= of the prediction record: it then scores +inf."
+                f"y holds the label {labels.tolist()[row]!r} (row {row}), which is not among the "
+                f"{len(names)} classes. If "
+                "the model has never seen it, list it in unseen= of the prediction record: it "
+                "then scores +inf."
             )
         return codes
 
     def labelled(
-        self: ClassRecordT, classes: ArrayLike | None, uniforms: ArrayLike | None, unseen: ArrayLike | None
+        self: ClassRecordT,
+        classes: ArrayLike | None,
+        uniforms: ArrayLike | None,
+        unseen: ArrayLike | None,
     ) -> ClassRecordT:
         """The same probabilities, which are not checked again, with these labels and uniforms."""
         return _with_labels(copy.copy(self), classes, uniforms, unseen)
@@ -132,10 +161,10 @@ ClassRecordT = TypeVar("ClassRecordT", bound=ClassRecord)
 class ClassProbabilities(ClassRecord):
     """Class probabilities, (n, K).
 
-    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
-    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
-    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
-    only when its threshold is infinite.
+    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be
+    integers 0..K-1. `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not
+    depend on y. `unseen` lists labels that exist but that the model has never seen; every score
+    gives them +inf, so they are in a set only when its threshold is infinite.
     """
 
     probabilities: Floats
@@ -152,7 +181,9 @@ class ClassProbabilities(ClassRecord):
     ) -> None:
         matrix = _floats_anywhere(probabilities, "probabilities")
         if matrix.ndim != 2 or matrix.shape[1] == 0:
-            raise ValueError(f"probabilities must be an (n, K) matrix with K >= 1, got shape {matrix.shape}.")
+            raise ValueError(
+                f"probabilities must be an (n, K) matrix with K >= 1, got shape {matrix.shape}."
+            )
         _check_probabilities(matrix, "probabilities")
         _set(self, "probabilities", matrix)
         _with_labels(self, classes, uniforms, unseen)
@@ -163,13 +194,15 @@ class ClassProbabilities(ClassRecord):
     ) -> ClassProbabilities:
         """The softmax of logits / temperature, (n, K), computed where the logits are.
 
-        Half precision (float16, bfloat16) becomes single first. Libraries and devices round exp differently in the last
-        bit; given the same probabilities, sets are the same everywhere. A temperature fitted on calibration rows voids the
-        guarantee: fit it on tuning rows.
+        Half precision (float16, bfloat16) becomes single first. Libraries and devices round exp
+        differently in the last bit; given the same probabilities, sets are the same everywhere. A
+        temperature fitted on calibration rows voids the guarantee: fit it on tuning rows.
         """
         values = _floats_anywhere(logits, "logits")
         if values.ndim != 2 or values.shape[1] == 0:
-            raise ValueError(f"logits must be an (n, K) matrix with K >= 1, got shape {values.shape}.")
+            raise ValueError(
+                f"logits must be an (n, K) matrix with K >= 1, got shape {values.shape}."
+            )
         if not (isinstance(temperature, Real) and 0 < temperature < np.inf):
             raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
         xp = namespace(values)
@@ -179,10 +212,14 @@ class ClassProbabilities(ClassRecord):
             with np.errstate(invalid="ignore"):  # told below
                 weights = xp.exp((values - xp.max(values, axis=1, keepdims=True)) / temperature)
                 weights /= xp.sum(weights, axis=1, keepdims=True)
-        first = weights[:, 0]  # a row has no softmax at all or is one throughout: it needs no other look
+        # a row has no softmax at all or is one throughout: it needs no other look
+        first = weights[:, 0]
         if not bool(xp.all(first == first)):
             row = int(np.flatnonzero(np.isnan(to_numpy(first)))[0])
-            raise ValueError(f"logits must be numbers, at least one of a row finite and none +inf, which row {row} breaks.")
+            raise ValueError(
+                f"logits must be numbers, at least one of a row finite and none "
+                f"+inf, which row {row} breaks."
+            )
         record = object.__new__(cls)
         _set(record, "probabilities", weights)
         return _with_labels(record, classes, None, None)
@@ -199,7 +236,9 @@ class ClassProbabilities(ClassRecord):
 
 @dataclass(frozen=True, eq=False)
 class ClassDraws(ClassRecord):
-    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K); else as `ClassProbabilities`."""
+    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K); else as
+    `ClassProbabilities`.
+    """
 
     draws: Floats
     classes: AnyArray | None = None
@@ -215,7 +254,9 @@ class ClassDraws(ClassRecord):
     ) -> None:
         array = _floats_anywhere(draws, "draws")
         if array.ndim != 3 or array.shape[0] == 0 or array.shape[2] == 0:
-            raise ValueError(f"draws must have shape (T, n, K) with T, K >= 1, got shape {array.shape}.")
+            raise ValueError(
+                f"draws must have shape (T, n, K) with T, K >= 1, got shape {array.shape}."
+            )
         _check_probabilities(array, "draws")
         _set(self, "draws", array)
         _with_labels(self, classes, uniforms, unseen)
@@ -230,12 +271,17 @@ class ClassDraws(ClassRecord):
         return self.mean()
 
     def mean(self) -> ClassProbabilities:
-        """The posterior predictive probabilities: the mean over draws, added in order so that layout is irrelevant."""
+        """The posterior predictive probabilities: the mean over draws, added in order so that
+        layout is irrelevant.
+        """
         total = doubles(self.draws[0, ...])
         for draw in range(1, self.draws.shape[0]):
             total += self.draws[draw, ...]
         return ClassProbabilities(
-            total / arrays.one_number(self.draws.shape[0], total), self.classes, self.uniforms, self.unseen
+            total / arrays.one_number(self.draws.shape[0], total),
+            self.classes,
+            self.uniforms,
+            self.unseen,
         )
 
 
@@ -276,7 +322,9 @@ class PointsWithSpread(_Centred):
 
 @dataclass(frozen=True, eq=False)
 class Quantiles(Prediction):
-    """A lower and an upper predicted quantile per row (sorted if crossed), and the median where a score asks for it."""
+    """A lower and an upper predicted quantile per row (sorted if crossed), and the median where a
+    score asks for it.
+    """
 
     lower: Floats
     upper: Floats
@@ -305,7 +353,8 @@ class Quantiles(Prediction):
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixtures(Prediction):
-    """The posterior predictive of a Bayesian regression: row i is an even mixture of N(means[i, t], sds[i, t]^2).
+    """The posterior predictive of a Bayesian regression: row i is an even mixture of N(means[i, t],
+    sds[i, t]^2).
 
     `means` is (n, T); `sds` is (T,), shared by all rows, or (n, T).
     """
@@ -316,9 +365,14 @@ class GaussianMixtures(Prediction):
     def __init__(self, means: ArrayLike, sds: ArrayLike) -> None:
         centres, scales = _floats(means, "means"), _floats(sds, "sds")
         if centres.ndim != 2 or centres.shape[1] == 0:
-            raise ValueError(f"means must be an (n, T) matrix with T >= 1, got shape {centres.shape}.")
+            raise ValueError(
+                f"means must be an (n, T) matrix with T >= 1, got shape {centres.shape}."
+            )
         if scales.shape not in ((centres.shape[1],), centres.shape):
-            raise ValueError(f"sds must have shape (T,) = ({centres.shape[1]},) or {centres.shape}, got {scales.shape}.")
+            raise ValueError(
+                f"sds must have shape (T,) = ({centres.shape[1]},) or "
+                f"{centres.shape}, got {scales.shape}."
+            )
         if not np.all(np.isfinite(centres)):
             raise ValueError("means must be finite.")
         if not (np.all(np.isfinite(scales)) and np.all(scales > 0)):
@@ -343,7 +397,9 @@ def fifths(values: Floats) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Several(Prediction):
-    """Records of the same rows by several candidates, for a score that chooses among them row by row."""
+    """Records of the same rows by several candidates, for a score that chooses among them row by
+    row.
+    """
 
     records: tuple[Prediction, ...]
 
@@ -374,13 +430,22 @@ def take(prediction: Record, rows: Integers | slice) -> Record:
         case Several(records):
             parts = {"records": tuple(take(record, rows) for record in records)}
         case ClassProbabilities(probabilities, _, uniforms):
-            parts = {"probabilities": probabilities[rows, :], "uniforms": None if uniforms is None else uniforms[rows]}
+            parts = {
+                "probabilities": probabilities[rows, :],
+                "uniforms": None if uniforms is None else uniforms[rows],
+            }
         case ClassDraws(draws, _, uniforms):
-            parts = {"draws": draws[:, rows, :], "uniforms": None if uniforms is None else uniforms[rows]}
+            parts = {
+                "draws": draws[:, rows, :],
+                "uniforms": None if uniforms is None else uniforms[rows],
+            }
         case GaussianMixtures(means, sds):
             parts = {"means": means[rows], "sds": sds if sds.ndim == 1 else sds[rows]}
         case Points() | PointsWithSpread() | Quantiles():
-            parts = {name: None if part is None else part[rows] for name, part in vars(prediction).items()}
+            parts = {
+                name: None if part is None else part[rows]
+                for name, part in vars(prediction).items()
+            }
         case _:
             raise TypeError(f"not a prediction record: {type(prediction).__name__}")
     some = copy.copy(prediction)  # what was checked as a whole needs no check in part
@@ -394,14 +459,19 @@ def on_host(prediction: Record) -> Record:
     if not isinstance(prediction, ClassRecord) or isinstance(prediction.array, np.ndarray):
         return prediction
     there = copy.copy(prediction)
-    for name in ("probabilities" if isinstance(prediction, ClassProbabilities) else "draws", "uniforms"):
+    for name in (
+        "probabilities" if isinstance(prediction, ClassProbabilities) else "draws",
+        "uniforms",
+    ):
         part = getattr(prediction, name)
         _set(there, name, None if part is None else to_numpy(part))
     return there
 
 
 def _floats(values: ArrayLike, name: str) -> Floats:
-    array = values if isinstance(values, np.ndarray) and values.dtype.kind == "f" else to_numpy(values)
+    array = (
+        values if isinstance(values, np.ndarray) and values.dtype.kind == "f" else to_numpy(values)
+    )
     if array.dtype.kind in "iub" or array.dtype == np.float16:
         array = array.astype(np.float64 if array.dtype.kind in "iub" else np.float32)
     if array.dtype.kind != "f":
@@ -440,11 +510,14 @@ def _check_probabilities(array: Floats, name: str) -> None:
     if 0 in array.shape:
         return
     xp = namespace(array)
-    if xp is np and array.dtype in (np.float32, np.float64):  # as bits: numbers below 0 and NaN are larger than all others
+    # as bits: numbers below 0 and NaN are larger than all others
+    if xp is np and array.dtype in (np.float32, np.float64):
         bits = np.dtype(f"u{array.itemsize}")
-        if array.view(bits).max() < array.dtype.type(1 + 1e-3).view(bits):  # one pass; what is at the limit goes on
+        # one pass; what is at the limit goes on
+        if array.view(bits).max() < array.dtype.type(1 + 1e-3).view(bits):
             return
-    ends = array.aminmax() if hasattr(array, "aminmax") else (xp.min(array), xp.max(array))  # torch: both in one pass
+    # torch: both in one pass
+    ends = array.aminmax() if hasattr(array, "aminmax") else (xp.min(array), xp.max(array))
     least, most = to_numpy(xp.stack(ends)).tolist()  # one wait for a device
     if least >= 0 and most <= 1 + 1e-3:  # written so that NaN goes on
         return
@@ -452,25 +525,38 @@ def _check_probabilities(array: Floats, name: str) -> None:
     if np.isnan(least):
         missing = np.flatnonzero(np.isnan(array).any(axis=(*range(array.ndim - 2), -1)))
         raise ValueError(
-            f"{name} are NaN in {len(missing)} rows (first: row {missing[0]}); a model that gives them has not learnt, or "
+            f"{name} are NaN in {len(missing)} rows (first: row {missing[0]}); a model that gives "
+            f"them has not learnt, or "
             "its features hold NaN there."
         )
     if least >= 0 and most <= 101 and np.allclose(array.sum(axis=-1), 100, atol=1.5):
-        raise ValueError(f"{name} must lie in [0, 1], and these look like percentages: divide them by 100.")
-    raise ValueError(f"{name} must lie in [0, 1], got values from {least} to {most}. Logits go through a softmax first.")
+        raise ValueError(
+            f"{name} must lie in [0, 1], and these look like percentages: divide them by 100."
+        )
+    raise ValueError(
+        f"{name} must lie in [0, 1], got values from {least} to {most}. Logits go "
+        f"through a softmax first."
+    )
 
 
 def _with_labels(
-    record: ClassRecordT, classes: ArrayLike | None, uniforms: ArrayLike | None, unseen: ArrayLike | None
+    record: ClassRecordT,
+    classes: ArrayLike | None,
+    uniforms: ArrayLike | None,
+    unseen: ArrayLike | None,
 ) -> ClassRecordT:
     n, k = len(record), record.n_known
     names = None if classes is None else as_labels(classes)
     if names is not None and (names.shape != (k,) or not _distinct(names)):
-        raise ValueError(f"classes must hold {k} distinct labels, one per column, got {names.tolist()!r:.200}.")
+        raise ValueError(
+            f"classes must hold {k} distinct labels, one per column, got {names.tolist()!r:.200}."
+        )
     draws = None if uniforms is None else _floats_anywhere(uniforms, "uniforms")
     if draws is not None:
         if draws.shape != (n,):
-            raise ValueError(f"uniforms must hold one number for each of the {n} rows, got shape {draws.shape}.")
+            raise ValueError(
+                f"uniforms must hold one number for each of the {n} rows, got shape {draws.shape}."
+            )
         draws, xp = beside(draws, record.array), namespace(record.array)
         if n and not (xp.min(draws) >= 0 and xp.max(draws) <= 1):
             raise ValueError("uniforms must lie in [0, 1].")
@@ -481,7 +567,11 @@ def _with_labels(
         extra = None
     if extra is not None and names is None:
         raise ValueError("unseen= lists labels by name, so classes= must name the columns too.")
-    if extra is not None and names is not None and (np.any(codes_of(extra, names) >= 0) or not _distinct(extra)):
+    if (
+        extra is not None
+        and names is not None
+        and (np.any(codes_of(extra, names) >= 0) or not _distinct(extra))
+    ):
         raise ValueError("unseen must hold distinct labels that are not among classes.")
     for name, value in (("classes", names), ("uniforms", draws), ("unseen", extra)):
         _set(record, name, value)

@@ -1,7 +1,8 @@
 """The method on one page: `fit_decoupled`. Newcomers start there.
 
-Whatever is searched is searched on training and tuning rows. One structure is then fixed, the sealed calibration rows are
-opened once for it, and all that is taken from them is an order statistic of its scores.
+Whatever is searched is searched on training and tuning rows. One structure is then fixed, the
+sealed calibration rows are opened once for it, and all that is taken from them is an order
+statistic of its scores.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
-from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_targets
+from dco.guarantees.calibration import (
+    Calibration,
+    Statement,
+    calibrate,
+    note_new_conditions,
+    note_targets,
+)
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
 from dco.models.adapt import is_frozen, predict_record
@@ -48,28 +55,53 @@ def fit_decoupled(
     choosing: Choosing = Choosing(),  # noqa: B008
     seed: int = 0,
 ) -> DecoupledPredictor:
-    """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for numbers."""
+    """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for
+    numbers.
+    """
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
-    bench = Workbench(rows, rows, split.folds, classes, seed, choosing)  # which of them follows in step 2
-    roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
+    # which of them follows in step 2
+    bench = Workbench(rows, rows, split.folds, classes, seed, choosing)
+    roles = deal_roles(
+        rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement)
+    )
     notes = list(roles.notes)
     # 2. Search freely: only training and tuning rows are visible.
-    bench = replace(bench, train=roles.train, tune=roles.tune, together=roles.together, prefitted=roles.prefitted)
+    bench = replace(
+        bench,
+        train=roles.train,
+        tune=roles.tune,
+        together=roles.together,
+        prefitted=roles.prefitted,
+    )
     selection = select(models, scores, bench, statement, notes)
-    notes += statement.note_few_rows(bench, selection.candidates) if selection.candidates > 1 else []
+    notes += (
+        statement.note_few_rows(bench, selection.candidates) if selection.candidates > 1 else []
+    )
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
     # 4. Break the seal, once, for this structure.
-    calibration, y, rounding = calibrate(structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed)
+    calibration, y, rounding = calibrate(
+        structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed
+    )
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
     if classes is not None or choosing.support is not None:
         notes += note_targets(structure, y, thresholds, statement, choosing.support)
     if np.inf in map(float, thresholds.values()):
         notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
-    certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
+    certificate = Certificate(
+        **certified_facts(statement, structure, selection, calibration, thresholds, roles, bench)
+    )
     made = DecoupledPredictor(
-        structure, calibration, statement, certificate, selection.ranking, roles.kept, roles.splits, rounding, tuple(notes)
+        structure,
+        calibration,
+        statement,
+        certificate,
+        selection.ranking,
+        roles.kept,
+        roles.splits,
+        rounding,
+        tuple(notes),
     )
     if certificate.guarantee != "none":
         made.known_thresholds[statement] = thresholds
@@ -78,7 +110,9 @@ def fit_decoupled(
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """The paper's phi, fixed before calibration rows are opened: a fitted model, a score, a rule that names conditions."""
+    """The paper's phi, fixed before calibration rows are opened: a fitted model, a score, a rule
+    that names conditions.
+    """
 
     name: str
     model: Any
@@ -100,29 +134,46 @@ class Structure:
         return np.asarray(self.score.observed(self.prediction(X), y))
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
-        """The condition of each row; for "label" the label itself, or its cluster, where it is known."""
+        """The condition of each row; for "label" the label itself, or its cluster, where it is
+        known.
+        """
         found = None if self.condition_on is None else condition_values(self.condition_on, X, y)
         return cluster_names(self.clusters, found) if self.clusters and found is not None else found
 
 
 def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: Roles) -> Structure:
-    """The winner, refitted on training and tuning rows unless told otherwise, with a fingerprint of what it is."""
+    """The winner, refitted on training and tuning rows unless told otherwise, with a fingerprint of
+    what it is.
+    """
     winner = selection.winner
     again = bench.choosing.refit and not is_frozen(winner.model)
-    model = fit_model(winner.model, bench.fitting_rows()) if again or selection.fitted is None else selection.fitted
+    model = (
+        fit_model(winner.model, bench.fitting_rows())
+        if again or selection.fitted is None
+        else selection.fitted
+    )
     classes = bench.classes
     if classes is not None:  # a frozen model may know more labels than the rows hold
         classes = np.union1d(classes, np.asarray(getattr(model, "classes_", classes)))
     clusters: tuple[tuple[Any, ...], ...] = ()
     if selection.tuning_scores is not None and classes is not None:
-        tuned, seen, least = bench.tuning_rows().y, bench.fitting_rows().y, ENOUGH * statement.smallest_n()
-        clusters = label_clusters(selection.tuning_scores, tuned, seen, classes, rows=len(roles.sealed), least=least)
+        tuned, seen, least = (
+            bench.tuning_rows().y,
+            bench.fitting_rows().y,
+            ENOUGH * statement.smallest_n(),
+        )
+        clusters = label_clusters(
+            selection.tuning_scores, tuned, seen, classes, rows=len(roles.sealed), least=least
+        )
     digest = structure_digest(
         candidate=winner.name,
         model=describe(winner.model),
         score=score_label(winner.score),
         condition_on=clusters or statement.condition_on,
-        fitted_on=[roles.fingerprints.get("train", ""), roles.fingerprints.get("tune", "") if again else ""],
+        fitted_on=[
+            roles.fingerprints.get("train", ""),
+            roles.fingerprints.get("tune", "") if again else "",
+        ],
         seed=bench.uniform_seed,
     )
     named = statement.condition_on, classes, bench.uniform_seed, digest, clusters
@@ -142,56 +193,88 @@ class DecoupledPredictor:
     splits: Splits
     rounding: float  # what `calibrate` has added to every score
     notes: tuple[Note, ...] = ()
-    known_thresholds: dict[Statement, dict[Any, Threshold]] = field(init=False, default_factory=dict)  # those taken so far
+    # those taken so far
+    known_thresholds: dict[Statement, dict[Any, Threshold]] = field(
+        init=False, default_factory=dict
+    )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What was given, notes as plain text: files and copies hold nothing that follows from it."""
+        """What was given, notes as plain text: files and copies hold nothing that follows
+        from it.
+        """
         state = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
         return state | {"notes": tuple(map(Note.plain, self.notes))}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, known_thresholds={})
 
-    def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
-        """The statement of the fit, or another from the same calibration scores: only the rank differs."""
+    def stated(
+        self,
+        alpha: Level | None = None,
+        *,
+        guarantee: str | None = None,
+        delta: Level | None = None,
+    ) -> Statement:
+        """The statement of the fit, or another from the same calibration scores: only the rank
+        differs.
+        """
         given = {"alpha": alpha, "guarantee": guarantee, "delta": delta}
-        changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changed: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
         statement = replace(self.statement, **changed) if changed else self.statement
         if delta is not None and not statement.rule.needs_delta:
             raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
         return statement
 
     def thresholds(self, statement: Statement | None = None) -> dict[Any, Threshold]:
-        """The threshold of each condition, or one under the key None, for the statement of the fit or another."""
+        """The threshold of each condition, or one under the key None, for the statement of the fit
+        or another.
+        """
         asked = statement or self.statement
         if asked not in self.known_thresholds:
             found = asked.thresholds(self.calibration)
             if self.certificate.guarantee == "none":  # the way the rows were dealt has voided it
-                found = {name: replace(threshold, guarantee="none") for name, threshold in found.items()}
+                found = {
+                    name: replace(threshold, guarantee="none") for name, threshold in found.items()
+                }
             self.known_thresholds[asked] = found
         return self.known_thresholds[asked]
 
-    def sets(self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
-        """The prediction set of each row of X; labels ascend, as those of ``classes_`` and of p-values do."""
+    def sets(
+        self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None
+    ) -> PredictionSets:
+        """The prediction set of each row of X; labels ascend, as those of ``classes_`` and of
+        p-values do.
+        """
         record = self.structure.prediction(X) if prediction is None else prediction
-        sets = self.structure.score.sets(record, self._cutoffs(X, record, statement or self.statement))
+        sets = self.structure.score.sets(
+            record, self._cutoffs(X, record, statement or self.statement)
+        )
         if isinstance(sets, LabelSets) and sets.classes is not None:
-            return sets.in_order(np.sort(sets.classes))  # a record lists labels that its model never saw last
+            # a record lists labels that its model never saw last
+            return sets.in_order(np.sort(sets.classes))
         return sets
 
     def _cutoffs(self, X: Any, record: Any, statement: Statement) -> Any:
         if statement.weights is not None:
-            return statement.weights.cutoffs(self.calibration, self.structure, X, record, alpha=statement.alpha)
+            return statement.weights.cutoffs(
+                self.calibration, self.structure, X, record, alpha=statement.alpha
+            )
         thresholds = self.thresholds(statement)
         if None in thresholds:
             return thresholds[None]
         value_of = {name: threshold.value for name, threshold in thresholds.items()}
         by_label = is_label(self.structure.condition_on)
         names: Any = self.structure.conditions(X, record.labels() if by_label else None)
-        if isinstance(self.structure.condition_on, list) and (new := set(names.tolist()) - value_of.keys()):
-            found = statement.pattern_thresholds(self.calibration, new)  # known groups in a new combination
+        if isinstance(self.structure.condition_on, list) and (
+            new := set(names.tolist()) - value_of.keys()
+        ):
+            # known groups in a new combination
+            found = statement.pattern_thresholds(self.calibration, new)
             value_of |= {name: threshold.value for name, threshold in found.items()}
-        values = np.asarray([value_of.get(name, np.inf) for name in names.tolist()])  # a new condition gets the full set
+        # a new condition gets the full set
+        values = np.asarray([value_of.get(name, np.inf) for name in names.tolist()])
         if by_label:
             return values[None, :]
         return values[:, None] if self.structure.classes is not None else values
@@ -199,7 +282,10 @@ class DecoupledPredictor:
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
         if isinstance(self.structure.condition_on, list) or self.statement.weights is not None:
-            raise ValueError("p-values are not known for groups that overlap or weights: ask for sets, at each level.")
+            raise ValueError(
+                "p-values are not known for groups that overlap or weights: ask for "
+                "sets, at each level."
+            )
         record: Any = self.structure.prediction(X)
         if y is not None:
             labels = np.asarray(y)
@@ -212,10 +298,14 @@ class DecoupledPredictor:
         conditions = self.structure.conditions(X, record.labels() if by_label else None)
         if conditions is not None:
             conditions = conditions[None, :] if by_label else conditions[:, None]
-        return self.calibration.p_values(every, conditions)[:, np.argsort(record.labels(), kind="stable")]
+        return self.calibration.p_values(every, conditions)[
+            :, np.argsort(record.labels(), kind="stable")
+        ]
 
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
-        """The scores of given rows as `calibrate` keeps them, and their conditions, to check a certificate."""
+        """The scores of given rows as `calibrate` keeps them, and their conditions, to check a
+        certificate.
+        """
         labels = np.asarray(y)
         names = self.structure.conditions(X, labels)
         if names is not None:
@@ -224,25 +314,42 @@ class DecoupledPredictor:
         return self.structure.scores(X, labels) + self.rounding, names
 
     def tied(self, statement: Statement | None = None) -> set[Any]:
-        """The conditions whose calibration scores are tied: coverage is then at least the law, not equal to it."""
-        own, rule, found = self.calibration, (statement or self.statement).rule, self.thresholds(statement)
+        """The conditions whose calibration scores are tied: coverage is then at least the law, not
+        equal to it.
+        """
+        own, rule, found = (
+            self.calibration,
+            (statement or self.statement).rule,
+            self.thresholds(statement),
+        )
         return {name for name, entry in found.items() if own.is_tied(own.parts[name], entry, rule)}
 
     def new_conditions(self, X: Any) -> Counter[Any]:
-        """How many rows of X fall under each condition without calibration rows: their sets are full."""
+        """How many rows of X fall under each condition without calibration rows: their sets are
+        full.
+        """
         if self.calibration.conditions is None or is_label(self.structure.condition_on):
             return Counter()
         names: Any = self.structure.conditions(X)
         if isinstance(self.structure.condition_on, list):
             known = group_sizes(self.calibration.parts)
-            first = (next((group for group in groups_of(name) if group not in known), None) for name in names.tolist())
+            first = (
+                next((group for group in groups_of(name) if group not in known), None)
+                for name in names.tolist()
+            )
             return Counter(group for group in first if group is not None)
         return Counter(name for name in names.tolist() if name not in self.calibration.parts)
 
     def notes_on(self, X: Any, statements: Iterable[Statement]) -> list[Note]:
-        """What should be known before sets of the rows of X are used; what `fit` noted is not noted again."""
+        """What should be known before sets of the rows of X are used; what `fit` noted is not noted
+        again.
+        """
         others = [statement for statement in statements if statement != self.statement]
-        notes = [note for own in others for note in own.note_infeasible(self.calibration, self.thresholds(own))]
+        notes = [
+            note
+            for own in others
+            for note in own.note_infeasible(self.calibration, self.thresholds(own))
+        ]
         new, gaps = self.new_conditions(X), self.kept.gaps(X)
         if new:
             notes += note_new_conditions(new, counted(n_rows(X), "row"))

@@ -1,4 +1,6 @@
-"""Search strategies for the estimators' ``search=``: `Exhaustive`, `Random(n, seed)`, `Optuna(space, trials, seed)`."""
+"""Search strategies for the estimators' ``search=``: `Exhaustive`, `Random(n, seed)`,
+`Optuna(space, trials, seed)`.
+"""
 
 from dco.tuning.strategies import Exhaustive, Found, Optuna, Random, Strategy, Trial
 

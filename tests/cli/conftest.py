@@ -20,7 +20,9 @@ class Dco:
     def __call__(self, *arguments: object, status: int = 0) -> Result:
         """Run it and check its exit status."""
         result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-        assert result.exit_code == status, f"{arguments}: {result.exit_code}\n{result.output}\n{result.exception!r}"
+        assert result.exit_code == status, (
+            f"{arguments}: {result.exit_code}\n{result.output}\n{result.exception!r}"
+        )
         assert "Traceback" not in result.output
         assert result.exception is None or isinstance(result.exception, SystemExit)
         return result
@@ -41,7 +43,9 @@ def dco() -> Dco:
 
 @pytest.fixture
 def fails_at(monkeypatch):
-    """``with fails_at(owner, name, call, error) as calls``: this call of a function, counted from 0, raises the error."""
+    """``with fails_at(owner, name, call, error) as calls``: this call of a function, counted from
+    0, raises the error.
+    """
 
     @contextmanager
     def planted(owner: Any, name: str, call: int, error: BaseException) -> Iterator[list[Any]]:
@@ -61,7 +65,9 @@ def fails_at(monkeypatch):
 
 
 def table(n: int, seed: int) -> pd.DataFrame:
-    """Numbers with holes, two columns of text (one with holes), a quantity and a label to predict."""
+    """Numbers with holes, two columns of text (one with holes), a quantity and a label to
+    predict.
+    """
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -71,7 +77,9 @@ def table(n: int, seed: int) -> pd.DataFrame:
             "ward": rng.choice(["A1", "B2", "C3"], size=n),
         }
     )
-    frame["outcome"] = (0.1 * frame["age"] + frame["dose"] + (frame["site"] == "north") + rng.normal(size=n)).round(4)
+    frame["outcome"] = (
+        0.1 * frame["age"] + frame["dose"] + (frame["site"] == "north") + rng.normal(size=n)
+    ).round(4)
     frame["grade"] = np.select([frame["outcome"] > 9, frame["outcome"] > 7], ["high", "mid"], "low")
     frame["patient"] = rng.integers(0, n // 4, size=n)
     frame.loc[rng.random(n) < 0.1, "age"] = np.nan
@@ -88,8 +96,28 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         frame.to_parquet(folder / f"{name}.parquet", row_group_size=64)
     table(200, 1).to_feather(folder / "new.feather")
     common = ("--drop", "patient", "--models", "linear", "--seed", 3)
-    run("fit", folder / "rows.csv", "--target", "outcome", "--drop", "grade", *common, "--out", folder / "numbers.dco")
-    run("fit", folder / "rows.csv", "--target", "grade", "--drop", "outcome", *common, "--out", folder / "labels.dco")
+    run(
+        "fit",
+        folder / "rows.csv",
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        *common,
+        "--out",
+        folder / "numbers.dco",
+    )
+    run(
+        "fit",
+        folder / "rows.csv",
+        "--target",
+        "grade",
+        "--drop",
+        "outcome",
+        *common,
+        "--out",
+        folder / "labels.dco",
+    )
     return folder
 
 
@@ -106,7 +134,9 @@ def parts_of(tmp_path: Path) -> Callable[..., Path]:
         (tmp_path / name).mkdir()
         size = len(frame) // parts
         for index in range(parts):
-            frame.iloc[index * size : (index + 1) * size].to_parquet(tmp_path / name / f"part-{index}.parquet", index=False)
+            frame.iloc[index * size : (index + 1) * size].to_parquet(
+                tmp_path / name / f"part-{index}.parquet", index=False
+            )
         return tmp_path / name
 
     return written

@@ -1,4 +1,6 @@
-"""Every `dco ...` line of README and docs/ runs, in order, in an empty folder; so does the example of every --help."""
+"""Every `dco ...` line of README and docs/ runs, in order, in an empty folder; so does the example
+of every --help.
+"""
 
 import re
 import shlex
@@ -17,13 +19,19 @@ BLOCK = re.compile(r"^```(python|sh)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL
 
 
 def dco_lines(page: str) -> list[str]:
-    """The lines of the page's sh blocks that begin with `dco `, lines that end in a backslash joined."""
+    """The lines of the page's sh blocks that begin with `dco `, lines that end in a backslash
+    joined.
+    """
     blocks = [body.replace("\\\n", " ") for kind, body in BLOCK.findall(page) if kind == "sh"]
     return [line for body in blocks for line in body.splitlines() if line.startswith("dco ")]
 
 
 def pages() -> list[Path]:
-    return [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if dco_lines(path.read_text())]
+    return [
+        path
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+        if dco_lines(path.read_text())
+    ]
 
 
 def run(line: str) -> Any:
@@ -51,7 +59,9 @@ def test_every_command_of_a_page_runs(path, tmp_path, monkeypatch):
     for line in dco_lines(page):
         run(line)
     if path == FIRST:
-        assert "The promise held on these rows" in (tmp_path / "report.html").read_text().replace("\u00a0", " ")
+        assert "The promise held on these rows" in (tmp_path / "report.html").read_text().replace(
+            "\u00a0", " "
+        )
 
 
 def test_the_first_tutorial_goes_from_nothing_to_a_checked_report_in_six_commands():
@@ -64,7 +74,11 @@ def test_the_first_tutorial_goes_from_nothing_to_a_checked_report_in_six_command
 
 def examples(name: str) -> list[str]:
     text = CliRunner().invoke(main, [name, "--help"], terminal_width=200).output
-    return [line.strip() for line in text.partition("Example:")[2].splitlines() if line.strip().startswith("dco ")]
+    return [
+        line.strip()
+        for line in text.partition("Example:")[2].splitlines()
+        if line.strip().startswith("dco ")
+    ]
 
 
 def test_every_help_has_an_example_that_works(tmp_path, monkeypatch):

@@ -1,4 +1,6 @@
-"""dco fit: the task is said, roles stay apart, preparation sees no calibration row, and bad input is told."""
+"""dco fit: the task is said, roles stay apart, preparation sees no calibration row, and bad input
+is told.
+"""
 
 import errno
 import os
@@ -18,10 +20,24 @@ from dco.cli.reading import read_table
 
 @pytest.fixture
 def words(home, tmp_path):
-    """``words(*more)``: a fit of the linear models on rows.csv, as it is written on the command line."""
+    """``words(*more)``: a fit of the linear models on rows.csv, as it is written on the command
+    line.
+    """
 
-    def written(*more: Any, target: str = "outcome", out: str = "m.dco", data: Path = home / "rows.csv") -> tuple[Any, ...]:
-        return ("fit", data, "--target", target, "--models", "linear", "--out", tmp_path / out, *more)
+    def written(
+        *more: Any, target: str = "outcome", out: str = "m.dco", data: Path = home / "rows.csv"
+    ) -> tuple[Any, ...]:
+        return (
+            "fit",
+            data,
+            "--target",
+            target,
+            "--models",
+            "linear",
+            "--out",
+            tmp_path / out,
+            *more,
+        )
 
     return written
 
@@ -50,7 +66,10 @@ def test_it_says_the_task_the_candidates_and_the_guarantee(dco, words, tmp_path)
 
 @pytest.mark.parametrize(
     ("target", "models"),
-    [("outcome", {"linear", "linear-log", "shallow", "forest"}), ("grade", {"linear", "forest", "boosting"})],
+    [
+        ("outcome", {"linear", "linear-log", "shallow", "forest"}),
+        ("grade", {"linear", "forest", "boosting"}),
+    ],
 )
 def test_default_candidates_are_named_and_all_work(dco, home, tmp_path, target, models):
     """Missing numbers, missing texts and categories reach every default model."""
@@ -58,7 +77,8 @@ def test_default_candidates_are_named_and_all_work(dco, home, tmp_path, target, 
     found = {row["name"].split(" / ")[0] for row in told["ranking"]}
     assert {name for name in found if not name.startswith("average of")} == models
     assert told["failed"] == {}
-    assert told["certificate"]["rows"] == {"train": 240, "tune": 0, "calibrate": 80}  # few rows: folds
+    # few rows: folds
+    assert told["certificate"]["rows"] == {"train": 240, "tune": 0, "calibrate": 80}
 
 
 def test_a_list_may_be_given_in_parts(fitted):
@@ -69,7 +89,9 @@ def test_a_list_may_be_given_in_parts(fitted):
 
 
 def test_preparation_is_fitted_without_calibration_rows(home):
-    """The medians inside the winner are those of training and tuning rows, and not those of all rows."""
+    """The medians inside the winner are those of training and tuning rows, and not those of all
+    rows.
+    """
     model, frame = library.load(home / "numbers.dco"), pd.read_csv(home / "rows.csv")
     imputer = model.predictor_.structure.model["columns"].named_transformers_["numbers"]["impute"]
     seen = np.concatenate([model.splits_.train, model.splits_.tune])
@@ -78,7 +100,10 @@ def test_preparation_is_fitted_without_calibration_rows(home):
 
 
 def test_confidence_is_one_minus_alpha(dco, words, fitted):
-    first, second = (fitted(*level)[1].certificate_ for level in (("--alpha", "0.2"), ("--confidence", "80%", "--force")))
+    first, second = (
+        fitted(*level)[1].certificate_
+        for level in (("--alpha", "0.2"), ("--confidence", "80%", "--force"))
+    )
     assert first.thresholds == second.thresholds
     assert first.alpha == second.alpha == 0.2
     assert "give one of them" in dco.refuses(*words("--alpha", "0.1", "--confidence", "0.9"))
@@ -87,15 +112,24 @@ def test_confidence_is_one_minus_alpha(dco, words, fitted):
 def test_groups_stay_together_and_are_no_feature(home, fitted):
     _, model = fitted("--groups", "patient")
     patient = pd.read_csv(home / "rows.csv")["patient"].to_numpy()
-    train, tune, calibrate = (set(patient[model.splits_[role]]) for role in ("train", "tune", "calibrate"))
+    train, tune, calibrate = (
+        set(patient[model.splits_[role]]) for role in ("train", "tune", "calibrate")
+    )
     assert len(train) + len(tune) + len(calibrate) == len(train | tune | calibrate)
     assert "patient" not in model.feature_names_in_
     assert "new group" in model.certificate_.statement
 
 
-def test_condition_on_gives_a_threshold_for_each_value_missing_ones_included(dco, home, tmp_path, new, fitted):
+def test_condition_on_gives_a_threshold_for_each_value_missing_ones_included(
+    dco, home, tmp_path, new, fitted
+):
     _, model = fitted("--condition-on", "ward", "--calibrate-size", 150)
-    assert {entry.group for entry in model.certificate_.thresholds} == {"A1", "B2", "C3", "(missing)"}
+    assert {entry.group for entry in model.certificate_.thresholds} == {
+        "A1",
+        "B2",
+        "C3",
+        "(missing)",
+    }
     dco("predict", tmp_path / "m.dco", home / "new.csv", "--out", tmp_path / "sets.csv")
     sizes = pd.read_csv(tmp_path / "sets.csv")["size"].round(9)
     by_ward = sizes.groupby(new["ward"].fillna("(missing)")).nunique()
@@ -103,7 +137,16 @@ def test_condition_on_gives_a_threshold_for_each_value_missing_ones_included(dco
 
 
 def test_condition_on_several_columns_covers_groups_that_overlap(dco, home, tmp_path, words):
-    given = ("--condition-on", "ward", "--condition-on", "site", "--calibrate-size", 150, "--test-size", 60)
+    given = (
+        "--condition-on",
+        "ward",
+        "--condition-on",
+        "site",
+        "--calibrate-size",
+        150,
+        "--test-size",
+        60,
+    )
     told = dco(*words(*given)).output
     groups = {f"ward={value}" for value in ("A1", "B2", "C3", "(missing)")}
     groups |= {f"site={at}" for at in ("north", "south", "east")}
@@ -113,7 +156,9 @@ def test_condition_on_several_columns_covers_groups_that_overlap(dco, home, tmp_
     for by in ((), ("--by", "site")):
         found = dco.json("evaluate", tmp_path / "m.dco", home / "new.csv", *by)
         assert {row["group"] for row in found["by_group"]} == groups
-    assert "No PAC statement is known" in dco.refuses(*words(*given, "--guarantee", "pac", out="n.dco"))
+    assert "No PAC statement is known" in dco.refuses(
+        *words(*given, "--guarantee", "pac", out="n.dco")
+    )
 
 
 def test_condition_on_the_target_gives_a_threshold_for_each_class(dco, home, tmp_path, words):
@@ -124,8 +169,14 @@ def test_condition_on_the_target_gives_a_threshold_for_each_class(dco, home, tmp
     assert {entry.group for entry in model.certificate_.thresholds} == {"low", "mid", "high"}
     assert model.certificate_.statement in " ".join(told.output.split())
     dco("predict", out, home / "new.csv", "--ignore-new", "--out", tmp_path / "sets.csv")
-    X = features(read_table(home / "new.csv"), Layout.from_plain(model.table_["layout"]), path=home / "new.csv")
-    assert pd.read_csv(tmp_path / "sets.csv")["size"].tolist() == model.predict_set(X).sizes().tolist()
+    X = features(
+        read_table(home / "new.csv"),
+        Layout.from_plain(model.table_["layout"]),
+        path=home / "new.csv",
+    )
+    assert (
+        pd.read_csv(tmp_path / "sets.csv")["size"].tolist() == model.predict_set(X).sizes().tolist()
+    )
     told = dco.json("evaluate", out, home / "new.csv")
     assert {row["group"] for row in told["by_group"]} == {"low", "mid", "high"}
     dco("audit", out, "--data", rows)
@@ -142,8 +193,12 @@ def test_rare_classes_share_a_threshold_on_request(dco, home, tmp_path, fitted):
 
 @pytest.mark.parametrize("target", ["grade", "outcome"])
 def test_a_feature_called_label_is_not_taken_for_the_classes(dco, home, tmp_path, words, target):
-    pd.read_csv(home / "rows.csv").rename(columns={"site": "label"}).to_csv(tmp_path / "t.csv", index=False)
-    assert "another name" in dco.refuses(*words("--condition-on", "label", target=target, data=tmp_path / "t.csv"))
+    pd.read_csv(home / "rows.csv").rename(columns={"site": "label"}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    assert "another name" in dco.refuses(
+        *words("--condition-on", "label", target=target, data=tmp_path / "t.csv")
+    )
 
 
 def test_rows_set_aside_are_evaluated_by_group_and_not_fitted(dco, home, tmp_path, fitted):
@@ -151,13 +206,27 @@ def test_rows_set_aside_are_evaluated_by_group_and_not_fitted(dco, home, tmp_pat
     assert told["evaluation"]["n"] == 80
     assert {row["group"] for row in told["evaluation"]["by_group"]} == {"north", "south", "east"}
     assert sum(told["certificate"]["rows"].values()) == 240
-    dco("audit", tmp_path / "m.dco", "--data", home / "rows.csv")  # calibration rows are found again in the whole table
+    # calibration rows are found again in the whole table
+    dco("audit", tmp_path / "m.dco", "--data", home / "rows.csv")
 
 
 @pytest.mark.parametrize(("again", "models"), [("rows.csv", "forest"), ("rows.parquet", "linear")])
-def test_the_same_seed_and_rows_give_the_same_model_whatever_the_file(dco, home, tmp_path, again, models):
+def test_the_same_seed_and_rows_give_the_same_model_whatever_the_file(
+    dco, home, tmp_path, again, models
+):
     for name, table in (("a", "rows.csv"), ("b", again)):
-        dco("fit", home / table, "--target", "grade", "--models", models, "--seed", 5, "--out", tmp_path / name)
+        dco(
+            "fit",
+            home / table,
+            "--target",
+            "grade",
+            "--models",
+            models,
+            "--seed",
+            5,
+            "--out",
+            tmp_path / name,
+        )
     a, b = (library.load(tmp_path / name).certificate_ for name in "ab")
     assert a.row_fingerprints == b.row_fingerprints
     assert a.thresholds == b.thresholds
@@ -170,7 +239,8 @@ BAD = {
     "--target outcome --scores lac": "names 'lac'",
     "--target outcome --groups nobody": "no column 'nobody'",
     "--target outcome --condition-on outcome": "'outcome' is a quantity here; name a feature",
-    "--target grade --condition-on patient --drop patient": "must be the target or a column that the models may use",
+    "--target grade --condition-on patient --drop patient": "must be the target or a column that "
+    "the models may use",
     "--target grade --condition-on grade --condition-on site": "which stands alone",
     "--target outcome --tune-size 200 --calibrate-size 200": "more than there is",
     "--target outcome --alpha -0.5": r"strictly between 0 and 1\.$",
@@ -181,13 +251,15 @@ BAD = {
     "--target grade --task regression": "a regression needs numbers",
     "--target outcome --out x.html --report x.html": "both name x.html",
     "--target outcome --report report.pdf": "report.pdf must end in .html",
-    "--target outcome --groups patient --condition-on site": "--groups and --condition-on cannot be combined",
+    "--target outcome --groups patient --condition-on site": "--groups and --condition-on cannot "
+    "be combined",
     "--target outcome --test-size 319": "--test-size 319 of 320 rows leaves 1 to fit on",
     "--target outcome --test-size 0 --by site": "--test-size 0 sets none aside",
     "--target outcome --models linear --scores quantile": "Quantiles come from --models quantiles",
     "--target outcome --tune-folds 3 --tune-size 50": "leave --tune-size out",
     "--target outcome --objective smallest": "mean_size",
-    "--target outcome --range 5 1": "--range must be a pair, the lower number first, as in --range 0 inf",
+    "--target outcome --range 5 1": "--range must be a pair, the lower number first, as in "
+    "--range 0 inf",
     "--target grade --range 0 1": "--range is for numbers",
     "--target outcome --delta 0.1": "--delta belongs to --guarantee pac",
 }
@@ -241,13 +313,17 @@ def test_of_two_fits_into_one_file_the_first_is_kept(dco, tmp_path, words, monke
     assert f"Wrote {out}." in dco(*words("--force")).output
 
 
-def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(dco, home, tmp_path, words):
+def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(
+    dco, home, tmp_path, words
+):
     for name in ("rows", "new"):
         frame = pd.read_csv(home / f"{name}.csv").drop(columns=["grade", "patient"])
         frame.to_csv(tmp_path / f"{name}.csv", index=False, sep=";", decimal=",")
         frame.to_csv(tmp_path / f"{name}_points.csv", index=False)
     commas, points = ({"data": tmp_path / f"rows{kind}.csv"} for kind in ("", "_points"))
-    assert "the target 'outcome' looks like numbers with decimal commas" in dco.refuses(*words(**commas))
+    assert "the target 'outcome' looks like numbers with decimal commas" in dco.refuses(
+        *words(**commas)
+    )
     told = dco(*words("--decimal", ",", **commas)).output
     assert "Numbers: age, dose; categories: site (3 values), ward (3 values)." in told
     found = dco.json(*words(out="p.dco", **points))["columns"]
@@ -266,8 +342,16 @@ def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(d
 @pytest.mark.parametrize(
     ("given", "told", "on_page"),
     [
-        (("--selection", "pointwise", "--test-size", 0.2), ("pointwise / ", "the smallest set at each x"), "pointwise / "),
-        (("--scores", "absolute", "--tune-size", 0), ("the only candidate",), "nothing was compared"),
+        (
+            ("--selection", "pointwise", "--test-size", 0.2),
+            ("pointwise / ", "the smallest set at each x"),
+            "pointwise / ",
+        ),
+        (
+            ("--scores", "absolute", "--tune-size", 0),
+            ("the only candidate",),
+            "nothing was compared",
+        ),
     ],
     ids=["each row its own", "one"],
 )
@@ -281,9 +365,13 @@ def test_other_ways_to_choose_a_candidate(dco, home, tmp_path, words, given, tol
 
 @pytest.mark.parametrize("fails", ["flush", "name"])
 def test_all_outputs_are_replaced_or_none(fails, dco, tmp_path, words, monkeypatch):
-    """The disk of the certificate is full, or refuses it at the last moment: all three outputs stay as they were."""
+    """The disk of the certificate is full, or refuses it at the last moment: all three outputs stay
+    as they were.
+    """
     outputs = [tmp_path / name for name in ("m.dco", "c.json", "r.html")]
-    arguments = words("--drop", "grade", "--certificate", outputs[1], "--report", outputs[2], "--force")
+    arguments = words(
+        "--drop", "grade", "--certificate", outputs[1], "--report", outputs[2], "--force"
+    )
     dco(*arguments)
     before = [path.read_bytes() for path in outputs]
     flush, rename = os.fsync, os.replace
@@ -314,7 +402,9 @@ def test_all_outputs_are_replaced_or_none(fails, dco, tmp_path, words, monkeypat
 def test_force_replaces_no_pipe(dco, tmp_path, words, force):
     """Nor does it tell the user to say --force where that is not said."""
     os.mkfifo(tmp_path / "m.dco")
-    assert "is a pipe, and only a regular file is replaced; choose another name." in dco.refuses(*words(*force))
+    assert "is a pipe, and only a regular file is replaced; choose another name." in dco.refuses(
+        *words(*force)
+    )
     assert (tmp_path / "m.dco").is_fifo()
 
 
@@ -333,8 +423,21 @@ def test_the_objective_is_an_option_of_fit_and_compare(dco, home, tmp_path, word
     assert {"objective", "shortfall"} <= told["ranking"][0].keys()
     assert model.objective == library.objectives.Even(by=("site",))
     assert "smallest P95 size" in dco(*words("--objective", "p95_size", "--force")).output
-    order = ("compare", home / "rows.csv", "--target", "outcome", "--models", "linear", "--splits", 1, "--hold-out", 0.3)
-    assert dco.json(*order, "--objective", "p95_size", "--out", tmp_path / "c")["next"].endswith("--objective p95_size")
+    order = (
+        "compare",
+        home / "rows.csv",
+        "--target",
+        "outcome",
+        "--models",
+        "linear",
+        "--splits",
+        1,
+        "--hold-out",
+        0.3,
+    )
+    assert dco.json(*order, "--objective", "p95_size", "--out", tmp_path / "c")["next"].endswith(
+        "--objective p95_size"
+    )
 
 
 def test_rows_without_a_target_are_left_out_on_request_everywhere(dco, home, tmp_path, new, words):
@@ -358,29 +461,58 @@ def test_rows_without_a_target_are_left_out_on_request_everywhere(dco, home, tmp
 @pytest.mark.parametrize("alpha", [0.5, 0.9])
 def test_an_alpha_above_one_half_is_confirmed_by_a_note(dco, home, words, alpha):
     evaluate = ("evaluate", home / "numbers.dco", home / "new.csv", "--ignore-new")
-    for arguments in (words("--drop", "grade", "--drop", "patient"), evaluate, ("plan", "--rows", 300)):
+    for arguments in (
+        words("--drop", "grade", "--drop", "patient"),
+        evaluate,
+        ("plan", "--rows", 300),
+    ):
         notes = dco.json(*arguments, "--alpha", alpha)["notes"]
-        said = [text for text in notes if "only 0.1 is promised. For coverage 0.9, use --alpha 0.1." in text]
+        said = [
+            text
+            for text in notes
+            if "only 0.1 is promised. For coverage 0.9, use --alpha 0.1." in text
+        ]
         assert len(said) == (alpha == 0.9)
         assert sum("use --alpha" in text for text in notes) == len(said)
-    assert dco("plan", "--rows", 300, "--alpha", alpha).stderr.count("use --alpha 0.1") == (alpha == 0.9)
+    assert dco("plan", "--rows", 300, "--alpha", alpha).stderr.count("use --alpha 0.1") == (
+        alpha == 0.9
+    )
 
 
 def test_words_say_even_only_of_structures_that_are(tmp_path, fitted):
-    """The spread follows the dose: sets of one width for all rows leave the fifth of the largest predictions behind."""
+    """The spread follows the dose: sets of one width for all rows leave the fifth of the largest
+    predictions behind.
+    """
     rng = np.random.default_rng(0)
     dose = rng.uniform(0, 5, size=600)
     rows = pd.DataFrame({"dose": dose, "outcome": dose + dose**2 * rng.normal(size=600) / 5})
     rows.to_csv(tmp_path / "rows.csv", index=False)
     told, _ = fitted("--scores", "absolute", data=tmp_path / "rows.csv")
     assert all(row["shortfall"] > 0 for row in told["ranking"])
-    assert told["certificate"]["selection"].startswith("the least shortfall, since no structure is even, on")
+    assert told["certificate"]["selection"].startswith(
+        "the least shortfall, since no structure is even, on"
+    )
 
 
 def test_what_few_rows_need_is_said_in_options(dco, home, tmp_path):
-    pd.read_csv(home / "rows.csv")[["dose", "outcome"]][:12].to_csv(tmp_path / "few.csv", index=False)
-    fit = ("fit", tmp_path / "few.csv", "--target", "outcome", "--calibrate-size", 9, "--out", tmp_path / "m.dco")
+    pd.read_csv(home / "rows.csv")[["dose", "outcome"]][:12].to_csv(
+        tmp_path / "few.csv", index=False
+    )
+    fit = (
+        "fit",
+        tmp_path / "few.csv",
+        "--target",
+        "outcome",
+        "--calibrate-size",
+        9,
+        "--out",
+        tmp_path / "m.dco",
+    )
     told = dco.refuses(*fit)
-    assert "3 rows to train and tune on cannot make 5 folds: lower --calibrate-size or --tune-folds" in told
-    one = ("--models", "linear", "--scores", "absolute", "--tune-size", 0)  # which the message names
+    assert (
+        "3 rows to train and tune on cannot make 5 folds: lower --calibrate-size or --tune-folds"
+        in told
+    )
+    # which the message names
+    one = ("--models", "linear", "--scores", "absolute", "--tune-size", 0)
     assert dco.json(*fit, *one)["certificate"]["rows"]["calibrate"] == 9

@@ -1,4 +1,6 @@
-"""Damaged tables and model files: exit status 0 or 2, one sentence, no traceback, never a partial output."""
+"""Damaged tables and model files: exit status 0 or 2, one sentence, no traceback, never a partial
+output.
+"""
 
 import random
 from collections.abc import Callable
@@ -16,7 +18,20 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-PIECES = [b",", b"\n", b'"', b"\x00", b"\xff", b"\r", b"NaN", b"1e999", b"\xef\xbb\xbf", b";;;", b"x" * 500, b"'"]
+PIECES = [
+    b",",
+    b"\n",
+    b'"',
+    b"\x00",
+    b"\xff",
+    b"\r",
+    b"NaN",
+    b"1e999",
+    b"\xef\xbb\xbf",
+    b";;;",
+    b"x" * 500,
+    b"'",
+]
 DAMAGE: list[Callable[[bytes, int, random.Random], bytes]] = [  # at a place
     lambda data, at, rng: data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :],
     lambda data, at, rng: data[:at],
@@ -35,8 +50,12 @@ def damaged(data: bytes, seed: int) -> bytes:
 
 
 def check(result: Any, case: object) -> None:
-    assert result.exit_code in (0, 2), f"{case}: {result.exit_code} {result.output} {result.exception!r}"
-    assert result.exception is None or isinstance(result.exception, SystemExit), f"{case}: {result.exception!r}"
+    assert result.exit_code in (0, 2), (
+        f"{case}: {result.exit_code} {result.output} {result.exception!r}"
+    )
+    assert result.exception is None or isinstance(result.exception, SystemExit), (
+        f"{case}: {result.exception!r}"
+    )
     assert "Traceback" not in result.output
     assert "Something unexpected" not in result.output, f"{case}: {result.output}"
     if result.exit_code == 2:
@@ -71,7 +90,11 @@ def test_damaged_models(home, tmp_path):
         model, out = tmp_path / "m.dco", tmp_path / "s.csv"
         model.write_bytes(damaged(whole, seed))
         command = ["predict", "evaluate", "audit"][seed % 3]
-        more = {"predict": (home / "rows.csv", "--out", out), "evaluate": (home / "rows.csv",), "audit": ()}
+        more = {
+            "predict": (home / "rows.csv", "--out", out),
+            "evaluate": (home / "rows.csv",),
+            "audit": (),
+        }
         result = run(command, model, *more[command])
         check(result, (command, seed))
         if result.exit_code == 2:
@@ -87,7 +110,18 @@ def test_damaged_tables_are_fitted_or_refused(home, tmp_path):
     for seed in range(1000, 1060):
         table, out = tmp_path / "t.csv", tmp_path / "m.dco"
         table.write_bytes(damaged(whole, seed))
-        result = run("fit", table, "--target", "outcome", "--models", "linear", "--task", "regression", "--out", out)
+        result = run(
+            "fit",
+            table,
+            "--target",
+            "outcome",
+            "--models",
+            "linear",
+            "--task",
+            "regression",
+            "--out",
+            out,
+        )
         check(result, seed)
         assert out.exists() == (result.exit_code == 0)
         out.unlink(missing_ok=True)
@@ -95,9 +129,22 @@ def test_damaged_tables_are_fitted_or_refused(home, tmp_path):
 
 
 WORDS = [
-    "--alpha", "0.1", "-1", "nan", "1/0", "", "--key", "age", "dose", "--batch-rows", "0", "--resume", "--force", "--jobs",
+    "--alpha",
+    "0.1",
+    "-1",
+    "nan",
+    "1/0",
+    "",
+    "--key",
+    "age",
+    "dose",
+    "--batch-rows",
+    "0",
+    "--resume",
+    "--force",
+    "--jobs",
     "\x00",
-]  # fmt: skip
+]
 
 
 def test_odd_options(home, tmp_path):

@@ -23,22 +23,40 @@ from dco.foundations.notes import Message, Note, NoteWarning
 from dco.guarantees.rules import RULES
 from dco.reproduction.records import unpacked
 
-# --- plan ---------------------------------------------------------------------------------------------------------
+# --- plan -----------------------------------------------------------------------------------------
+# ----------------
 
 
 def test_plan_prints_the_librarys_numbers(dco):
-    for rows, alpha, more in ((2000, 0.1, {}), (20_000, 0.01, {}), (20_000, 0.01, {"spread": 0.02})):
+    for rows, alpha, more in (
+        (2000, 0.1, {}),
+        (20_000, 0.01, {}),
+        (20_000, 0.01, {"spread": 0.02}),
+    ):
         told = dco.json(
-            "plan", "--rows", rows, "--alpha", alpha, *(word for name in more for word in ("--spread", more[name]))
+            "plan",
+            "--rows",
+            rows,
+            "--alpha",
+            alpha,
+            *(word for name in more for word in ("--spread", more[name])),
         )
         plan = library.plan(rows, alpha=alpha, **more)
         assert told["now"]["calibrate"] == plan.calibrate
         assert told["smallest_useful_n"] == plan.smallest_useful_n
         assert told["spread"] == plan.spread
-        assert [entry["n"] for entry in told["outlooks"]] == [rows // 4, rows // 2, rows, 2 * rows, 4 * rows]
+        assert [entry["n"] for entry in told["outlooks"]] == [
+            rows // 4,
+            rows // 2,
+            rows,
+            2 * rows,
+            4 * rows,
+        ]
     printed = dco("plan", "--rows", 20_000, "--alpha", 0.01).output
     for row in library.plan(20_000, alpha=0.01).rows:
-        assert row.reason in " ".join(printed.split()), "not a terminal: nothing is cut, and words are wrapped whole"
+        assert row.reason in " ".join(printed.split()), (
+            "not a terminal: nothing is cut, and words are wrapped whole"
+        )
     assert printed.count("o") > 5
 
 
@@ -74,17 +92,26 @@ def test_plan_draws_and_refuses_what_it_cannot_do(dco, tmp_path):
     assert "too few" in dco.refuses("plan", "--rows", 5, "--alpha", "0.01")
 
 
-# --- levels -------------------------------------------------------------------------------------------------------
+# --- levels ---------------------------------------------------------------------------------------
+# ----------------
 
 
 @pytest.mark.parametrize(
     ("name", "default"),
-    [("plan", "0.1"), ("fit", "0.1"), ("compare", "0.1"), ("predict", "that of the model"),
-     ("evaluate", "that of the model")],
-)  # fmt: skip
+    [
+        ("plan", "0.1"),
+        ("fit", "0.1"),
+        ("compare", "0.1"),
+        ("predict", "that of the model"),
+        ("evaluate", "that of the model"),
+    ],
+)
 def test_the_help_names_the_level_that_is_used(dco, name, default):
     said = " ".join(dco(name, "--help").output.split())
-    assert f"--alpha LEVEL Share of rows whose set may miss the true value. [default: {default}]" in said
+    assert (
+        f"--alpha LEVEL Share of rows whose set may miss the true value. [default: {default}]"
+        in said
+    )
 
 
 def test_a_level_given_twice_is_an_error(dco, home, tmp_path):
@@ -96,13 +123,16 @@ def test_a_level_given_twice_is_an_error(dco, home, tmp_path):
         ("predict", model, new, "--out", tmp_path / "s.csv"),
     ):
         assert "--alpha is given 2 times (0.05, 0.2)" in dco.refuses(*arguments, *twice)
-    assert "--delta belongs to --guarantee pac" in dco.refuses("plan", "--rows", 500, "--delta", "0.1")
+    assert "--delta belongs to --guarantee pac" in dco.refuses(
+        "plan", "--rows", 500, "--delta", "0.1"
+    )
     again = ("--confidence", "0.9", "--confidence", "0.9")
     assert "--confidence is given 2 times" in dco.refuses("plan", "--rows", 500, *again)
     assert not list(tmp_path.iterdir())
 
 
-# --- evaluate and audit -------------------------------------------------------------------------------------------
+# --- evaluate and audit
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -126,16 +156,25 @@ def test_evaluate_agrees_with_the_estimator(dco, home):
         told = dco.json("evaluate", home / name, home / "new.csv", "--by", "site")
         estimator = library.load(home / name)
         frame = pd.read_csv(home / "new.csv")
-        X = features(read_table(home / "new.csv"), Layout.from_plain(estimator.table_["layout"]), path=home / "new.csv")
+        X = features(
+            read_table(home / "new.csv"),
+            Layout.from_plain(estimator.table_["layout"]),
+            path=home / "new.csv",
+        )
         wanted = estimator.evaluate(X, frame[target].to_numpy(), by=frame["site"].to_numpy())
         assert told["coverage"] == wanted.coverage
         assert told["mean_size"] == wanted.mean_size
         assert told["consistency"]["verdict"] == wanted.consistency.verdict
-        assert [row["coverage"] for row in told["by_group"]] == [row.coverage for row in wanted.by_group]
+        assert [row["coverage"] for row in told["by_group"]] == [
+            row.coverage for row in wanted.by_group
+        ]
         printed = dco("evaluate", home / name, home / "new.csv").output
         assert wanted.consistency.verdict in printed
         assert f"{wanted.consistency.low:.4f} to {wanted.consistency.high:.4f}" in printed
-        assert (told["coverage_low"], told["coverage_high"]) == (wanted.coverage_low, wanted.coverage_high)
+        assert (told["coverage_low"], told["coverage_high"]) == (
+            wanted.coverage_low,
+            wanted.coverage_high,
+        )
         assert f"{wanted.coverage_low:.4f} to {wanted.coverage_high:.4f}" in printed
 
 
@@ -156,14 +195,19 @@ def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco, home, rows, new, ta
         assert "consistent" not in told.stdout
         found = dco.json(*evaluate)
         assert "proves nothing about new rows" in found["notes"][0]
-        assert (found["consistency"], found["no_verdict"]) == (None, f"{count} rows took part in the fit")
+        assert (found["consistency"], found["no_verdict"]) == (
+            None,
+            f"{count} rows took part in the fit",
+        )
     assert "took part" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
 
 
 def test_evaluate_can_ask_for_the_other_guarantee(dco, home):
     model, new = home / "numbers.dco", home / "new.csv"
     plain = dco.json("evaluate", model, new)
-    told = dco.json("evaluate", model, new, "--guarantee", "pac", "--delta", "0.2", "--alpha", "0.2")
+    told = dco.json(
+        "evaluate", model, new, "--guarantee", "pac", "--delta", "0.2", "--alpha", "0.2"
+    )
     assert (plain["alpha"], plain["guarantee"], plain["delta"]) == (0.1, "marginal", None)
     assert (told["alpha"], told["guarantee"], told["delta"]) == (0.2, "pac", 0.2)
     n = told["consistency"]["n_cal"]
@@ -174,7 +218,9 @@ def test_evaluate_can_ask_for_the_other_guarantee(dco, home):
     assert "with probability at least" not in printed, "the sentence is that of another guarantee"
     assert plain["statement"] == library.load(model).certificate_.statement
     assert told["statement"] is None, "the model's sentence is that of another guarantee"
-    assert "--delta belongs to --guarantee pac" in dco.refuses("evaluate", model, new, "--delta", "0.2")
+    assert "--delta belongs to --guarantee pac" in dco.refuses(
+        "evaluate", model, new, "--delta", "0.2"
+    )
 
 
 def test_groups_with_thresholds_of_their_own_get_a_verdict(dco, home, tmp_path):
@@ -182,7 +228,9 @@ def test_groups_with_thresholds_of_their_own_get_a_verdict(dco, home, tmp_path):
     fit = ("fit", home / "rows.csv", "--models", "linear", "--out", model, "--force", "--target")
     for target, condition in (("outcome", "site"), ("grade", "grade")):
         printed = dco(*fit, target, "--condition-on", condition, "--by", condition).output
-        assert "the guarantee holds in each group" in printed, "rows set aside by the groups of the thresholds"
+        assert "the guarantee holds in each group" in printed, (
+            "rows set aside by the groups of the thresholds"
+        )
         for by in ((), ("--by", condition)):
             printed = dco("evaluate", model, new, *by).output
             assert "each has its own threshold; the guarantee holds in each group" in printed
@@ -194,9 +242,15 @@ def test_groups_with_thresholds_of_their_own_get_a_verdict(dco, home, tmp_path):
                 assert f"{row['consistency']['expected_coverage']:.4f}" in printed
                 assert f"{said} (p = " in " ".join(printed.split())
     printed = dco("evaluate", model, new, "--by", "site").output
-    assert "By site (the guarantee is for the groups that have thresholds, and says nothing about these)" in printed
+    assert (
+        "By site (the guarantee is for the groups that have thresholds, and says nothing about "
+        "these)" in printed
+    )
     printed = dco("evaluate", home / "numbers.dco", new, "--by", "site").output
-    assert "By site (the guarantee is for all rows together and says nothing about a single group)" in printed
+    assert (
+        "By site (the guarantee is for all rows together and says nothing about a single group)"
+        in printed
+    )
     assert printed.count("verdict") == 1
 
 
@@ -207,7 +261,9 @@ def test_a_column_with_many_values_does_not_flood_the_terminal(dco, home, new, t
     told = dco(*evaluate).output
     assert len(dco.json(*evaluate)["by_group"]) == 96
     assert "and 66 more groups" in told
-    assert [line.split()[:2] for line in told.splitlines()].count(["0", "10"]) == 1, "the largest group is shown"
+    assert [line.split()[:2] for line in told.splitlines()].count(["0", "10"]) == 1, (
+        "the largest group is shown"
+    )
     assert len(told.splitlines()) < 75
 
 
@@ -217,13 +273,17 @@ def test_evaluate_counts_labels_that_the_fit_does_not_know(dco, home, new, table
     told = json.loads(dco(*evaluate, "--json").stdout)
     assert (told["unknown_labels"], told["consistency"]["n_test"]) == (5, 200)
     assert told["consistency"]["coverage"] == told["coverage"]
-    assert "5 of 200 rows have labels that are not in classes_ ('unheard of': 5)" in told["notes"][0]
+    assert (
+        "5 of 200 rows have labels that are not in classes_ ('unheard of': 5)" in told["notes"][0]
+    )
     printed = " ".join(dco(*evaluate).stdout.split())
     assert "rows with unknown labels 5" in printed
 
 
 def test_evaluate_ends_with_the_verdict_and_can_stop_a_pipeline(dco, home, new, table):
-    """Rows whose outcomes lie far outside the sets: the promise did not hold, whatever the share asked for."""
+    """Rows whose outcomes lie far outside the sets: the promise did not hold, whatever the share
+    asked for.
+    """
     held = dco("evaluate", home / "numbers.dco", home / "new.csv", "--fail-below", "0.5").stdout
     assert held.strip().splitlines()[-1].startswith("The promise held on these rows: ")
     new["outcome"] += 1000 * (np.arange(len(new)) % 3 == 0)
@@ -240,11 +300,16 @@ def test_evaluate_ends_with_the_verdict_and_can_stop_a_pipeline(dco, home, new, 
     assert dco.json("evaluate", home / "numbers.dco", home / "rows.csv")["verdict"] == "unchecked"
 
 
-def test_other_rows_another_threshold_and_another_rank_fail_the_audit(dco, home, tmp_path, rows, table):
+def test_other_rows_another_threshold_and_another_rank_fail_the_audit(
+    dco, home, tmp_path, rows, table
+):
     estimator = library.load(home / "numbers.dco")
     rows.loc[estimator.splits_.calibrate[0], "outcome"] += 1
     failed = dco.json("audit", home / "numbers.dco", "--data", table(rows), status=1)
-    assert {check["name"] for check in failed["checks"] if not check["holds"]} >= {"calibration fingerprint", "scores"}
+    assert {check["name"] for check in failed["checks"] if not check["holds"]} >= {
+        "calibration fingerprint",
+        "scores",
+    }
     honest = estimator.predictor_
     entry = honest.certificate.thresholds[0]
     fingerprints = {**honest.certificate.row_fingerprints, "train": "0" * 32}
@@ -260,10 +325,19 @@ def test_other_rows_another_threshold_and_another_rank_fail_the_audit(dco, home,
 
 
 @pytest.mark.parametrize("model", ["numbers.dco", "labels.dco"])
-def test_an_honest_model_passes_its_audit_with_rows_in_any_order(dco, home, rows, new, table, model):
+def test_an_honest_model_passes_its_audit_with_rows_in_any_order(
+    dco, home, rows, new, table, model
+):
     calibrate = library.load(home / model).splits_.calibrate
-    order, more = "are in another order than", "has rows besides those of the fit; the calibration rows were found"
-    tables = [(rows, None), (rows.sample(frac=1, random_state=1), order), (pd.concat([rows, new]), more)]
+    order, more = (
+        "are in another order than",
+        "has rows besides those of the fit; the calibration rows were found",
+    )
+    tables = [
+        (rows, None),
+        (rows.sample(frac=1, random_state=1), order),
+        (pd.concat([rows, new]), more),
+    ]
     for frame, said in (*tables, (rows.iloc[calibrate[::-1]], None)):
         audit = ("audit", home / model, "--data", table(frame))
         printed, told = dco(*audit).output, dco.json(*audit)
@@ -297,7 +371,16 @@ def test_training_and_tuning_rows_that_have_changed_fail_the_audit(dco, home, ro
 
 def test_a_role_without_rows_is_not_listed_as_unchecked(dco, home, tmp_path):
     dco(
-        *("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--scores", "absolute"),
+        *(
+            "fit",
+            home / "rows.csv",
+            "--target",
+            "outcome",
+            "--models",
+            "linear",
+            "--scores",
+            "absolute",
+        ),
         *("--tune-size", 0, "--out", tmp_path / "m.dco"),
     )
     for data in ((), ("--data", home / "rows.csv")):
@@ -308,18 +391,38 @@ def test_a_role_without_rows_is_not_listed_as_unchecked(dco, home, tmp_path):
 
 
 def test_rows_that_are_missing_are_said_to_be_missing(dco, home, rows, table):
-    splits, audit = library.load(home / "numbers.dco").splits_, ("audit", home / "numbers.dco", "--data")
+    splits, audit = (
+        library.load(home / "numbers.dco").splits_,
+        ("audit", home / "numbers.dco", "--data"),
+    )
     path = table(rows.drop(index=splits.train[:7]))
     printed = dco(*audit, path).output
-    assert f"Rows of the fit are missing from {path} (7 training); all calibration rows were found" in printed
+    assert (
+        f"Rows of the fit are missing from {path} (7 training); all calibration rows were found"
+        in printed
+    )
     assert "another order" not in printed
     assert "lacks some of the rows: rows.train, row_fingerprints.train." in printed
-    assert "(2 calibration)." in dco(*audit, table(rows.drop(index=splits.calibrate[:2])), status=1).output
+    assert (
+        "(2 calibration)."
+        in dco(*audit, table(rows.drop(index=splits.calibrate[:2])), status=1).output
+    )
 
 
 def test_rows_set_aside_at_the_fit_do_not_count_as_strangers(dco, home, tmp_path, rows, table):
     model = tmp_path / "m.dco"
-    dco("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--test-size", "60", "--out", model)
+    dco(
+        "fit",
+        home / "rows.csv",
+        "--target",
+        "outcome",
+        "--models",
+        "linear",
+        "--test-size",
+        "60",
+        "--out",
+        model,
+    )
     assert dco.json("audit", model, "--data", home / "rows.csv")["holds"]
     fitted = library.load(model)
     places = fitted.table_["fitted_rows"][fitted.splits_.train][:3]
@@ -342,7 +445,10 @@ def test_a_certificate_can_be_audited_by_itself(dco, home, tmp_path):
     assert told["holds"]
     assert {"seed", "versions", "row_fingerprints.train"} <= set(told["unchecked"])
     assert "Not checked without the predictor: " in dco("audit", copy).output
-    for true, edited, said in (("at least 90 %", "at least 99 %", "FAILS  statement"), ('"rank": ', '"rank": 1', "FAILS")):
+    for true, edited, said in (
+        ("at least 90 %", "at least 99 %", "FAILS  statement"),
+        ('"rank": ', '"rank": 1', "FAILS"),
+    ):
         copy.write_text(text.replace(true, edited))
         assert said in dco("audit", copy, status=1).output
 
@@ -362,13 +468,26 @@ def test_a_copy_is_checked_against_the_model(dco, home, tmp_path):
     arguments = ("audit", home / "numbers.dco", "--data", home / "rows.csv", "--certificate", copy)
     assert dco.json(*arguments)["unchecked"] == {}
     copy.write_text(text.replace('"seed": 3', '"seed": 4'))
-    assert "the certificate says 4, the predictor's own says 3" in " ".join(dco(*arguments, status=1).output.split())
+    assert "the certificate says 4, the predictor's own says 3" in " ".join(
+        dco(*arguments, status=1).output.split()
+    )
     assert "give the model file" in dco.refuses("audit", copy, "--data", home / "rows.csv")
 
 
 def test_fit_writes_a_certificate_to_keep_elsewhere(dco, home, tmp_path):
     copy, model = tmp_path / "kept.json", tmp_path / "m.dco"
-    fit = ("fit", home / "rows.csv", "--target", "outcome", "--drop", "grade", "--models", "linear", "--out", model)
+    fit = (
+        "fit",
+        home / "rows.csv",
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        "--models",
+        "linear",
+        "--out",
+        model,
+    )
     printed = dco.json(*fit, "--certificate", copy)
     assert library.Certificate.from_json(copy.read_text()) == library.load(model).certificate_
     (tmp_path / "fit.json").write_text(json.dumps(printed))
@@ -377,8 +496,13 @@ def test_fit_writes_a_certificate_to_keep_elsewhere(dco, home, tmp_path):
         told = dco.json("audit", model, "--certificate", kept)
         assert told["holds"]
         assert set(told["unchecked"]) == {"calibration rows"}
-    (tmp_path / "fit.json").write_text(json.dumps(printed).replace("at least 90 %", "at least 99 %"))
-    assert "FAILS  statement" in dco("audit", model, "--certificate", tmp_path / "fit.json", status=1).output
+    (tmp_path / "fit.json").write_text(
+        json.dumps(printed).replace("at least 90 %", "at least 99 %")
+    )
+    assert (
+        "FAILS  statement"
+        in dco("audit", model, "--certificate", tmp_path / "fit.json", status=1).output
+    )
 
     fresh = (*fit[:-1], tmp_path / "n.dco", "--certificate")
     assert "--force" in dco.refuses(*fresh, copy)
@@ -389,17 +513,33 @@ def test_fit_writes_a_certificate_to_keep_elsewhere(dco, home, tmp_path):
     assert f"Wrote {copy}." in dco(*fit, "--certificate", copy, "--force").output
 
 
-# --- compare ------------------------------------------------------------------------------------------------------
+# --- compare --------------------------------------------------------------------------------------
+# ----------------
 
 
 def comparing(home, out, *more, target="outcome"):
     drop = ("--drop", "grade" if target == "outcome" else "outcome", "--drop", "patient")
-    return ("compare", home / "rows.csv", "--target", target, *drop, "--models", "linear", "--out", out, *more)
+    return (
+        "compare",
+        home / "rows.csv",
+        "--target",
+        target,
+        *drop,
+        "--models",
+        "linear",
+        "--out",
+        out,
+        *more,
+    )
 
 
 def test_no_processes_are_refused_before_a_folder_is_made(dco, home, tmp_path):
-    assert "'--jobs': 0 processes can do nothing" in dco.refuses(*comparing(home, tmp_path / "out", "--jobs", 0))
-    assert "'--jobs': 0 processes" in dco.refuses("reproduce", "table-1", "--jobs", 0, "--out", tmp_path / "out")
+    assert "'--jobs': 0 processes can do nothing" in dco.refuses(
+        *comparing(home, tmp_path / "out", "--jobs", 0)
+    )
+    assert "'--jobs': 0 processes" in dco.refuses(
+        "reproduce", "table-1", "--jobs", 0, "--out", tmp_path / "out"
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -411,14 +551,21 @@ def by_method(out):
 
 def test_compare_puts_like_beside_like_and_ends_with_the_warning(dco, home, tmp_path):
     printed = dco(*comparing(home, tmp_path / "c", "--splits", 3, target="grade")).output
-    places = [printed.index(text) for text in ("Marginal guarantee", "DCO-Warmstart", "PAC guarantee", "BQ", "No guarantee")]
+    places = [
+        printed.index(text)
+        for text in ("Marginal guarantee", "DCO-Warmstart", "PAC guarantee", "BQ", "No guarantee")
+    ]
     assert places == sorted(places)
     assert "rows that were not in it" in printed
     assert len(by_method(tmp_path / "c")) == 3
 
 
-def test_selection_on_the_rows_that_calibrate_never_covers_less_than_without_its_correction(dco, home, tmp_path):
-    """ModSel-CP's union holds the sets of EFCP's winner, at the same rank of the same rows; only the first promises."""
+def test_selection_on_the_rows_that_calibrate_never_covers_less_than_without_its_correction(
+    dco, home, tmp_path
+):
+    """ModSel-CP's union holds the sets of EFCP's winner, at the same rank of the same rows; only
+    the first promises.
+    """
     out = tmp_path / "joint"
     few = ("--tune-size", 15, "--calibrate-size", 15)  # so that the choice is worth correcting
     dco(*comparing(home, out, "--models", "linear-log", "--splits", 8, *few))
@@ -426,8 +573,13 @@ def test_selection_on_the_rows_that_calibrate_never_covers_less_than_without_its
     for by in by_method(out):
         joint, plain, bound = by["modsel"], by["efcp"], by["yk-adjust"]
         assert bound["calibration_rows"] == plain["calibration_rows"]
-        assert (bound["coverage"], float(bound["mean_size"])) == (1, np.inf)  # its bound is for many rows
-        assert joint["calibration_rows"] == plain["calibration_rows"] == by["split_cp"]["calibration_rows"]
+        # its bound is for many rows
+        assert (bound["coverage"], float(bound["mean_size"])) == (1, np.inf)
+        assert (
+            joint["calibration_rows"]
+            == plain["calibration_rows"]
+            == by["split_cp"]["calibration_rows"]
+        )
         assert joint["coverage"] >= plain["coverage"]
         assert joint["mean_size"] >= plain["mean_size"] - 1e-9
         larger += joint["mean_size"] > plain["mean_size"] + 1e-9
@@ -443,7 +595,8 @@ def test_compare_resumes_with_the_same_result(dco, home, tmp_path):
     dco(*comparing(home, tmp_path / "b", "--splits", 4))
     records = tmp_path / "b" / "records.jsonl"
     lines = records.read_text().splitlines()
-    records.write_text("\n".join([lines[2], lines[0][: len(lines[0]) // 2]]))  # killed while it wrote a line
+    # killed while it wrote a line
+    records.write_text("\n".join([lines[2], lines[0][: len(lines[0]) // 2]]))
     assert "--resume" in dco.refuses(*comparing(home, tmp_path / "b", "--splits", 4))
     assert "is not from a stopped run" in dco.refuses(
         *comparing(home, tmp_path / "b", "--splits", 4, "--alpha", 0.2, "--resume")
@@ -455,7 +608,8 @@ def test_compare_resumes_with_the_same_result(dco, home, tmp_path):
 def test_methods_on_the_same_rows_are_as_they_claim(dco, home, tmp_path):
     """On 0/1 loss CRC is split conformal, and BQ's sets are never smaller than its, split by split.
 
-    Row by row is DCO where there is one candidate: another scale of one score, so the same sets but for the last digits.
+    Row by row is DCO where there is one candidate: another scale of one score, so the same sets but
+    for the last digits.
     """
     dco(*comparing(home, tmp_path / "c", "--splits", 5))
     for rows in by_method(tmp_path / "c"):
@@ -481,7 +635,9 @@ def test_rows_held_out_are_kept_whole_and_apart(dco, home, tmp_path):
     assert list(apart.columns) == list(frame.columns)
     merged = frame.merge(apart.drop_duplicates(), how="left", indicator=True)
     assert (merged["_merge"] == "both").sum() == 80
-    assert by_method(tmp_path / "c")[0]["split_cp"]["test_rows"] == 60, "a quarter of the 240 rows that were left"
+    assert by_method(tmp_path / "c")[0]["split_cp"]["test_rows"] == 60, (
+        "a quarter of the 240 rows that were left"
+    )
     words = shlex.split(printed.strip().splitlines()[-1].partition(f"{held}: ")[2])
     assert words[:3] == ["dco", "fit", str(held)]
     told = dco.json(*words[1:], "--out", tmp_path / "m.dco")
@@ -491,7 +647,16 @@ def test_rows_held_out_are_kept_whole_and_apart(dco, home, tmp_path):
 
 
 def test_compare_claims_no_guarantee_for_rows_in_groups(dco, home, tmp_path):
-    base = ("compare", home / "rows.csv", "--target", "outcome", "--models", "linear", "--splits", 1)
+    base = (
+        "compare",
+        home / "rows.csv",
+        "--target",
+        "outcome",
+        "--models",
+        "linear",
+        "--splits",
+        1,
+    )
     alone = dco(*base, "--out", tmp_path / "alone").output
     grouped = dco(*base, "--groups", "patient", "--out", tmp_path / "grouped").output
     told = "Rows come in groups (patient), and these methods count rows as if each came alone"
@@ -502,13 +667,35 @@ def test_compare_claims_no_guarantee_for_rows_in_groups(dco, home, tmp_path):
 
 
 def test_the_command_that_compare_recommends_can_be_pasted(dco, home, tmp_path):
-    frame = pd.read_csv(home / "rows.csv").rename(columns={"outcome": "the outcome", "patient": "patient's no"})
+    frame = pd.read_csv(home / "rows.csv").rename(
+        columns={"outcome": "the outcome", "patient": "patient's no"}
+    )
     frame.to_csv(tmp_path / "my rows.csv", index=False)
     level = ("--confidence", "80%", "--task", "regression", "--groups", "patient's no")
     told = json.loads(
         dco(
-            *("compare", tmp_path / "my rows.csv", "--target", "the outcome", "--drop", "grade", "--drop", "ward", *level),
-            *("--models", "linear", "--splits", 1, "--hold-out", "0.5", "--out", tmp_path / "my folder", "--json"),
+            *(
+                "compare",
+                tmp_path / "my rows.csv",
+                "--target",
+                "the outcome",
+                "--drop",
+                "grade",
+                "--drop",
+                "ward",
+                *level,
+            ),
+            *(
+                "--models",
+                "linear",
+                "--splits",
+                1,
+                "--hold-out",
+                "0.5",
+                "--out",
+                tmp_path / "my folder",
+                "--json",
+            ),
         ).output
     )
     words = shlex.split(told["next"])
@@ -520,7 +707,8 @@ def test_the_command_that_compare_recommends_can_be_pasted(dco, home, tmp_path):
     assert set(layout["order"]) == {"age", "dose", "site"}
 
 
-# --- report and reproduce -----------------------------------------------------------------------------------------
+# --- report and reproduce
+# -----------------------------------------------------------------------------------------
 
 
 def test_report_writes_a_page_and_refuses_rows_of_the_fit(dco, home, tmp_path):
@@ -537,15 +725,51 @@ def test_report_writes_a_page_and_refuses_rows_of_the_fit(dco, home, tmp_path):
 def test_a_page_is_tied_to_its_rows_and_its_model(dco, home, tmp_path):
     for name in ("rows.csv", "new.csv"):
         table = pd.read_csv(home / name)
-        table.assign(loan=[f"L{row}" for row in range(len(table))]).to_csv(tmp_path / name, index=False)
-    fit = ("fit", tmp_path / "rows.csv", "--target", "outcome", "--key", "loan", "--models", "linear")
-    dco(*fit, "--test-size", 60, "--by", "site", "--out", tmp_path / "m.dco", "--report", tmp_path / "f.html")
-    dco("report", tmp_path / "m.dco", "--data", tmp_path / "new.csv", "--by", "site", "--out", tmp_path / "r.html")
+        table.assign(loan=[f"L{row}" for row in range(len(table))]).to_csv(
+            tmp_path / name, index=False
+        )
+    fit = (
+        "fit",
+        tmp_path / "rows.csv",
+        "--target",
+        "outcome",
+        "--key",
+        "loan",
+        "--models",
+        "linear",
+    )
+    dco(
+        *fit,
+        "--test-size",
+        60,
+        "--by",
+        "site",
+        "--out",
+        tmp_path / "m.dco",
+        "--report",
+        tmp_path / "f.html",
+    )
+    dco(
+        "report",
+        tmp_path / "m.dco",
+        "--data",
+        tmp_path / "new.csv",
+        "--by",
+        "site",
+        "--out",
+        tmp_path / "r.html",
+    )
     dco("report", tmp_path / "m.dco", "--out", tmp_path / "none.html")
-    written, page, bare = ((tmp_path / name).read_text() for name in ("f.html", "r.html", "none.html"))
+    written, page, bare = (
+        (tmp_path / name).read_text() for name in ("f.html", "r.html", "none.html")
+    )
     assert "<title>outcome in new.csv</title>" in page
     assert "<title>outcome by m.dco</title>" in bare
-    assert re.search(r"Rows: 200 of new\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\. Made on \d{4}‑\d\d‑\d\d\.", page)
+    assert re.search(
+        r"Rows: 200 of new\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\. Made on "
+        r"\d{4}‑\d\d‑\d\d\.",
+        page,
+    )
     assert re.search(r"Rows: 60 of rows\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\.", written)
     assert "Model: m.dco. Made on" in bare
     for html in (written, page):
@@ -561,7 +785,14 @@ def test_the_title_of_a_page_of_results_is_the_one_given(dco, tmp_path):
     (tmp_path / "r" / "tables.md").write_text("# One\n\n| a |\n|---|\n| 1 |\n")
     dco("report", tmp_path / "r", "--title", "Loans & losses", "--out", tmp_path / "r.html")
     assert "<title>Loans &amp; losses</title>" in (tmp_path / "r.html").read_text()
-    for option in ("--by x", "--target x", "--ignore-new", "--data x.csv", "--decimal ,", "--trust x"):
+    for option in (
+        "--by x",
+        "--target x",
+        "--ignore-new",
+        "--data x.csv",
+        "--decimal ,",
+        "--trust x",
+    ):
         told = dco.refuses("report", tmp_path / "r", *option.split(), "--out", tmp_path / "s.html")
         assert f"{option.split()[0]} belongs to a model" in told
 
@@ -573,12 +804,24 @@ def test_reproduce_lists_what_there_is(dco):
     assert "no experiment 'table-99'" in dco.refuses("reproduce", "table-99")
 
 
-# --- all commands -------------------------------------------------------------------------------------------------
+# --- all commands
+# -------------------------------------------------------------------------------------------------
 
 
 def test_output_that_is_not_a_terminal_is_never_cut(home):
-    command = [sys.executable, "-m", "dco", "evaluate", str(home / "numbers.dco"), str(home / "new.csv"), "--by", "site"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "40"})
+    command = [
+        sys.executable,
+        "-m",
+        "dco",
+        "evaluate",
+        str(home / "numbers.dco"),
+        str(home / "new.csv"),
+        "--by",
+        "site",
+    ]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "40"}
+    )
     assert max(map(len, run.stdout.splitlines())) > 60
     assert "…" not in run.stdout
     assert run.stderr == ""
@@ -595,18 +838,25 @@ def test_control_characters_of_a_table_do_not_reach_the_terminal(dco, home, tmp_
 
 def test_every_error_of_a_process_is_a_sentence_and_status_2(home, tmp_path):
     words = ("predict", home / "rows.csv", home / "new.csv", "--out", tmp_path / "s.csv")
-    run = subprocess.run([sys.executable, "-m", "dco", *map(str, words)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-m", "dco", *map(str, words)], capture_output=True, text=True, check=False
+    )
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
     assert run.stderr.startswith("Error: ")
 
 
 def test_an_unwritable_folder_is_told(dco, home, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode, **options: not mode & os.W_OK)  # root may write anywhere
-    told = dco.refuses("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
+    # root may write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode, **options: not mode & os.W_OK)
+    told = dco.refuses(
+        "predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv"
+    )
     assert "cannot be written to" in told
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("fti", "fit"), ("predcit", "predict"), ("FIT", "fit")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("fti", "fit"), ("predcit", "predict"), ("FIT", "fit")]
+)
 def test_a_misspelt_command_is_answered_with_the_nearest(dco, typed, meant):
     assert f"There is no command '{typed}'; did you mean `dco {meant}`?" in dco.refuses(typed, "x")
     assert "there are plan, fit, predict" in dco.refuses("xyzzy")
@@ -616,7 +866,10 @@ def test_a_misspelt_command_is_answered_with_the_nearest(dco, typed, meant):
     ("sentence", "told"),
     [
         ("Pass ⟨calibrate_size=29⟩.", "Pass --calibrate-size 29."),
-        ("raise ⟨tune_size⟩, or ⟨tune_folds=5⟩, with", "raise --tune-size, or --tune-folds 5, with"),
+        (
+            "raise ⟨tune_size⟩, or ⟨tune_folds=5⟩, with",
+            "raise --tune-size, or --tune-folds 5, with",
+        ),
         ("⟨groups=⟩ and ⟨condition_on=⟩ cannot", "--groups and --condition-on cannot"),
         ('⟨tune_size="auto"⟩ or ⟨tune_size=0.25⟩.', "--tune-size auto or --tune-size 0.25."),
         ("from ⟨models=dco.models.QuantilePair(model)⟩.", "from --models quantiles."),
@@ -631,12 +884,23 @@ def test_parameters_of_the_library_are_spelled_as_options(sentence, told):
 def test_every_registered_rule_is_offered_as_a_guarantee(dco, monkeypatch):
     monkeypatch.setitem(RULES, "toy", RULES["pac"])
     assert "[marginal|pac|toy]" in dco("evaluate", "--help").output
-    assert "'other' is not one of 'marginal', 'pac', 'toy'" in dco.refuses("plan", "--rows", 500, "--guarantee", "other")
+    assert "'other' is not one of 'marginal', 'pac', 'toy'" in dco.refuses(
+        "plan", "--rows", 500, "--guarantee", "other"
+    )
     assert dco.json("plan", "--rows", 500, "--guarantee", "pac", "--delta", "0.1")["delta"] == 0.1
 
 
 def test_a_process_without_output_streams_does_its_work(home, tmp_path):
-    command = [sys.executable, "-m", "dco", "predict", str(home / "numbers.dco"), str(home / "new.csv"), "--out", "s.csv"]
+    command = [
+        sys.executable,
+        "-m",
+        "dco",
+        "predict",
+        str(home / "numbers.dco"),
+        str(home / "new.csv"),
+        "--out",
+        "s.csv",
+    ]
     shell = f"{shlex.join(command)} >&- 2>&-"
     assert subprocess.run(["sh", "-c", shell], cwd=tmp_path, check=False).returncode == 0
     assert (tmp_path / "s.csv").exists()
@@ -648,7 +912,10 @@ def test_a_refusal_of_the_disk_is_a_sentence(dco, monkeypatch):
 
     monkeypatch.setattr("dco.cli.plan.print_json", refused)
     told = dco.refuses("plan", "--rows", 500, "--json")
-    assert told == "Error: The disk refused to read or write: File too large. Solve this, then run again."
+    assert (
+        told
+        == "Error: The disk refused to read or write: File too large. Solve this, then run again."
+    )
 
 
 def test_a_page_is_not_written_under_the_name_of_another_format(dco, home, tmp_path):
@@ -664,17 +931,24 @@ def test_the_target_of_the_fit_may_stay_beside_another_column_of_true_values(dco
     other = dco.json("evaluate", home / "numbers.dco", tmp_path / "x.csv", "--target", "measured")
     assert other["coverage"] == own["coverage"]
     frame.drop(columns="outcome").to_csv(tmp_path / "x.csv", index=False)
-    assert "no column 'outcome'" in dco.refuses("evaluate", home / "numbers.dco", tmp_path / "x.csv")
+    assert "no column 'outcome'" in dco.refuses(
+        "evaluate", home / "numbers.dco", tmp_path / "x.csv"
+    )
 
 
 def test_one_row_is_counted_as_one(dco, home, tmp_path):
     pd.read_csv(home / "new.csv").head(1).to_csv(tmp_path / "one.csv", index=False)
     assert "1 row of" in dco("evaluate", home / "numbers.dco", tmp_path / "one.csv").output
-    told = dco("predict", home / "numbers.dco", tmp_path / "one.csv", "--out", tmp_path / "s.csv").output
+    told = dco(
+        "predict", home / "numbers.dco", tmp_path / "one.csv", "--out", tmp_path / "s.csv"
+    ).output
     assert "Wrote the set of 1 row to" in told
 
 
-@pytest.mark.parametrize("arguments", [("plan", "--rows", "500"), ("plan", "--rows", "500", "--json"), ("plan", "--help")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("plan", "--rows", "500"), ("plan", "--rows", "500", "--json"), ("plan", "--help")],
+)
 def test_a_reader_that_has_gone_is_no_error(arguments):
     reader, writer = os.pipe()
     os.close(reader)
@@ -685,12 +959,16 @@ def test_a_reader_that_has_gone_is_no_error(arguments):
 
 
 def test_commands_leave_the_cores_to_one_pool_of_threads():
-    """Two pools with a thread for each core, waiting awake, took eight times the CPU time on a busy machine."""
+    """Two pools with a thread for each core, waiting awake, took eight times the CPU time on a busy
+    machine.
+    """
     script = (
         "import dco.cli.main, json, os, numpy, scipy.linalg, sklearn.ensemble\n"
         "from threadpoolctl import threadpool_info\n"
-        "pools = [pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas']\n"
-        "print(json.dumps([pools, os.environ['OMP_WAIT_POLICY'], os.environ['OPENBLAS_NUM_THREADS']]))"
+        "pools = [pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == "
+        "'blas']\n"
+        "print(json.dumps([pools, os.environ['OMP_WAIT_POLICY'], "
+        "os.environ['OPENBLAS_NUM_THREADS']]))"
     )
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY")
     plain = {name: value for name, value in os.environ.items() if name not in names}

@@ -1,4 +1,6 @@
-"""Tables larger than memory: a sample drawn over all files is fitted, and files are evaluated one by one."""
+"""Tables larger than memory: a sample drawn over all files is fitted, and files are evaluated one
+by one.
+"""
 
 import warnings
 from dataclasses import replace
@@ -18,7 +20,9 @@ from .conftest import table
 
 @pytest.fixture
 def folder(tmp_path):
-    """900 rows in files of different lengths, one with several row groups; and the same rows in one file."""
+    """900 rows in files of different lengths, one with several row groups; and the same rows in one
+    file.
+    """
     frame = table(900, 7)
     frame.index.name = None
     (tmp_path / "in").mkdir()
@@ -47,36 +51,81 @@ def test_parts_give_what_the_whole_table_gives(dco, home, folder, model, where):
 def test_a_dask_cluster_gives_the_same_sets_counts_and_scores(dco, home, folder):
     distributed = pytest.importorskip("distributed")
     model = home / "labels.dco"
-    words, predict = ("evaluate", model, folder / "in", "--in-parts"), ("predict", model, folder / "in", "--out")
+    words, predict = (
+        ("evaluate", model, folder / "in", "--in-parts"),
+        ("predict", model, folder / "in", "--out"),
+    )
     dco(*predict, folder / "here")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a closing cluster leaves behind
         with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+            n_workers=1,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            silence_logs=50,
         ) as cluster:
             there = dco.json(*words, "--scheduler", cluster.scheduler_address)
             dco(*predict, folder / "there", "--scheduler", cluster.scheduler_address)
-            scored = ("recalibrate", model, folder / "in", "--in-parts", "--out", folder / "new.dco")
+            scored = (
+                "recalibrate",
+                model,
+                folder / "in",
+                "--in-parts",
+                "--out",
+                folder / "new.dco",
+            )
             calibrated = dco.json(*scored, "--scheduler", cluster.scheduler_address)["certificate"]
     assert there == dco.json(*words)
     for path in (folder / "here").iterdir():
         assert path.read_bytes() == (folder / "there" / path.name).read_bytes()
-    assert calibrated | {"seal_log": []} == dco.json(*scored, "--force")["certificate"] | {"seal_log": []}
+    assert calibrated | {"seal_log": []} == dco.json(*scored, "--force")["certificate"] | {
+        "seal_log": []
+    }
 
 
-def test_groups_have_their_own_laws_and_rows_of_the_fit_or_that_belong_together_give_no_verdict(dco, home, folder):
+def test_groups_have_their_own_laws_and_rows_of_the_fit_or_that_belong_together_give_no_verdict(
+    dco, home, folder
+):
     model = folder / "sites.dco"
-    dco("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--condition-on", "site", "--out", model)
+    dco(
+        "fit",
+        home / "rows.csv",
+        "--target",
+        "outcome",
+        "--models",
+        "linear",
+        "--condition-on",
+        "site",
+        "--out",
+        model,
+    )
     whole = dco.json("evaluate", model, folder / "whole.parquet")
     parts = dco.json("evaluate", model, folder / "in", "--in-parts")
     assert parts["laws"] == {row["group"]: row["consistency"] for row in whole["by_group"]}
     seen = dco.json("evaluate", home / "numbers.dco", home / "rows.parquet", "--in-parts")
     assert seen["no_verdict"] == "320 or more of 320 rows took part in the fit"
     assert seen["laws"] == {}
-    assert "No verdict" in dco("evaluate", home / "numbers.dco", home / "rows.parquet", "--in-parts").output
-    words = ("--target", "outcome", "--drop", "grade", "--groups", "patient", "--models", "linear", "--guarantee", "pac")
+    assert (
+        "No verdict"
+        in dco("evaluate", home / "numbers.dco", home / "rows.parquet", "--in-parts").output
+    )
+    words = (
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        "--groups",
+        "patient",
+        "--models",
+        "linear",
+        "--guarantee",
+        "pac",
+    )
     dco("fit", home / "rows.csv", *words, "--out", model, "--force")
-    parts, whole = (dco.json("evaluate", model, folder / "in", *how) for how in (["--in-parts"], []))
+    parts, whole = (
+        dco.json("evaluate", model, folder / "in", *how) for how in (["--in-parts"], [])
+    )
     assert parts["no_verdict"] == whole["no_verdict"]
     assert "belong together in groups" in parts["no_verdict"]
     assert parts["laws"] == {}
@@ -84,13 +133,19 @@ def test_groups_have_their_own_laws_and_rows_of_the_fit_or_that_belong_together_
 
 def test_a_sample_does_not_depend_on_how_rows_are_cut_into_files(dco, folder, monkeypatch):
     monkeypatch.setattr(reading, "_AT_ONCE", 70)  # several batches
-    samples = [reading.read_sample(folder / name, 300, seed=4) for name in ("in", "whole.parquet", "whole.csv")]
+    samples = [
+        reading.read_sample(folder / name, 300, seed=4)
+        for name in ("in", "whole.parquet", "whole.csv")
+    ]
     assert [total for *_, total in samples] == [900] * 3
-    frames = [sample.select(["dose", "outcome"]).to_pandas().astype(float) for sample, *_ in samples]
+    frames = [
+        sample.select(["dose", "outcome"]).to_pandas().astype(float) for sample, *_ in samples
+    ]
     for frame in frames:
         assert len(frame) == 300
         pd.testing.assert_frame_equal(frame, frames[0])
-    holes = pd.DataFrame({"dose": [1, 2], "outcome": [1, 2]})  # in one file whole numbers, in another not
+    # in one file whole numbers, in another not
+    holes = pd.DataFrame({"dose": [1, 2], "outcome": [1, 2]})
     holes.to_parquet(folder / "in" / "0.parquet")
     assert reading.read_sample(folder / "in", 902, seed=4)[0]["dose"].to_pylist()[:2] == [1.0, 2.0]
     (folder / "in" / "0.parquet").unlink()
@@ -100,20 +155,37 @@ def test_a_sample_does_not_depend_on_how_rows_are_cut_into_files(dco, folder, mo
 
 
 def test_each_row_is_as_likely_to_be_drawn(tmp_path, monkeypatch):
-    """30 of 100 rows in batches of 7, 2,000 times: each row's count within 4.5 standard errors, 100 checks at once."""
+    """30 of 100 rows in batches of 7, 2,000 times: each row's count within 4.5 standard errors, 100
+    checks at once.
+    """
     monkeypatch.setattr(reading, "_AT_ONCE", 7)
     pd.DataFrame({"row": np.arange(100)}).to_parquet(tmp_path / "rows.parquet")
     counts = np.zeros(100)
     for seed in range(2_000):
-        counts[reading.read_sample(tmp_path / "rows.parquet", 30, seed=seed)[0]["row"].to_numpy()] += 1
+        counts[
+            reading.read_sample(tmp_path / "rows.parquet", 30, seed=seed)[0]["row"].to_numpy()
+        ] += 1
     assert np.all(np.abs(counts - 600) <= 4.5 * np.sqrt(2_000 * 0.3 * 0.7))
 
 
 def test_fit_on_a_sample_is_the_fit_on_these_rows(dco, folder):
     sample, *_ = reading.read_sample(folder / "in", 400, seed=5)
     pq.write_table(sample, folder / "sample.parquet")
-    words = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--seed", 5)
-    told = dco("fit", folder / "in", *words, "--sample-rows", 400, "--out", folder / "sampled.dco").output
+    words = (
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        "--drop",
+        "patient",
+        "--models",
+        "linear",
+        "--seed",
+        5,
+    )
+    told = dco(
+        "fit", folder / "in", *words, "--sample-rows", 400, "--out", folder / "sampled.dco"
+    ).output
     assert "The fit took 400 of 900 rows" in " ".join(told.split())
     dco("fit", folder / "sample.parquet", *words, "--out", folder / "direct.dco")
     one, other = (load(folder / name).certificate_ for name in ("sampled.dco", "direct.dco"))
@@ -128,13 +200,22 @@ def test_a_file_or_a_row_that_cannot_be_read_is_named(dco, home, folder, monkeyp
     frame = pd.read_csv(home / "new.csv", dtype=object)
     frame.loc[150, "dose"] = "oops"
     frame.to_csv(folder / "bad.csv", index=False)
-    assert "'oops' in row 151" in dco.refuses("evaluate", home / "numbers.dco", folder / "bad.csv", "--in-parts")
+    assert "'oops' in row 151" in dco.refuses(
+        "evaluate", home / "numbers.dco", folder / "bad.csv", "--in-parts"
+    )
     (folder / "in" / "b.parquet").write_bytes(b"PAR1 and nothing else")
     message = dco.refuses("evaluate", home / "numbers.dco", folder / "in", "--in-parts")
     assert "b.parquet" in message
     assert "Repair the file" in message
     assert "b.parquet" in dco.refuses(
-        "fit", folder / "in", "--target", "outcome", "--sample-rows", 100, "--out", folder / "model.dco"
+        "fit",
+        folder / "in",
+        "--target",
+        "outcome",
+        "--sample-rows",
+        100,
+        "--out",
+        folder / "model.dco",
     )
     assert not (folder / "model.dco").exists()
 
@@ -143,27 +224,60 @@ def test_options_that_do_not_go_together_are_refused(dco, home, folder):
     words = ("evaluate", home / "numbers.dco", folder / "in")
     assert "leave --by out" in dco.refuses(*words, "--in-parts", "--by", "site")
     assert "add --in-parts" in dco.refuses(*words, "--jobs", 2)
-    assert "No Dask scheduler answers" in dco.refuses(*words, "--in-parts", "--scheduler", "tcp://127.0.0.1:1")
+    assert "No Dask scheduler answers" in dco.refuses(
+        *words, "--in-parts", "--scheduler", "tcp://127.0.0.1:1"
+    )
     dco(*words, "--in-parts", "--fail-below", "0.999", status=1)
 
 
-# ---------------------------------------------------------------------------------------------- calibration in parts
+# ----------------------------------------------------------------------------------------------
+# calibration in parts
 
 
 MODELS = (
-    "boosting"  # trees: what they say of a row does not depend on the rows beside it; linear algebra may round otherwise
+    # trees: what they say of a row does not depend on the rows beside it; linear algebra may round
+    # otherwise
+    "boosting"
 )
 SAMPLED = {
     "numbers": ("--target", "outcome", "--drop", "grade"),
     "labels": ("--target", "grade", "--drop", "outcome"),
     "by label": ("--target", "grade", "--drop", "outcome", "--condition-on", "grade"),
-    "overlapping": ("--target", "outcome", "--drop", "grade", "--condition-on", "site", "--condition-on", "ward"),
-    "pac": ("--target", "outcome", "--drop", "grade", "--condition-on", "site", "--guarantee", "pac"),
+    "overlapping": (
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        "--condition-on",
+        "site",
+        "--condition-on",
+        "ward",
+    ),
+    "pac": (
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        "--condition-on",
+        "site",
+        "--guarantee",
+        "pac",
+    ),
 }
 
 
 def fitted_on_a_sample(dco, folder, kind, rows=300):
-    words = (*SAMPLED[kind], "--drop", "patient", "--models", MODELS, "--seed", 5, "--sample-rows", rows)
+    words = (
+        *SAMPLED[kind],
+        "--drop",
+        "patient",
+        "--models",
+        MODELS,
+        "--seed",
+        5,
+        "--sample-rows",
+        rows,
+    )
     dco("fit", folder / "in", *words, "--out", folder / "sampled.dco")
     return folder / "sampled.dco"
 
@@ -190,13 +304,24 @@ def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, mon
     assert len(y) == 900 - len(est.splits_.train) - len(est.splits_.tune) > 600
     monkeypatch.setattr(reading, "_AT_ONCE", 70)  # several batches
     where = ["--jobs", 2] if kind == "numbers" else []
-    told = dco("recalibrate", model, folder / "in", "--in-parts", "--rest", *where, "--out", folder / "new.dco").output
+    told = dco(
+        "recalibrate",
+        model,
+        folder / "in",
+        "--in-parts",
+        "--rest",
+        *where,
+        "--out",
+        folder / "new.dco",
+    ).output
     assert f"{len(y)} calibration rows" in told
     new, whole = load(folder / "new.dco"), recalibrate(est, X, y)
     same_but_for_the_clock(new.certificate_, whole.certificate_)
     assert new.certificate_.rows == {**est.certificate_.rows, "calibrate": len(y)}
     assert new.certificate_.replaces == est.certificate_.fingerprint
-    np.testing.assert_array_equal(new.predictor_.calibration.scores, whole.predictor_.calibration.scores)
+    np.testing.assert_array_equal(
+        new.predictor_.calibration.scores, whole.predictor_.calibration.scores
+    )
     assert new.predictor_.thresholds() == whole.predictor_.thresholds()
     assert new.predictor_.rounding == whole.predictor_.rounding
     assert [note.text for note in new.notes_] == [note.text for note in whole.notes_]
@@ -213,7 +338,14 @@ def test_labels_that_the_fit_never_saw_score_infinity_in_parts(dco, home, tmp_pa
     frame[200:].to_parquet(tmp_path / "in" / "b.parquet", index=False)
     est = load(home / "labels.dco")
     rows = rows_with_targets(est, tmp_path / "in", by=None, target=None, ignore_new=False)
-    dco("recalibrate", home / "labels.dco", tmp_path / "in", "--in-parts", "--out", tmp_path / "new.dco")
+    dco(
+        "recalibrate",
+        home / "labels.dco",
+        tmp_path / "in",
+        "--in-parts",
+        "--out",
+        tmp_path / "new.dco",
+    )
     new = load(tmp_path / "new.dco")
     same_but_for_the_clock(new.certificate_, recalibrate(est, rows.X, rows.y).certificate_)
     assert np.isinf(new.predictor_.calibration.scores).sum() == 11
@@ -229,9 +361,17 @@ def test_groups_of_rows_are_weighed_in_parts(dco, folder):
         table(200, seed).to_parquet(fresh / f"{seed}.parquet", index=False)
     dco("recalibrate", model, fresh, "--out", folder / "whole.dco")
     dco("recalibrate", model, fresh, "--in-parts", "--out", folder / "parts.dco")
-    same_but_for_the_clock(load(folder / "parts.dco").certificate_, load(folder / "whole.dco").certificate_)
+    same_but_for_the_clock(
+        load(folder / "parts.dco").certificate_, load(folder / "whole.dco").certificate_
+    )
     assert "new groups" in dco.refuses(
-        "recalibrate", model, folder / "whole.parquet", "--in-parts", "--rest", "--out", folder / "x.dco"
+        "recalibrate",
+        model,
+        folder / "whole.parquet",
+        "--in-parts",
+        "--rest",
+        "--out",
+        folder / "x.dco",
     )
 
 
@@ -242,7 +382,9 @@ def test_rows_of_the_sample_do_not_calibrate(dco, folder, monkeypatch):
     with monkeypatch.context() as planted:  # one training row is not left out
         own = parts._places_of_the_fit
         planted.setattr(
-            parts, "_places_of_the_fit", lambda *given: {role: rows[role == "train" :] for role, rows in own(*given).items()}
+            parts,
+            "_places_of_the_fit",
+            lambda *given: {role: rows[role == "train" :] for role, rows in own(*given).items()},
         )
         assert "not at their places" in dco.refuses(*words, "--rest", *out)
     frame = pd.read_parquet(folder / "in" / "c.parquet")
@@ -256,16 +398,27 @@ def test_rows_of_the_sample_do_not_calibrate(dco, folder, monkeypatch):
 
 def test_a_comparison_of_a_sample_is_that_of_these_rows(dco, folder):
     """And with other rows it is another comparison."""
-    words, given = ("--target", "outcome", "--models", "linear", "--splits", 2, "--out"), ("--sample-rows", 300)
+    words, given = (
+        ("--target", "outcome", "--models", "linear", "--splits", 2, "--out"),
+        ("--sample-rows", 300),
+    )
     drawn = dco.json("compare", folder / "in", *words, folder / "drawn", *given)
     assert "The comparison is on 300 of 900 rows, drawn at random" in drawn["why"]
     sample, _, _ = reading.read_sample(folder / "in", 300, seed=0)
     pq.write_table(sample, folder / "sample.parquet")
-    assert drawn["tables"] == dco.json("compare", folder / "sample.parquet", *words, folder / "same")["tables"]
     assert (
-        dco.json("compare", folder / "whole.csv", *words, folder / "drawn", *given, "--resume")["tables"] == drawn["tables"]
+        drawn["tables"]
+        == dco.json("compare", folder / "sample.parquet", *words, folder / "same")["tables"]
     )
-    refused = dco.refuses("compare", folder / "in", *words, folder / "drawn", "--sample-rows", 301, "--resume")
+    assert (
+        dco.json("compare", folder / "whole.csv", *words, folder / "drawn", *given, "--resume")[
+            "tables"
+        ]
+        == drawn["tables"]
+    )
+    refused = dco.refuses(
+        "compare", folder / "in", *words, folder / "drawn", "--sample-rows", 301, "--resume"
+    )
     assert "is not from a stopped run with these options" in refused
 
 
@@ -273,13 +426,29 @@ def test_a_model_without_a_target_column_asks_for_it(dco, home, folder):
     model = load(home / "numbers.dco")
     del model.table_
     save(model, folder / "plain.dco")
-    for words in (["evaluate"], ["evaluate", "--in-parts"], ["recalibrate", "--in-parts", "--out", folder / "new.dco"]):
-        assert "name it with --target" in dco.refuses(words[0], folder / "plain.dco", folder / "whole.csv", *words[1:])
+    for words in (
+        ["evaluate"],
+        ["evaluate", "--in-parts"],
+        ["recalibrate", "--in-parts", "--out", folder / "new.dco"],
+    ):
+        assert "name it with --target" in dco.refuses(
+            words[0], folder / "plain.dco", folder / "whole.csv", *words[1:]
+        )
 
 
 def test_a_table_in_which_no_target_is_known_is_refused(dco, home, folder):
     model = folder / "new.dco"
-    words = ("--target", "outcome", "--drop", "grade", "--models", "linear", "--drop-missing-target", "--out", model)
+    words = (
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        "--models",
+        "linear",
+        "--drop-missing-target",
+        "--out",
+        model,
+    )
     dco("fit", home / "rows.csv", *words)
     pd.read_csv(home / "new.csv").assign(outcome="").to_csv(folder / "none.csv", index=False)
     for more, said in (((), "no row with a known target"), (("--in-parts",), "has no rows")):

@@ -1,4 +1,6 @@
-"""dco predict: the same sets as the estimator's, in order, whatever the format; killed runs leave nothing half-written."""
+"""dco predict: the same sets as the estimator's, in order, whatever the format; killed runs leave
+nothing half-written.
+"""
 
 import errno
 import hashlib
@@ -36,7 +38,9 @@ def expected(home: Path, model: str) -> tuple[Any, Any]:
 
 
 def read(path: Path) -> pd.DataFrame:
-    return {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".feather": pd.read_feather}[path.suffix](path)
+    return {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".feather": pd.read_feather}[
+        path.suffix
+    ](path)
 
 
 @pytest.mark.parametrize("source", ["new.csv", "new.parquet", "new.feather"])
@@ -58,7 +62,10 @@ def test_intervals_are_the_estimators_in_order(dco, home, tmp_path, source, suff
 def test_label_sets_and_another_level(dco, home, tmp_path):
     estimator, X = expected(home, "labels.dco")
     wanted = estimator.predict_set(X, alpha=0.05).to_lists()
-    for data, out, level in (("csv", "s.csv", ("--alpha", "0.05")), ("parquet", "s.parquet", ("--confidence", "0.95"))):
+    for data, out, level in (
+        ("csv", "s.csv", ("--alpha", "0.05")),
+        ("parquet", "s.parquet", ("--confidence", "0.95")),
+    ):
         dco("predict", home / "labels.dco", home / f"new.{data}", "--out", tmp_path / out, *level)
     found = pd.read_csv(tmp_path / "s.csv", keep_default_na=False)
     assert found["set"].tolist() == ["|".join(labels) for labels in wanted]
@@ -69,18 +76,31 @@ def test_label_sets_and_another_level(dco, home, tmp_path):
 
 def test_another_guarantee_from_the_same_calibration_rows(dco, home, tmp_path):
     estimator, X = expected(home, "numbers.dco")
-    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--force", "--out", tmp_path / "s.csv")
+    arguments = (
+        "predict",
+        home / "numbers.dco",
+        home / "new.csv",
+        "--force",
+        "--out",
+        tmp_path / "s.csv",
+    )
     for option, delta in ((("--delta", "0.2"), 0.2), ((), 0.05)):
         told = dco.json(*arguments, "--guarantee", "pac", *option)
         assert (told["alpha"], told["guarantee"], told["delta"]) == (0.1, "pac", delta)
         wanted = estimator.predict_set(X, guarantee="pac", delta=delta)
-        np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv")["lower"], wanted.lower, rtol=1e-12)
+        np.testing.assert_allclose(
+            pd.read_csv(tmp_path / "s.csv")["lower"], wanted.lower, rtol=1e-12
+        )
     assert np.mean(wanted.sizes()) > np.mean(estimator.predict_set(X).sizes())
     assert "--delta belongs to --guarantee pac" in dco.refuses(*arguments, "--delta", "0.2")
 
 
 def test_parquet_and_feather_say_where_their_sets_come_from(dco, home, tmp_path, new, parts_of):
-    model, asked, own = home / "numbers.dco", ("--alpha", "0.2", "--guarantee", "pac", "--delta", "0.1"), ()
+    model, asked, own = (
+        home / "numbers.dco",
+        ("--alpha", "0.2", "--guarantee", "pac", "--delta", "0.1"),
+        (),
+    )
     signed = []
     for data, out, options in (
         (home / "new.csv", "s.parquet", asked),
@@ -118,24 +138,39 @@ def test_a_key_is_copied_and_one_that_is_missing_is_told(dco, home, tmp_path, ne
     without = parts_of(new.drop(columns="patient"), 2)
     for data, target in ((without / "part-0.parquet", out), (without, tmp_path / "sets")):
         told = dco("predict", model, data, "--out", target, "--force").output
-        assert told.count("no column 'patient', the key of the model, so rows are numbered from 0") == 1
+        assert (
+            told.count("no column 'patient', the key of the model, so rows are numbered from 0")
+            == 1
+        )
     assert pd.read_csv(out).columns[0] == "row"
     for data in (without / "part-0.parquet", home / "new.csv"):
-        assert "Note" not in dco("predict", model, data, "--out", out, "--force", "--key", "ward").output
-    assert pd.read_csv(out, keep_default_na=False)["ward"].tolist() == new["ward"].fillna("").tolist()
+        assert (
+            "Note"
+            not in dco("predict", model, data, "--out", out, "--force", "--key", "ward").output
+        )
+    assert (
+        pd.read_csv(out, keep_default_na=False)["ward"].tolist() == new["ward"].fillna("").tolist()
+    )
 
 
 def test_sets_with_several_pieces_are_written_in_full():
     """Two far modes: the sets of a predictive density are unions, and the file has every piece."""
-    sets = library.IntervalUnions(np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0]))
+    sets = library.IntervalUnions(
+        np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0])
+    )
     table = sets_table({"size": [7, 8]}, np.array([3.0, 1.5]), sets, text=True)
     assert table.to_pydict() == {
-        "size": [7, 8], "prediction": [3.0, 1.5], "lower": [0.0, 1.0], "upper": [6.5, 2.0],
-        "pieces": ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"], "size_": [2.5, 1.0],
-    }  # fmt: skip
+        "size": [7, 8],
+        "prediction": [3.0, 1.5],
+        "lower": [0.0, 1.0],
+        "upper": [6.5, 2.0],
+        "pieces": ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"],
+        "size_": [2.5, 1.0],
+    }
 
 
-# --- killed and resumed -------------------------------------------------------------------------------------------
+# --- killed and resumed
+# -------------------------------------------------------------------------------------------
 
 KILLED = """
 import os, signal, sys
@@ -156,10 +191,22 @@ main(sys.argv[1:])
 
 
 def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(dco, home, tmp_path):
-    pd.concat([pd.read_parquet(home / "new.parquet")] * 60, ignore_index=True).to_parquet(tmp_path / "many.parquet")
+    pd.concat([pd.read_parquet(home / "new.parquet")] * 60, ignore_index=True).to_parquet(
+        tmp_path / "many.parquet"
+    )
     out, parts = tmp_path / "sets.csv", tmp_path / "sets.csv.parts"
-    words = ("predict", home / "numbers.dco", tmp_path / "many.parquet", "--batch-rows", 100, "--out", out)
-    run = subprocess.run([sys.executable, "-c", KILLED, *map(str, words)], capture_output=True, check=False)
+    words = (
+        "predict",
+        home / "numbers.dco",
+        tmp_path / "many.parquet",
+        "--batch-rows",
+        100,
+        "--out",
+        out,
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED, *map(str, words)], capture_output=True, check=False
+    )
     assert run.returncode == -signal.SIGKILL
     assert not out.exists()
     done = sorted(path for path in parts.iterdir() if path.name.isdigit())
@@ -172,12 +219,16 @@ def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(dco, home, 
     assert not parts.exists()
     dco(*words[:-1], tmp_path / "again.csv")
     found, whole = out.read_text().splitlines(), (tmp_path / "again.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in found[501:601]] == list(map(str, range(-100, 0))), "finished parts are kept"
+    assert [line.split(",")[0] for line in found[501:601]] == list(map(str, range(-100, 0))), (
+        "finished parts are kept"
+    )
     assert [line.partition(",")[2] for line in found] == [line.partition(",")[2] for line in whole]
 
 
 def test_two_runs_cannot_write_one_output(dco, home, tmp_path, new, parts_of):
-    """While a run is at work another is refused, whatever it says; nothing of the first is touched."""
+    """While a run is at work another is refused, whatever it says; nothing of the first is
+    touched.
+    """
     from dco.foundations.files import held
 
     parts_of(new)
@@ -199,7 +250,9 @@ def test_two_runs_cannot_write_one_output(dco, home, tmp_path, new, parts_of):
 def test_a_folder_of_somebody_else_is_no_unfinished_work(dco, home, tmp_path):
     (parts := tmp_path / "s.csv.parts").mkdir()
     (parts / "mine").write_text("not to be lost")
-    assert "not empty" in dco.refuses("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
+    assert "not empty" in dco.refuses(
+        "predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv"
+    )
     assert (parts / "mine").exists()
 
 
@@ -212,7 +265,15 @@ def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch
         whole(parts, *rest, within=within, **options)
 
     monkeypatch.setattr(module, "assemble", harmed)
-    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--batch-rows", 60, "--out", tmp_path / "s.csv")
+    arguments = (
+        "predict",
+        home / "numbers.dco",
+        home / "new.csv",
+        "--batch-rows",
+        60,
+        "--out",
+        tmp_path / "s.csv",
+    )
     assert "000000001" in (told := dco.refuses(*arguments))
     assert "run again with --resume" in told
     harm = lambda parts: shutil.copy(parts / "000000003", parts / "000000001")  # noqa: E731
@@ -221,10 +282,16 @@ def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_a_full_disk_is_named_and_finished_parts_are_kept(dco, home, tmp_path, new, parts_of, fails_at, folder):
+def test_a_full_disk_is_named_and_finished_parts_are_kept(
+    dco, home, tmp_path, new, parts_of, fails_at, folder
+):
     """Arrow's own error has neither a path nor a next step."""
     parts_of(new)
-    data, out = (tmp_path / "in", tmp_path / "out") if folder else (home / "new.parquet", tmp_path / "s.csv")
+    data, out = (
+        (tmp_path / "in", tmp_path / "out")
+        if folder
+        else (home / "new.parquet", tmp_path / "s.csv")
+    )
     arguments = ("predict", home / "numbers.dco", data, "--batch-rows", 50)
     with fails_at(module.Job, "sets", 2, OSError(errno.ENOSPC, "Error writing bytes to file")):
         told = dco.refuses(*arguments, "--out", out)
@@ -262,7 +329,14 @@ def test_force_never_replaces_what_is_read(dco, home, tmp_path, new, parts_of):
         (*predict, tmp_path / "new.csv", "--force", "--out", tmp_path / "link.csv"),
         (*predict, tmp_path / "link.csv", "--force", "--out", tmp_path / "new.csv"),
         (*fit, tmp_path / "new.csv", "--out", tmp_path / "new.csv"),
-        (*fit, tmp_path / "new.csv", "--out", tmp_path / "x.dco", "--certificate", tmp_path / "link.csv"),
+        (
+            *fit,
+            tmp_path / "new.csv",
+            "--out",
+            tmp_path / "x.dco",
+            "--certificate",
+            tmp_path / "link.csv",
+        ),
         (*fit, tmp_path / "in", "--out", part),
         ("report", tmp_path / "m.dco", "--out", tmp_path / "m.dco", "--force"),
     ):
@@ -278,7 +352,14 @@ def test_a_bad_row_deep_in_the_table_leaves_nothing_behind(dco, home, tmp_path):
     text[150] = text[150].replace(",", ",oops", 1)
     (tmp_path / "bad.csv").write_text("\n".join(text) + "\n")
     told = dco(
-        "predict", home / "numbers.dco", tmp_path / "bad.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20, status=2
+        "predict",
+        home / "numbers.dco",
+        tmp_path / "bad.csv",
+        "--out",
+        tmp_path / "s.csv",
+        "--batch-rows",
+        20,
+        status=2,
     )
     assert "row 150" in told.output
     assert "'dose'" in told.output
@@ -287,7 +368,9 @@ def test_a_bad_row_deep_in_the_table_leaves_nothing_behind(dco, home, tmp_path):
 
 def test_memory_does_not_grow_with_the_table(home, tmp_path):
     """Ten times the rows: the peak of Arrow's and Python's memory stays within a few batches."""
-    one = pa.Table.from_pandas(pd.concat([pd.read_parquet(home / "new.parquet")] * 50, ignore_index=True))
+    one = pa.Table.from_pandas(
+        pd.concat([pd.read_parquet(home / "new.parquet")] * 50, ignore_index=True)
+    )
     code = (
         "import sys, tracemalloc, dco, pyarrow; from dco.cli.main import main\n"
         "dco.load(sys.argv[2])  # imports what the run imports, before memory is traced\n"
@@ -302,32 +385,62 @@ def test_memory_does_not_grow_with_the_table(home, tmp_path):
             for _ in range(copies):
                 writer.write_table(one)
         words = ["predict", home / "numbers.dco", path, "--out", out, "--batch-rows", 5000]
-        run = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            [sys.executable, "-c", code, *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         peaks.append(int(run.stdout.split()[-1]) / 1e6)
         assert pq.ParquetFile(out).metadata.num_rows == copies * len(one)
-    assert peaks[1] - peaks[0] < 30, f"peaks in MB: {peaks}"  # all 200,000 rows at once would be some 80 MB
+    # all 200,000 rows at once would be some 80 MB
+    assert peaks[1] - peaks[0] < 30, f"peaks in MB: {peaks}"
 
 
-# --- folders ------------------------------------------------------------------------------------------------------
+# --- folders --------------------------------------------------------------------------------------
+# ----------------
 
 
 def test_a_folder_gives_one_file_a_partition(dco, home, tmp_path, new, parts_of):
     parts_of(new)
     arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
     dco(*arguments)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"part-{i}.parquet" for i in range(4)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        f"part-{i}.parquet" for i in range(4)
+    ]
     dco("predict", home / "numbers.dco", home / "new.parquet", "--out", tmp_path / "one.parquet")
-    together = pd.concat([pd.read_parquet(tmp_path / "out" / f"part-{i}.parquet") for i in range(4)], ignore_index=True)
+    together = pd.concat(
+        [pd.read_parquet(tmp_path / "out" / f"part-{i}.parquet") for i in range(4)],
+        ignore_index=True,
+    )
     pd.testing.assert_frame_equal(together, pd.read_parquet(tmp_path / "one.parquet"))
     assert "not empty" in dco.refuses(*arguments)
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_a_run_does_not_go_on_with_a_table_that_has_changed(dco, home, tmp_path, new, parts_of, fails_at, folder):
+def test_a_run_does_not_go_on_with_a_table_that_has_changed(
+    dco, home, tmp_path, new, parts_of, fails_at, folder
+):
     """Its size and its time stamp are those that it had, and one cell is another."""
-    data = parts_of(new) / "part-3.parquet" if folder else Path(shutil.copy(home / "new.csv", tmp_path))
-    original, stamp, out = data.read_bytes(), data.stat().st_mtime_ns, tmp_path / ("out" if folder else "sets.csv")
-    arguments = ("predict", home / "numbers.dco", data.parent if folder else data, "--out", out, "--batch-rows", 50)
+    data = (
+        parts_of(new) / "part-3.parquet"
+        if folder
+        else Path(shutil.copy(home / "new.csv", tmp_path))
+    )
+    original, stamp, out = (
+        data.read_bytes(),
+        data.stat().st_mtime_ns,
+        tmp_path / ("out" if folder else "sets.csv"),
+    )
+    arguments = (
+        "predict",
+        home / "numbers.dco",
+        data.parent if folder else data,
+        "--out",
+        out,
+        "--batch-rows",
+        50,
+    )
     with fails_at(module.Job, "sets", 2, KeyboardInterrupt()):
         dco(*arguments, status=130)
     at = original.rindex(b"north")
@@ -335,7 +448,10 @@ def test_a_run_does_not_go_on_with_a_table_that_has_changed(dco, home, tmp_path,
     os.utime(data, ns=(stamp, stamp))
     assert (data.stat().st_size, data.stat().st_mtime_ns) == (len(original), stamp)
     told = dco.refuses(*arguments, "--resume")
-    assert "with these options and the same contents of the files that are read; --force without --resume" in told
+    assert (
+        "with these options and the same contents of the files that are read; --force without "
+        "--resume" in told
+    )
     data.write_bytes(original)  # the bytes count, and not the time
     dco(*arguments, "--resume")
 
@@ -355,25 +471,43 @@ def test_force_leaves_no_sets_of_an_earlier_run(dco, home, tmp_path, new, parts_
         dco(*arguments, "--force", "--alpha", "0.3", status=130)
     assert len(list(out.glob("part-*"))) == 4, "a run that does not end changes nothing"
     dco(*arguments, "--resume", "--alpha", "0.3")
-    assert sorted(path.name for path in out.iterdir()) == ["notes.txt", "part-0.parquet", "part-1.parquet"]
-    alphas = {json.loads(pq.read_schema(path).metadata[b"dco"])["alpha"] for path in out.glob("*.parquet")}
+    assert sorted(path.name for path in out.iterdir()) == [
+        "notes.txt",
+        "part-0.parquet",
+        "part-1.parquet",
+    ]
+    alphas = {
+        json.loads(pq.read_schema(path).metadata[b"dco"])["alpha"] for path in out.glob("*.parquet")
+    }
     assert alphas == {0.3}, "sets of the earlier run were not taken for finished ones"
 
 
-# --- bad input ----------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
+# ----------------
 
 
 def test_columns_must_be_those_of_the_fit(dco, home, tmp_path):
     frame = pd.read_csv(home / "new.csv")
     frame.drop(columns="dose").to_csv(tmp_path / "lacks.csv", index=False)
-    told = dco.refuses("predict", home / "numbers.dco", tmp_path / "lacks.csv", "--out", tmp_path / "s.csv")
+    told = dco.refuses(
+        "predict", home / "numbers.dco", tmp_path / "lacks.csv", "--out", tmp_path / "s.csv"
+    )
     assert "lacks 1 of the columns" in told
     assert "'dose'" in told
     frame.assign(colour="red").to_csv(tmp_path / "new.csv", index=False)
-    told = dco.refuses("predict", home / "numbers.dco", tmp_path / "new.csv", "--out", tmp_path / "s.csv")
+    told = dco.refuses(
+        "predict", home / "numbers.dco", tmp_path / "new.csv", "--out", tmp_path / "s.csv"
+    )
     assert "'colour'" in told
     assert "--ignore-new" in told
-    dco("predict", home / "numbers.dco", tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--ignore-new")
+    dco(
+        "predict",
+        home / "numbers.dco",
+        tmp_path / "new.csv",
+        "--out",
+        tmp_path / "s.csv",
+        "--ignore-new",
+    )
     dco("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "same.csv")
     assert (tmp_path / "s.csv").read_bytes() == (tmp_path / "same.csv").read_bytes()
 
@@ -416,8 +550,16 @@ def test_models_made_in_python_are_taken_too(dco, home, tmp_path):
     X.assign(y=y).to_csv(tmp_path / "xy.csv", index=False)
     for name, estimator in {"named": named, "unnamed": unnamed}.items():
         library.save(estimator, tmp_path / f"{name}.dco")
-        dco("predict", tmp_path / f"{name}.dco", tmp_path / "x.csv", "--out", tmp_path / f"{name}.csv")
-        np.testing.assert_allclose(pd.read_csv(tmp_path / f"{name}.csv")["lower"], named.predict_set(X).lower)
+        dco(
+            "predict",
+            tmp_path / f"{name}.dco",
+            tmp_path / "x.csv",
+            "--out",
+            tmp_path / f"{name}.csv",
+        )
+        np.testing.assert_allclose(
+            pd.read_csv(tmp_path / f"{name}.csv")["lower"], named.predict_set(X).lower
+        )
         dco("evaluate", tmp_path / f"{name}.dco", tmp_path / "xy.csv", "--target", "y")
         assert "--target" in dco.refuses("evaluate", tmp_path / f"{name}.dco", tmp_path / "x.csv")
 
@@ -431,43 +573,73 @@ def test_codes_keep_their_zeros_from_fit_to_predict(dco, tmp_path):
     model, out = tmp_path / "m.dco", tmp_path / "sets.csv"
     assert (
         "codes such as 0"
-        in dco("fit", tmp_path / "rows.csv", "--target", "place", "--models", "linear", "--out", model).output
+        in dco(
+            "fit", tmp_path / "rows.csv", "--target", "place", "--models", "linear", "--out", model
+        ).output
     )
     # batches in which no cell happens to begin with a zero are read as the fit read them
     frame[near == "10115"].drop(columns="place").head(40).to_csv(tmp_path / "new.csv", index=False)
     dco("predict", model, tmp_path / "new.csv", "--out", out, "--batch-rows", 7)
     assert set(pd.read_csv(out, dtype=str)["prediction"]) == {"10115"}
     dco("predict", model, tmp_path / "rows.csv", "--out", out, "--force")
-    assert {label for cell in pd.read_csv(out, dtype=str)["set"].dropna() for label in cell.split("|")} == set(place)
+    assert {
+        label for cell in pd.read_csv(out, dtype=str)["set"].dropna() for label in cell.split("|")
+    } == set(place)
     assert dco.json("evaluate", model, tmp_path / "rows.csv")["coverage"] > 0.7
 
 
 @pytest.fixture
 def by_site(dco, home, tmp_path, new, parts_of):
-    """A model with a threshold for each site, and new rows of which three are from other sites, also as a folder."""
-    fitting = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--calibrate-size", 120)
+    """A model with a threshold for each site, and new rows of which three are from other sites,
+    also as a folder.
+    """
+    fitting = (
+        "--target",
+        "outcome",
+        "--drop",
+        "grade",
+        "--drop",
+        "patient",
+        "--models",
+        "linear",
+        "--calibrate-size",
+        120,
+    )
     dco("fit", home / "rows.csv", *fitting, "--condition-on", "site", "--out", tmp_path / "m.dco")
     new.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
     new.to_csv(tmp_path / "new.csv", index=False)
     return tmp_path / "m.dco", tmp_path / "new.csv", parts_of(new, 2, "parts")
 
 
-def test_rows_of_groups_without_calibration_are_counted_once_also_by_a_run_that_goes_on(dco, tmp_path, by_site, fails_at):
-    """In a folder, where finished files are not read again, the count is of the rows predicted now, and says so."""
+def test_rows_of_groups_without_calibration_are_counted_once_also_by_a_run_that_goes_on(
+    dco, tmp_path, by_site, fails_at
+):
+    """In a folder, where finished files are not read again, the count is of the rows predicted now,
+    and says so.
+    """
     model, data, parts = by_site
     here = "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')"
     now = "1 of 100 rows predicted now belongs to 1 group that has no calibration rows ('moon')"
-    for name, table, out, said in (("write_tables", data, "sets.csv", here), ("predict_partition", parts, "sets", now)):
+    for name, table, out, said in (
+        ("write_tables", data, "sets.csv", here),
+        ("predict_partition", parts, "sets", now),
+    ):
         arguments = ("predict", model, table, "--out", tmp_path / out, "--batch-rows", 100)
         with fails_at(module, name, 1, KeyboardInterrupt()):
             assert "Stopped" in dco(*arguments, status=130).output
         assert said in dco(*arguments, "--resume").output
         (note,) = dco.json(*arguments, "--force")["notes"]
         assert note.startswith(here)
-    assert np.flatnonzero(np.isinf(pd.read_csv(tmp_path / "sets.csv")["size"])).tolist() == [3, 50, 199]
+    assert np.flatnonzero(np.isinf(pd.read_csv(tmp_path / "sets.csv")["size"])).tolist() == [
+        3,
+        50,
+        199,
+    ]
 
 
-def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(dco, home, tmp_path, monkeypatch, new, parts_of):
+def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(
+    dco, home, tmp_path, monkeypatch, new, parts_of
+):
     """On NFS a folder with an open lock cannot be removed until the lock is closed."""
 
     def leaves_the_folder(folder: Path, ignore_errors: bool) -> None:
@@ -477,7 +649,10 @@ def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(dco, home, tmp_pat
 
     monkeypatch.setattr(module.shutil, "rmtree", leaves_the_folder)
     (empty := tmp_path / "empty.csv").write_text(",".join(new.columns) + "\n")
-    for data, out, parts in ((home / "new.csv", "s.csv", "s.csv.parts"), (parts_of(new), "out", "out/_dco_unfinished")):
+    for data, out, parts in (
+        (home / "new.csv", "s.csv", "s.csv.parts"),
+        (parts_of(new), "out", "out/_dco_unfinished"),
+    ):
         dco("predict", home / "numbers.dco", data, "--out", tmp_path / out)
         assert (tmp_path / out).exists()
         assert not (tmp_path / parts).exists()
@@ -485,7 +660,9 @@ def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(dco, home, tmp_pat
     assert not (tmp_path / "e.csv.parts").exists()
 
 
-def test_what_the_fit_never_saw_is_told_once_wherever_rows_are_read(dco, home, tmp_path, new, parts_of):
+def test_what_the_fit_never_saw_is_told_once_wherever_rows_are_read(
+    dco, home, tmp_path, new, parts_of
+):
     """Categories, and missing values in columns that had none."""
     model, out = home / "numbers.dco", ("--out", tmp_path / "s.csv", "--batch-rows", 20, "--force")
     assert dco.json("evaluate", model, home / "new.csv")["notes"] == []
@@ -496,11 +673,13 @@ def test_what_the_fit_never_saw_is_told_once_wherever_rows_are_read(dco, home, t
     values.loc[7, "ward"] = "Z9"
     said = {
         "gaps": [
-            "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in 67, 'site' in 10): such "
+            "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in "
+            "67, 'site' in 10): such "
             "rows are not like those of the fit, which the guarantee is for."
         ],
         "values": [
-            "The column 'site': 3 of 200 cells have values that the fit never saw, such as 'west', 'moon'.",
+            "The column 'site': 3 of 200 cells have values that the fit never saw, such as "
+            "'west', 'moon'.",
             "The column 'ward': 1 of 200 cells have values that the fit never saw, such as 'Z9'.",
         ],
     }
@@ -513,12 +692,17 @@ def test_what_the_fit_never_saw_is_told_once_wherever_rows_are_read(dco, home, t
             where = ("--jobs", jobs, "--out", tmp_path / f"{name}-{jobs}")
             assert dco.json("predict", model, parts, *where)["notes"] == said[name]
             if name == "values":
-                assert dco.json("evaluate", model, parts, "--in-parts", "--jobs", jobs)["notes"] == said[name]
+                assert (
+                    dco.json("evaluate", model, parts, "--in-parts", "--jobs", jobs)["notes"]
+                    == said[name]
+                )
 
 
 def test_many_categories_are_not_kept(dco, home, tmp_path):
     layout = Layout(target="y", task="regression", numbers=(), texts=("a", "b"), order=("a", "b"))
-    X = pd.DataFrame({"a": [f"value {row}" for row in range(1001)], "b": ["u", None, "v"] + ["u"] * 998})
+    X = pd.DataFrame(
+        {"a": [f"value {row}" for row in range(1001)], "b": ["u", None, "v"] + ["u"] * 998}
+    )
     layout = layout.with_categories(X)
     assert layout.categories == {"b": ("u", "v")}
     assert layout.in_words() == "Categories: a (more than 1,000 values), b (2 values)."
@@ -552,11 +736,15 @@ FORMULAS = ["=cmd()", "+sum", "-sum", "@now", "\tx", "'=y", "=1+1", "+49 30", "'
 PLAIN = ["plain", "-1", "+3.5", "-1,5e3", "-1|1", "", None, "-1.5 to -inf"]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str
+)
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_which_can_be_taken_off_again(kind):
     """Also as the name of a column; numbers, sets of numbers and pieces are no formulas."""
     pieces = ["-inf to -1.0; 5.0 to 6.5", "1e-05 to inf"] * 9
-    given = pa.table({"@id": pa.array(FORMULAS + PLAIN).cast(kind), "pieces": pieces, "x": range(18)})
+    given = pa.table(
+        {"@id": pa.array(FORMULAS + PLAIN).cast(kind), "pieces": pieces, "x": range(18)}
+    )
     with pytest.warns(UserWarning, match="apostrophe"):
         table = without_formulas(given)
     assert table.column_names == ["'@id", "pieces", "x"]
@@ -569,17 +757,38 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_which_can_be_taken
 def test_labels_and_keys_of_a_csv_are_escaped_unless_asked_otherwise(dco, tmp_path):
     rng, n = np.random.default_rng(0), 420
     table = pd.DataFrame(
-        {"@id": ["=1+1", "-1", "plain"] * (n // 3), "x": rng.normal(size=n), "y": ["=cmd()", "a"] * (n // 2)}
+        {
+            "@id": ["=1+1", "-1", "plain"] * (n // 3),
+            "x": rng.normal(size=n),
+            "y": ["=cmd()", "a"] * (n // 2),
+        }
     )
     table["x"] += np.arange(n) % 2 * 9
     table.to_csv(tmp_path / "rows.csv", index=False)
-    dco("fit", tmp_path / "rows.csv", "--target", "y", "--key", "@id", "--models", "linear", "--out", tmp_path / "m.dco")
+    dco(
+        "fit",
+        tmp_path / "rows.csv",
+        "--target",
+        "y",
+        "--key",
+        "@id",
+        "--models",
+        "linear",
+        "--out",
+        tmp_path / "m.dco",
+    )
     order = ("predict", tmp_path / "m.dco", tmp_path / "rows.csv", "--out")
-    assert [note for note in dco.json(*order, tmp_path / "s.csv")["notes"] if "apostrophe" in note] == [
-        "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets would run it. --no-escape "
+    assert [
+        note for note in dco.json(*order, tmp_path / "s.csv")["notes"] if "apostrophe" in note
+    ] == [
+        "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets "
+        "would run it. --no-escape "
         "keeps it unchanged."
     ]
-    assert not any("apostrophe" in note for note in dco.json(*order, tmp_path / "kept.csv", "--no-escape")["notes"])
+    assert not any(
+        "apostrophe" in note
+        for note in dco.json(*order, tmp_path / "kept.csv", "--no-escape")["notes"]
+    )
     dco(*order, tmp_path / "s.parquet")
     escaped, kept = (pd.read_csv(tmp_path / name, dtype=str) for name in ("s.csv", "kept.csv"))
     stored = pd.read_parquet(tmp_path / "s.parquet")
@@ -592,7 +801,9 @@ def test_labels_and_keys_of_a_csv_are_escaped_unless_asked_otherwise(dco, tmp_pa
 
 @pytest.mark.parametrize("out", ["sets.csv", "sets.parquet"])
 def test_columns_are_kept_as_they_are_in_front_of_the_sets(dco, home, new, tmp_path, out):
-    """Also those that the model does not know, and one that has the name of ours; text is escaped in a CSV alone."""
+    """Also those that the model does not know, and one that has the name of ours; text is escaped
+    in a CSV alone.
+    """
     new["size"], new["pieces"] = np.arange(len(new)) + 0.5, "=1+1"
     given = tmp_path / "given.csv"
     new.to_csv(given, index=False)
@@ -602,7 +813,22 @@ def test_columns_are_kept_as_they_are_in_front_of_the_sets(dco, home, new, tmp_p
     assert made["size"].astype(float).tolist() == new["size"].tolist()
     assert set(made["pieces"]) == ({"'=1+1"} if out.endswith("csv") else {"=1+1"})
     dco("predict", home / "numbers.dco", given, "--keep", "all", "--out", tmp_path / f"all-{out}")
-    made = pd.read_csv(tmp_path / f"all-{out}") if out.endswith("csv") else pd.read_parquet(tmp_path / f"all-{out}")
+    made = (
+        pd.read_csv(tmp_path / f"all-{out}")
+        if out.endswith("csv")
+        else pd.read_parquet(tmp_path / f"all-{out}")
+    )
     assert list(made.columns[1 : 1 + len(new.columns)]) == list(new.columns)
-    result = dco("predict", home / "numbers.dco", given, "--keep", "sise", "--out", tmp_path / "no.csv", status=2)
-    assert "no column 'sise', which --keep names; did you mean 'size'?" in " ".join(result.output.split())
+    result = dco(
+        "predict",
+        home / "numbers.dco",
+        given,
+        "--keep",
+        "sise",
+        "--out",
+        tmp_path / "no.csv",
+        status=2,
+    )
+    assert "no column 'sise', which --keep names; did you mean 'size'?" in " ".join(
+        result.output.split()
+    )

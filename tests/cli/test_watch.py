@@ -16,7 +16,9 @@ from .conftest import table
 
 @pytest.fixture
 def rows(tmp_path):
-    """Rows that came later: three weeks like the fit, one in which the outcome is worse to predict."""
+    """Rows that came later: three weeks like the fit, one in which the outcome is worse to
+    predict.
+    """
     for week in range(4):
         frame = table(150, 10 + week)
         if week == 3:
@@ -68,12 +70,21 @@ main(sys.argv[1:])
         ("(files.os, 'replace')", False, 150),
     ],
 )
-def test_a_killed_call_is_repeated_and_no_row_is_lost_or_counted_twice(dco, home, rows, place, before, counted):
-    """Killed after the work, before and after the new state takes its place: the state is the old or the new one, whole."""
-    state, words = rows / "watch.json", ["watch", home / "numbers.dco", rows / "week1.csv", "--state", rows / "watch.json"]
+def test_a_killed_call_is_repeated_and_no_row_is_lost_or_counted_twice(
+    dco, home, rows, place, before, counted
+):
+    """Killed after the work, before and after the new state takes its place: the state is the old
+    or the new one, whole.
+    """
+    state, words = (
+        rows / "watch.json",
+        ["watch", home / "numbers.dco", rows / "week1.csv", "--state", rows / "watch.json"],
+    )
     dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
     code = KILLED.format(place=place, before=before)
-    run = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)], capture_output=True, check=False
+    )
     assert run.returncode == -signal.SIGKILL, run.stderr
     assert len(json.loads(state.read_text())["covered"]) == 150 + counted
     told = dco.json(*words)
@@ -86,7 +97,9 @@ def test_a_killed_call_is_repeated_and_no_row_is_lost_or_counted_twice(dco, home
 
 @pytest.mark.parametrize("late", [False, True])
 def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch, late):
-    """The second call ends while the first is at work, or just before it looks at the state and replaces it, alone."""
+    """The second call ends while the first is at work, or just before it looks at the state and
+    replaces it, alone.
+    """
     from dco.evaluation.monitor import Monitor
 
     state = rows / "watch.json"
@@ -104,7 +117,9 @@ def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch, late):
     assert dco.json(*words)["rows"] == 300
 
 
-def test_the_page_shows_the_timeline_and_comes_with_the_state_or_not_at_all(dco, home, rows, fails_at):
+def test_the_page_shows_the_timeline_and_comes_with_the_state_or_not_at_all(
+    dco, home, rows, fails_at
+):
     state, page = rows / "watch.json", rows / "timeline.html"
     words = ("watch", home / "numbers.dco", rows / "week3.csv", "--state", state, "--report", page)
     with fails_at(files.os, "replace", 1, OSError(28, "No space left on device")):
@@ -129,7 +144,15 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
     frame["outcome"] += 4 * (frame["dose"] - frame["dose"].mean()).round(4)
     frame[:250].to_csv(later, index=False)
     frame[250:].to_csv(rows / "after.csv", index=False)
-    told = dco.json("recalibrate", home / "numbers.dco", later, "--out", new, "--certificate", rows / "copy.json")
+    told = dco.json(
+        "recalibrate",
+        home / "numbers.dco",
+        later,
+        "--out",
+        new,
+        "--certificate",
+        rows / "copy.json",
+    )
     assert told["replaces"] == load(home / "numbers.dco").certificate_.fingerprint
     assert told["certificate"]["rows"]["calibrate"] == 250
     assert dco.json("audit", new, "--data", later, "--certificate", rows / "copy.json")["holds"]
@@ -141,7 +164,10 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
     assert "took part in the fit" in dco.refuses(
         "recalibrate", home / "numbers.dco", home / "rows.csv", "--out", rows / "other.dco"
     )
-    assert "Recalibrated" in dco("recalibrate", home / "numbers.dco", later, "--out", new, "--force").output
+    assert (
+        "Recalibrated"
+        in dco("recalibrate", home / "numbers.dco", later, "--out", new, "--force").output
+    )
 
 
 def test_rows_without_labels_give_hints(dco, home, rows):
@@ -163,17 +189,22 @@ def test_a_folder_is_read_in_batches(dco, home, rows, monkeypatch):
     folder.mkdir()
     for week in range(4):
         pd.read_csv(rows / f"week{week}.csv").to_parquet(folder / f"week{week}.parquet")
-    pd.concat([pd.read_csv(rows / f"week{week}.csv") for week in range(4)]).to_csv(rows / "all.csv", index=False)
+    pd.concat([pd.read_csv(rows / f"week{week}.csv") for week in range(4)]).to_csv(
+        rows / "all.csv", index=False
+    )
     whole = dco.json("watch", model, rows / "all.csv", *words, rows / "whole.json", status=1)
     monkeypatch.setattr(reading, "_AT_ONCE", 100)
     found = dco.json("watch", model, folder, *words, rows / "watch.json", status=1)
     assert {**found, "state": None} == {**whole, "state": None}
-    assert json.loads((rows / "watch.json").read_text()) == json.loads((rows / "whole.json").read_text())
+    assert json.loads((rows / "watch.json").read_text()) == json.loads(
+        (rows / "whole.json").read_text()
+    )
     assert {each["slice"] for each in found["slices"]} == {"north", "south", "east"}
     assert "By slice" in dco("watch", model, folder, *words, rows / "watch.json", status=1).output
     again = dco.json("watch", model, folder, *words, rows / "watch.json", status=1)
     assert [note for note in again["notes"] if "equal to rows seen before" in note] == [
-        "600 rows of 600 are equal to rows seen before, here or in the fit: left out. If different rows are often equal: "
+        "600 rows of 600 are equal to rows seen before, here or in the fit: left out. If "
+        "different rows are often equal: "
         "--duplicates natural."
     ]
 
@@ -185,32 +216,57 @@ def test_a_disk_that_takes_no_more_leaves_the_state_as_it_was(dco, home, rows):
     dco(*words, rows / "week0.csv", "--state", state)
     kept = state.read_bytes()
     assert 6_000 < len(kept) < 12_000
-    limited = "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)); "
+    limited = (
+        "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)); "
+    )
     limited += "runpy.run_module('dco', run_name='__main__', alter_sys=True)"
     run = subprocess.run(
         [sys.executable, "-c", limited, *map(str, [*words, rows / "week1.csv", "--state", state])],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert run.returncode == 2
     assert "The disk refused to read or write" in run.stderr
     assert state.read_bytes() == kept
-    assert sorted(path.name for path in rows.iterdir()) == ["watch.json", *(f"week{week}.csv" for week in range(4))]
+    assert sorted(path.name for path in rows.iterdir()) == [
+        "watch.json",
+        *(f"week{week}.csv" for week in range(4)),
+    ]
 
 
 def test_groups_with_thresholds_of_their_own_are_watched_one_by_one(dco, home, rows):
     model = rows / "by_site.dco"
-    dco("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--condition-on", "site", "--out", model)
+    dco(
+        "fit",
+        home / "rows.csv",
+        "--target",
+        "outcome",
+        "--models",
+        "linear",
+        "--condition-on",
+        "site",
+        "--out",
+        model,
+    )
     told = dco("watch", model, rows / "week0.csv", "--state", rows / "watch.json").output
     assert "By group" in told
     assert all(site in told for site in ("north", "south", "east"))
 
 
 def test_bad_input_gets_one_sentence(dco, home, rows):
-    state, watch = rows / "watch.json", ("watch", home / "numbers.dco", rows / "week0.csv", "--state")
+    state, watch = (
+        rows / "watch.json",
+        ("watch", home / "numbers.dco", rows / "week0.csv", "--state"),
+    )
     state.write_text("{", encoding="utf-8")
     assert "is not the state of a monitor" in dco.refuses(*watch, state)
     state.write_text(json.dumps({"hits": ""}), encoding="utf-8")
     assert "state must be what Monitor.state() returned" in dco.refuses(*watch, state)
-    pd.read_csv(rows / "week0.csv").drop(columns="outcome").to_csv(rows / "unlabelled.csv", index=False)
-    assert "outcome" in dco.refuses("watch", home / "numbers.dco", rows / "unlabelled.csv", "--state", rows / "new.json")
+    pd.read_csv(rows / "week0.csv").drop(columns="outcome").to_csv(
+        rows / "unlabelled.csv", index=False
+    )
+    assert "outcome" in dco.refuses(
+        "watch", home / "numbers.dco", rows / "unlabelled.csv", "--state", rows / "new.json"
+    )
     assert not (rows / "new.json").exists()

@@ -1,8 +1,10 @@
-"""On fresh data sets the coverage of the estimators follows its law, and PAC statements fail as rarely as they say.
+"""On fresh data sets the coverage of the estimators follows its law, and PAC statements fail as
+rarely as they say.
 
-Truth is known: given x, the probability that a set holds y is computed, not sampled, and averaged over 100 n fresh x.
-Under the law, coverage ~ Beta(k, n + 1 - k) run by run with that run's own k and n, so its distribution function at the
-coverage is uniform. Each check rejects with probability 1e-4 if the code is right.
+Truth is known: given x, the probability that a set holds y is computed, not sampled, and averaged
+over 100 n fresh x. Under the law, coverage ~ Beta(k, n + 1 - k) run by run with that run's own k
+and n, so its distribution function at the coverage is uniform. Each check rejects with probability
+1e-4 if the code is right.
 """
 
 import numpy as np
@@ -19,7 +21,8 @@ RUNS = 200 if FULL else 40
 ERROR_RATE = 1e-4
 pytestmark = [
     pytest.mark.filterwarnings(ignore_infeasible),
-    pytest.mark.filterwarnings("ignore:On the tuning rows sets hold some classes"),  # true of some runs
+    # true of some runs
+    pytest.mark.filterwarnings("ignore:On the tuning rows sets hold some classes"),
 ]
 CENTRES = np.array([[0.0, 0.0, 0.0], [1.5, 0.0, 0.0], [0.0, 1.5, 0.0]])
 
@@ -60,11 +63,18 @@ def regressor(**settings) -> dco.DecoupledRegressor:
 
 
 def classifier(**settings) -> dco.DecoupledClassifier:
-    models = {"logistic": LogisticRegression(), "strong": LogisticRegression(C=0.01), "bayes": GaussianNB()}
+    models = {
+        "logistic": LogisticRegression(),
+        "strong": LogisticRegression(C=0.01),
+        "bayes": GaussianNB(),
+    }
     return dco.DecoupledClassifier(models, LAC(), alpha=0.2, **settings)
 
 
-TASKS = {"regression": (regressor, regression, regression_coverage), "classes": (classifier, classes, class_coverage)}
+TASKS = {
+    "regression": (regressor, regression, regression_coverage),
+    "classes": (classifier, classes, class_coverage),
+}
 SETTINGS = {
     "paper": {"refit": False},
     "refit": {},
@@ -89,7 +99,9 @@ def runs(task: str, **settings) -> list[tuple[float, int, int]]:
 
 def check_law(found: list[tuple[float, int, int]]) -> None:
     places = [beta(rank, n + 1 - rank).cdf(coverage) for coverage, rank, n in found]
-    assert kstest(places, "uniform").pvalue > ERROR_RATE, f"mean coverage {np.mean([c for c, _, _ in found]):.4f}"
+    assert kstest(places, "uniform").pvalue > ERROR_RATE, (
+        f"mean coverage {np.mean([c for c, _, _ in found]):.4f}"
+    )
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -104,7 +116,8 @@ def test_pac_statements_fail_no_more_often_than_delta(task: str, refit: bool) ->
     found = runs(task, guarantee="pac", delta=0.1, refit=refit)
     failures = sum(coverage < 0.8 for coverage, _, _ in found)
     assert failures <= binom(RUNS, 0.1).ppf(0.999), f"{failures} of {RUNS} below 0.8"
-    check_law(found)  # and it is not merely safe: the rank's own law holds, so sets are no larger than they must be
+    # and it is not merely safe: the rank's own law holds, so sets are no larger than they must be
+    check_law(found)
 
 
 def conditional_runs(task: str) -> dict[str, list[tuple[float, int, int]]]:
@@ -112,11 +125,17 @@ def conditional_runs(task: str) -> dict[str, list[tuple[float, int, int]]]:
     found: dict[str, list[tuple[float, int, int]]] = {}
     for seed in range(RUNS):
         rng = np.random.default_rng([8, seed])
-        est = make(condition_on="label" if task == "classes" else 2, random_state=seed).fit(*data(240, rng))
+        est = make(condition_on="label" if task == "classes" else 2, random_state=seed).fit(
+            *data(240, rng)
+        )
         for entry in est.certificate_.thresholds:
             fresh, y = data(60 * entry.n, rng)
             if task == "classes":  # given the label, x is drawn from its own centre
-                covered = est.predict_set(fresh[y == int(entry.group)]).to_dense()[:, int(entry.group)].mean()
+                covered = (
+                    est.predict_set(fresh[y == int(entry.group)])
+                    .to_dense()[:, int(entry.group)]
+                    .mean()
+                )
             else:
                 covered = coverage_given(est, fresh[fresh[:, 2] == float(entry.group)]).mean()
             found.setdefault(entry.group, []).append((float(covered), entry.rank, entry.n))
@@ -132,11 +151,15 @@ def test_each_group_follows_the_law_of_its_own_n(task: str) -> None:
 
 
 def feature_selection_around_the_estimator(seed: int) -> float:
-    """Pure noise, 400 columns: pick the 10 that agree best with y on all rows, then hand the table to the estimator."""
+    """Pure noise, 400 columns: pick the 10 that agree best with y on all rows, then hand the table
+    to the estimator.
+    """
     rng = np.random.default_rng([9, seed])
     X, y = rng.normal(size=(100, 400)), rng.normal(size=100)
     best = np.argsort(np.abs((X - X.mean(axis=0)).T @ (y - y.mean())))[-10:]
-    est = dco.DecoupledRegressor(LinearRegression(), AbsoluteResidual(), alpha=0.1, random_state=seed).fit(X[:, best], y)
+    est = dco.DecoupledRegressor(
+        LinearRegression(), AbsoluteResidual(), alpha=0.1, random_state=seed
+    ).fit(X[:, best], y)
     sets = est.predict_set(rng.normal(size=(2000, 10)))  # new rows are noise
     return float(np.mean(norm.cdf(sets.upper) - norm.cdf(sets.lower)))
 

@@ -1,4 +1,6 @@
-"""Coverage keeps its law when the tuning split grows until selection settles; peeking at calibration rows loses it."""
+"""Coverage keeps its law when the tuning split grows until selection settles; peeking at
+calibration rows loses it.
+"""
 
 import math
 
@@ -17,11 +19,17 @@ def constant_width(name, scores):
 
 
 def chosen(scores, rows, alpha):
-    return int(rank_evaluated([constant_width(str(c), scores[c, rows]) for c in range(len(scores))], alpha=alpha).best)
+    return int(
+        rank_evaluated(
+            [constant_width(str(c), scores[c, rows]) for c in range(len(scores))], alpha=alpha
+        ).best
+    )
 
 
 def law_z(coverages, sizes, alpha):
-    """How many standard errors the mean coverage is from its law, each run with the law of its own calibration size."""
+    """How many standard errors the mean coverage is from its law, each run with the law of its own
+    calibration size.
+    """
     ranks = np.array([conformal_rank(int(m), alpha=alpha) for m in sizes])
     means = ranks / (sizes + 1)
     variances = means * (1 - means) / (sizes + 2)
@@ -32,8 +40,9 @@ def law_z(coverages, sizes, alpha):
 def test_coverage_follows_its_law_under_a_growing_split_and_not_under_a_split_chosen_by_width():
     """N = 120, alpha = .1, three near-equal candidates; coverage is known in closed form.
 
-    The growing split must be within 4 standard errors of its law (wrong once in 16,000); choosing, among the same splits,
-    the one whose calibrated interval is shortest must be seen by the same check, and lands near .87 instead of .90.
+    The growing split must be within 4 standard errors of its law (wrong once in 16,000); choosing,
+    among the same splits, the one whose calibrated interval is shortest must be seen by the same
+    check, and lands near .87 instead of .90.
     """
     rng, alpha, runs = np.random.default_rng(3), 0.1, 4000 if FULL else 300
     population = NoisyPoints(noises=(0.3, 0.4, 0.5))
@@ -47,15 +56,23 @@ def test_coverage_follows_its_law_under_a_growing_split_and_not_under_a_split_ch
             resample = np.random.default_rng([run, len(rows)])
             return bootstrap_stability(evaluated, alpha=alpha, rng=resample, repetitions=20)
 
-        found = grow_until_settled(np.arange(120), look, alpha=alpha, start=10, growth=1.4, calibrate_size=30)
+        found = grow_until_settled(
+            np.arange(120), look, alpha=alpha, start=10, growth=1.4, calibrate_size=30
+        )
         winner = chosen(scores, found.tune, alpha)
-        grown.append(population.coverage(winner, split_conformal(scores[winner, found.calibrate], alpha=alpha).value))
+        grown.append(
+            population.coverage(
+                winner, split_conformal(scores[winner, found.calibrate], alpha=alpha).value
+            )
+        )
         grown_sizes.append(len(found.calibrate))
 
         options = []
         for n_tune in range(10, 100, 4):
             pick = chosen(scores, np.arange(n_tune), alpha)
-            options.append((split_conformal(scores[pick, n_tune:], alpha=alpha).value, pick, 120 - n_tune))
+            options.append(
+                (split_conformal(scores[pick, n_tune:], alpha=alpha).value, pick, 120 - n_tune)
+            )
         value, pick, m = min(options)
         peeked.append(population.coverage(pick, value))
         peeked_sizes.append(m)

@@ -1,4 +1,5 @@
-"""New rows from another mix than the calibration rows, in a known way: weights keep the level, and cost little.
+"""New rows from another mix than the calibration rows, in a known way: weights keep the level, and
+cost little.
 
 The enumerated populations have no error at all.
 """
@@ -32,8 +33,9 @@ def without_weights(scores, weights, new_weights, *, alpha):
     return np.full(np.shape(new_weights), split_conformal(scores, alpha=alpha).value)
 
 
-# ---------------------------------------------------------------------------- every draw of a small population
-# Calibration rows are one of four kinds, each equally likely; a new row is of kind i with probability w_i / sum w.
+# ---------------------------------------------------------------------------- every draw of a small
+# population Calibration rows are one of four kinds, each equally likely; a new row is of kind i
+# with probability w_i / sum w.
 
 
 def enumerated_coverage(rule, scores, weights, n, alpha) -> Fraction:
@@ -64,7 +66,10 @@ POPULATIONS = [
 def test_every_small_population_is_covered(scores, weights, alpha):
     """Exactly, with ties and weights of 0; the mass of new rows is enumerated, not drawn."""
     for n in (1, 2, 4):
-        assert enumerated_coverage(weighted_conformal, np.array(scores), np.array(weights), n, alpha) >= 1 - alpha
+        assert (
+            enumerated_coverage(weighted_conformal, np.array(scores), np.array(weights), n, alpha)
+            >= 1 - alpha
+        )
 
 
 def test_the_enumeration_sees_both_mistakes():
@@ -73,16 +78,21 @@ def test_the_enumeration_sees_both_mistakes():
         assert enumerated_coverage(mistake, scores, weights, 2, 1 / 3) < Fraction(2, 3)
 
 
-# ---------------------------------------------------------------------------- what coverage must be, by law
-# Given the n + 1 rows as a bag, the new row is row i with probability p_i = w_i / sum w. Without ties it is covered when it
-# is among those up to the first at which the masses reach 1 - alpha: coverage is the mean of their mass.
+# ---------------------------------------------------------------------------- what coverage must
+# be, by law Given the n + 1 rows as a bag, the new row is row i with probability p_i = w_i / sum w.
+# Without ties it is covered when it is among those up to the first at which the masses reach 1 -
+# alpha: coverage is the mean of their mass.
 
 
 def mass_of_the_covered(scores, weights, new_scores, own):
-    """The mass in each bag of the calibration rows and one of the new rows, averaged over the new rows."""
+    """The mass in each bag of the calibration rows and one of the new rows, averaged over the new
+    rows.
+    """
     bags = np.column_stack([np.tile(scores, (len(own), 1)), new_scores])
     order = np.argsort(bags, axis=1)
-    masses = np.take_along_axis(np.column_stack([np.tile(weights, (len(own), 1)), own]), order, axis=1)
+    masses = np.take_along_axis(
+        np.column_stack([np.tile(weights, (len(own), 1)), own]), order, axis=1
+    )
     running = np.cumsum(masses / masses.sum(axis=1, keepdims=True), axis=1)
     return np.mean(running[np.arange(len(own)), np.argmax(running >= 1 - ALPHA, axis=1)])
 
@@ -99,9 +109,10 @@ def check_mistake(coverage, law) -> None:
         check_mean(coverage - law, 0, 0)
 
 
-# ---------------------------------------------------------------------------- covariate shift: a Gaussian tilt
-# x is N(0, 1) among calibration rows and N(TILT, 1) among new rows: w(x) = exp(TILT x - TILT^2 / 2). The model predicts 0,
-# and y is N(0, (0.5 + exp(x / 2))^2), so that the coverage of a threshold is known for each x.
+# ---------------------------------------------------------------------------- covariate shift: a
+# Gaussian tilt x is N(0, 1) among calibration rows and N(TILT, 1) among new rows: w(x) = exp(TILT x
+# - TILT^2 / 2). The model predicts 0, and y is N(0, (0.5 + exp(x / 2))^2), so that the coverage of
+# a threshold is known for each x.
 
 TILT, N, NEW = 1.0, 60, 20
 
@@ -120,7 +131,10 @@ def tilted_coverage(rule, *, seed, n=N, fits=FITS):
     coverage, law = np.empty(fits), np.empty(fits)
     for fit in range(fits):
         x, new = rng.normal(size=n), rng.normal(TILT, size=NEW)
-        scores, new_scores = np.abs(spread(x) * rng.normal(size=n)), np.abs(spread(new) * rng.normal(size=NEW))
+        scores, new_scores = (
+            np.abs(spread(x) * rng.normal(size=n)),
+            np.abs(spread(new) * rng.normal(size=NEW)),
+        )
         limits = np.asarray(rule(scores, ratio(x), ratio(new), alpha=ALPHA))
         coverage[fit] = np.mean(2 * ndtr(limits / spread(new)) - 1)
         law[fit] = mass_of_the_covered(scores, ratio(x), new_scores, ratio(new))
@@ -142,8 +156,9 @@ def test_many_rows_cover_no_more_than_they_must():
 
 
 # ---------------------------------------------------------------------------- label shift
-# Three labels with shares OLD among calibration rows and SHARES among new rows; x given the label is N(2 label, 1), among
-# new rows N(2 label + moved, 1). The model knows the old rows only. With moved = 0 the label alone decides the weight.
+# Three labels with shares OLD among calibration rows and SHARES among new rows; x given the label
+# is N(2 label, 1), among new rows N(2 label + moved, 1). The model knows the old rows only. With
+# moved = 0 the label alone decides the weight.
 
 OLD, SHARES = np.array([0.6, 0.3, 0.1]), np.array([0.1, 0.3, 0.6])
 
@@ -174,7 +189,9 @@ def shifted_coverage(rule, score, *, seed, moved=0.0):
         scores, prediction = score.observed(predicted(x), y), predicted(new_x)
         sets = score.sets(prediction, rule(scores, weights, own if moved else own[:1], alpha=ALPHA))
         coverage[fit] = np.mean(sets.contains(new_y))
-        law[fit] = mass_of_the_covered(scores, weights, score.observed(prediction, new_y), own[np.arange(NEW), new_y])
+        law[fit] = mass_of_the_covered(
+            scores, weights, score.observed(prediction, new_y), own[np.arange(NEW), new_y]
+        )
     return coverage, law
 
 

@@ -1,7 +1,9 @@
-"""What silently breaks a conformal guarantee: what software can see is caught, and the cost of the rest is measured.
+"""What silently breaks a conformal guarantee: what software can see is caught, and the cost of the
+rest is measured.
 
-Measured costs are compared with the coverage law of the rank: a leak must be seen by the check that the valid procedure
-passes. Each comparison of the valid procedure with its law rejects with probability 1e-4 if the code is right.
+Measured costs are compared with the coverage law of the rank: a leak must be seen by the check that
+the valid procedure passes. Each comparison of the valid procedure with its law rejects with
+probability 1e-4 if the code is right.
 """
 
 from typing import ClassVar
@@ -37,7 +39,9 @@ def rows(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Recording(KNeighborsRegressor):
-    """Remembers the rows that it was fitted on and those that it was asked about, by their first feature."""
+    """Remembers the rows that it was fitted on and those that it was asked about, by their first
+    feature.
+    """
 
     asked: ClassVar[list] = []
 
@@ -50,15 +54,20 @@ class Recording(KNeighborsRegressor):
         return super().predict(X)
 
 
-# ------------------------------------------------------------------------------------------- rows in the wrong role
+# ------------------------------------------------------------------------------------------- rows
+# in the wrong role
 
 
-@pytest.mark.parametrize("settings", [{}, {"tune_folds": 4}, {"tune_size": "auto"}], ids=["split", "folds", "auto"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"tune_folds": 4}, {"tune_size": "auto"}], ids=["split", "folds", "auto"]
+)
 def test_a_group_is_never_split_across_roles_or_folds(settings: dict) -> None:
     X, y = rows(400)
     groups = np.random.default_rng(1).integers(0, 90, size=400)
     Recording.asked.clear()
-    est = dco.DecoupledRegressor(Recording(), alpha=0.2, random_state=0, **settings).fit(X, y, groups=groups)
+    est = dco.DecoupledRegressor(Recording(), alpha=0.2, random_state=0, **settings).fit(
+        X, y, groups=groups
+    )
     group_of = dict(zip(X[:, 0].tolist(), groups.tolist(), strict=True))
     assert len(Recording.asked) >= (5 if "tune_folds" in settings else 2)
     for _, fitted_on, predicted in Recording.asked:  # tuning rows and calibration rows alike
@@ -69,31 +78,49 @@ def test_a_group_is_never_split_across_roles_or_folds(settings: dict) -> None:
         assert not set(groups[np.concatenate(fit_on)]) & set(groups[held_out])
 
 
-# ----------------------------------------------------------------------------------------------- what fits sees
+# -----------------------------------------------------------------------------------------------
+# what fits sees
 
 
-@pytest.mark.parametrize("settings", [{"refit": False}, {}, {"tune_folds": 3}], ids=["paper", "refit", "folds"])
+@pytest.mark.parametrize(
+    "settings", [{"refit": False}, {}, {"tune_folds": 3}], ids=["paper", "refit", "folds"]
+)
 def test_a_pipeline_is_fitted_without_calibration_rows(settings: dict) -> None:
     X, y = rows()
     X[::9, 1] = np.nan
     model = make_pipeline(SimpleImputer(), StandardScaler(), Ridge())
     est = dco.DecoupledRegressor(model, random_state=0, **settings).fit(X, y)
-    allowed = np.concatenate([est.splits_.train, est.splits_.tune]) if settings != {"refit": False} else est.splits_.train
+    allowed = (
+        np.concatenate([est.splits_.train, est.splits_.tune])
+        if settings != {"refit": False}
+        else est.splits_.train
+    )
     imputer, scaler, _ = (step for _, step in est.predictor_.structure.model.steps)
     assert scaler.n_samples_seen_ == len(allowed)
     np.testing.assert_allclose(imputer.statistics_, np.nanmean(X[allowed], axis=0))
-    assert not np.allclose(imputer.statistics_, np.nanmean(X, axis=0))  # the mean of all rows is another number
+    # the mean of all rows is another number
+    assert not np.allclose(imputer.statistics_, np.nanmean(X, axis=0))
 
 
-# ---------------------------------------------------------------------------------------------- the seal
+# ---------------------------------------------------------------------------------------------- the
+# seal
 
 
 def test_nothing_is_predicted_for_calibration_rows_before_the_structure_is_fixed() -> None:
-    """Whatever is tried, calibration rows are predicted by one fitted model only, after every other prediction."""
+    """Whatever is tried, calibration rows are predicted by one fitted model only, after every other
+    prediction.
+    """
     X, y = rows(400)
-    for settings in ({}, {"ensemble": True}, {"tune_folds": 3}, {"search": dco.search.Random(3, seed=0)}):
+    for settings in (
+        {},
+        {"ensemble": True},
+        {"tune_folds": 3},
+        {"search": dco.search.Random(3, seed=0)},
+    ):
         Recording.asked.clear()
-        est = dco.DecoupledRegressor([Recording(k) for k in (3, 9, 27)], random_state=0, **settings).fit(X, y)
+        est = dco.DecoupledRegressor(
+            [Recording(k) for k in (3, 9, 27)], random_state=0, **settings
+        ).fit(X, y)
         sealed = set(X[est.splits_.calibrate, 0].tolist())
         touching = [bool(rows & sealed) for _, _, rows in Recording.asked]
         first = touching.index(True)
@@ -104,7 +131,9 @@ def test_nothing_is_predicted_for_calibration_rows_before_the_structure_is_fixed
 
 
 def test_levels_and_candidates_cannot_be_chosen_by_the_calibration_rows_of_a_fit() -> None:
-    """The fitted estimator keeps scores of one structure, and no calibration row: there is nothing to try others on."""
+    """The fitted estimator keeps scores of one structure, and no calibration row: there is nothing
+    to try others on.
+    """
     X, y = rows()
     est = dco.DecoupledRegressor([Ridge(), KNeighborsRegressor()], random_state=0).fit(X, y)
     kept = est.predictor_.calibration
@@ -115,7 +144,8 @@ def test_levels_and_candidates_cannot_be_chosen_by_the_calibration_rows_of_a_fit
     assert not any("calibrat" in name for name in ranked_by)
 
 
-# ------------------------------------------------------------------------------------ scores of one fixed function
+# ------------------------------------------------------------------------------------ scores of one
+# fixed function
 
 
 class Dropout(RegressorMixin, BaseEstimator):
@@ -166,19 +196,27 @@ class Tied(ClassifierMixin, BaseEstimator):
 
 @pytest.mark.parametrize("score", [LAC(), APS(randomised=False)], ids=["LAC", "APS"])
 def test_ties_are_the_same_in_single_and_double_precision(score) -> None:
-    """Calibrated in one precision and asked in the other: every label at the threshold stays where it was."""
+    """Calibrated in one precision and asked in the other: every label at the threshold stays where
+    it was.
+    """
     X, y = rows(400)
     X = X.astype(np.float32).astype(np.float64)
     labels = (y > 0).astype(int)
     for calibrated, asked in ((np.float32, np.float64), (np.float64, np.float32)):
-        est = dco.DecoupledClassifier(Tied(), score, random_state=0).fit(X.astype(calibrated), labels)
+        est = dco.DecoupledClassifier(Tied(), score, random_state=0).fit(
+            X.astype(calibrated), labels
+        )
         for alpha in np.linspace(0.02, 0.6, 30):
-            same, other = (est.predict_set(X.astype(dtype), alpha=alpha).to_dense() for dtype in (calibrated, asked))
+            same, other = (
+                est.predict_set(X.astype(dtype), alpha=alpha).to_dense()
+                for dtype in (calibrated, asked)
+            )
             np.testing.assert_array_equal(same, other)
         assert not est.certificate_.thresholds[0].expected_is_exact  # there were ties
 
 
-# -------------------------------------------------------------------- the cost of what software cannot see, measured
+# -------------------------------------------------------------------- the cost of what software
+# cannot see, measured
 
 
 def noise(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +228,9 @@ def coverage_of(sets) -> float:
     return float(np.mean(norm.cdf(sets.upper) - norm.cdf(sets.lower)))
 
 
-def calibrated(model, X: np.ndarray, y: np.ndarray, rng: np.random.Generator, *, dropped: int = 0) -> float:
+def calibrated(
+    model, X: np.ndarray, y: np.ndarray, rng: np.random.Generator, *, dropped: int = 0
+) -> float:
     """Coverage of new rows after calibration on these, without so many of the highest scores."""
     score = AbsoluteResidual()
     scores = np.sort(score.observed(Points(model.predict(X)), y))[: len(y) - dropped]
@@ -199,10 +239,14 @@ def calibrated(model, X: np.ndarray, y: np.ndarray, rng: np.random.Generator, *,
 
 
 def calibrated_forest(seed: int, *, leak: bool) -> float:
-    """A forest fitted on 60 rows, or on those and the 60 calibration rows, then calibrated on the 60."""
+    """A forest fitted on 60 rows, or on those and the 60 calibration rows, then calibrated on the
+    60.
+    """
     rng = np.random.default_rng([21, seed])
     X, y = noise(120, rng)
-    model = RandomForestRegressor(20, random_state=seed).fit(*((X, y) if leak else (X[:60], y[:60])))
+    model = RandomForestRegressor(20, random_state=seed).fit(
+        *((X, y) if leak else (X[:60], y[:60]))
+    )
     return calibrated(model, X[60:], y[60:], rng)
 
 
@@ -215,12 +259,16 @@ def memorised(seed: int, *, leak: bool) -> float:
 
 
 def chosen_split(seed: int, *, leak: bool) -> float:
-    """The estimator at one seed, or at that one of ten seeds whose calibrated threshold is smallest; 60 rows calibrate."""
+    """The estimator at one seed, or at that one of ten seeds whose calibrated threshold is
+    smallest; 60 rows calibrate.
+    """
     rng = np.random.default_rng([23, seed])
     X, y = noise(120, rng)
     settings = {"alpha": ALPHA, "calibrate_size": 60}
     tried = [
-        dco.DecoupledRegressor(Ridge(100.0), AbsoluteResidual(), random_state=s, **settings).fit(X, y)
+        dco.DecoupledRegressor(Ridge(100.0), AbsoluteResidual(), random_state=s, **settings).fit(
+            X, y
+        )
         for s in range(10 if leak else 1)
     ]
     best = min(tried, key=lambda est: est.certificate_.thresholds[0].value)
@@ -228,10 +276,14 @@ def chosen_split(seed: int, *, leak: bool) -> float:
 
 
 def filtered(seed: int, *, leak: bool) -> float:
-    """Calibration rows on which the model does badly (the worst tenth) are thrown away as outliers, or kept."""
+    """Calibration rows on which the model does badly (the worst tenth) are thrown away as outliers,
+    or kept.
+    """
     rng = np.random.default_rng([24, seed])
     X, y = noise(120, rng)
-    return calibrated(LinearRegression().fit(X[:60], y[:60]), X[60:], y[60:], rng, dropped=6 if leak else 0)
+    return calibrated(
+        LinearRegression().fit(X[:60], y[:60]), X[60:], y[60:], rng, dropped=6 if leak else 0
+    )
 
 
 # measured with 400 runs: coverage at level .90 when the leak is there

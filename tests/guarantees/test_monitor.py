@@ -1,7 +1,8 @@
-"""Watching rows for a long time: how often there is ever an alarm without a change, and how soon there is one after it.
+"""Watching rows for a long time: how often there is ever an alarm without a change, and how soon
+there is one after it.
 
-Given the calibration rows, rows are covered independently with probability p, and p is Beta(k, n + 1 - k), so streams are
-drawn from their law.
+Given the calibration rows, rows are covered independently with probability p, and p is Beta(k, n +
+1 - k), so streams are drawn from their law.
 """
 
 import math
@@ -66,13 +67,19 @@ def test_there_is_ever_an_alarm_at_most_at_the_stated_rate(n):
     hits = streams_of(drawn(rng, n=n, rank=rank), rng)
     *_, (p_value, detector) = watched(hits, rank=rank, n=n)
     check_rates(p_value, f"n = {n}")
-    # E[first passage] >= A, and P(passage within T) <= T / A for a sum that grows by one per row (Markov, Doob)
-    print(f"n = {n}: {np.mean(detector >= 10 * ROWS):.2%} changes reported within a tenth of the run length")
+    # E[first passage] >= A, and P(passage within T) <= T / A for a sum that grows by one per row
+    # (Markov, Doob)
+    print(
+        f"n = {n}: {np.mean(detector >= 10 * ROWS):.2%} changes reported within a tenth of the "
+        f"run length"
+    )
     assert np.mean(detector >= 10 * ROWS) <= 0.1 + slack(0.1)
 
 
 def with_ties(rng, *, n: int, values: int, streams: int = STREAMS):
-    """The chance of a hit with ties broken as the monitor does, and with tied rows as misses, given calibration rows."""
+    """The chance of a hit with ties broken as the monitor does, and with tied rows as misses, given
+    calibration rows.
+    """
     rank = conformal_rank(n, alpha=ALPHA)
     scores = np.sort(rng.integers(values, size=(streams, n)), axis=1)
     cut = scores[:, rank - 1]
@@ -83,7 +90,9 @@ def with_ties(rng, *, n: int, values: int, streams: int = STREAMS):
 
 @pytest.mark.parametrize("values", [3, 10, 40])
 def test_tied_scores_keep_the_rate_of_false_alarms_over_many_rows(values):
-    """Scores are uniform on a few values; a tie is broken by one draw for the calibration rows and one for each row."""
+    """Scores are uniform on a few values; a tie is broken by one draw for the calibration rows and
+    one for each row.
+    """
     rng, n = np.random.default_rng(values), 50
     rank, (broken, missed) = conformal_rank(n, alpha=ALPHA), with_ties(rng, n=n, values=values)
     *_, (p_value, _) = watched(streams_of(broken, rng), rank=rank, n=n)
@@ -95,7 +104,9 @@ def test_tied_scores_keep_the_rate_of_false_alarms_over_many_rows(values):
 
 
 def test_groups_with_urns_of_their_own_keep_the_rate_of_false_alarms():
-    """Three groups of 9, 30 and 200 calibration rows; each row belongs to one at random, and one evidence takes them all."""
+    """Three groups of 9, 30 and 200 calibration rows; each row belongs to one at random, and one
+    evidence takes them all.
+    """
     rng, sizes = np.random.default_rng(7), np.array([9, 30, 200])
     ranks = np.array([conformal_rank(int(n), alpha=ALPHA) for n in sizes])
     coverage = rng.beta(ranks, sizes + 1 - ranks, size=(STREAMS, 3))
@@ -104,7 +115,9 @@ def test_groups_with_urns_of_their_own_keep_the_rate_of_false_alarms():
     for t in range(ROWS):
         group = rng.integers(3, size=STREAMS)
         hit = rng.uniform(size=STREAMS) < coverage[every, group]
-        found = found.after(hit, (ranks[group] + hits[every, group]) / (sizes[group] + 1 + rows[every, group]))
+        found = found.after(
+            hit, (ranks[group] + hits[every, group]) / (sizes[group] + 1 + rows[every, group])
+        )
         if t < 1_000:
             planted = planted.after(hit, (ranks.sum() + hits.sum(axis=1)) / (sizes.sum() + 3 + t))
         hits[every, group] += hit
@@ -130,7 +143,9 @@ def test_the_mean_run_length_is_at_least_what_is_stated(run_length):
 
 @pytest.mark.parametrize("values", [3, 10, 40])
 def test_tied_scores_keep_the_rate_of_false_alarms_and_of_drift(values):
-    """Whole monitors on scores with few values, calibration rows drawn anew for each; the y are the scores."""
+    """Whole monitors on scores with few values, calibration rows drawn anew for each; the y are the
+    scores.
+    """
     streams, ever = (400 if FULL else 60), []
     for seed in range(streams):
         rng = np.random.default_rng([values, seed])
@@ -138,8 +153,12 @@ def test_tied_scores_keep_the_rate_of_false_alarms_and_of_drift(values):
         zero = FrozenEstimator(DummyRegressor(strategy="constant", constant=0.0).fit(X, y))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            est = dco.DecoupledRegressor(zero, dco.scores.AbsoluteResidual(), tune_size=0, random_state=0).fit(X, y)
-            report = dco.Monitor(est).update(rng.normal(size=(300, 1)), rng.integers(values, size=300) / values)
+            est = dco.DecoupledRegressor(
+                zero, dco.scores.AbsoluteResidual(), tune_size=0, random_state=0
+            ).fit(X, y)
+            report = dco.Monitor(est).update(
+                rng.normal(size=(300, 1)), rng.integers(values, size=300) / values
+            )
         ever.append((report.alarm, report.drift))
     rates = np.mean(ever, axis=0)
     print(f"{values} values: alarm {rates[0]:.2%}, drift {rates[1]:.2%} at 5 %")
@@ -155,7 +174,9 @@ def test_drift_is_ever_reported_at_most_at_the_stated_rate():
 
 
 def test_slices_are_ever_reported_at_most_at_the_stated_rate_however_many_there_are():
-    """Thirty slices that appear one after the other; the j-th p-value is multiplied by j (j + 1)."""
+    """Thirty slices that appear one after the other; the j-th p-value is multiplied by j (j +
+    1).
+    """
     rng, slices = np.random.default_rng(6), 30
     smallest, uncorrected = np.ones(STREAMS), np.ones(STREAMS)
     for j in range(1, slices + 1):
@@ -171,7 +192,9 @@ def test_slices_are_ever_reported_at_most_at_the_stated_rate_however_many_there_
 
 
 def test_planted_a_fixed_coverage_alarms_too_often_where_calibration_rows_are_few():
-    """The coverage 1 - alpha as if it were known (an urn of a million rows), and 50 calibration rows."""
+    """The coverage 1 - alpha as if it were known (an urn of a million rows), and 50 calibration
+    rows.
+    """
     rng, n = np.random.default_rng(1), 50
     rank = conformal_rank(n, alpha=ALPHA)
     hits = streams_of(drawn(rng, n=n, rank=rank, streams=500), rng, rows=2_000)
@@ -182,7 +205,13 @@ def test_planted_a_fixed_coverage_alarms_too_often_where_calibration_rows_are_fe
 
 @pytest.mark.parametrize(
     ("n", "change", "coverage", "most"),
-    [(1000, 500, 0.8, 150), (1000, 0, 0.8, 130), (200, 0, 0.79, 140), (1000, 500, 0.6, 40), (1000, 3000, 0.8, 230)],
+    [
+        (1000, 500, 0.8, 150),
+        (1000, 0, 0.8, 130),
+        (200, 0, 0.79, 140),
+        (1000, 500, 0.6, 40),
+        (1000, 3000, 0.8, 230),
+    ],
 )
 def test_delay_after_a_change(n, change, coverage, most):
     """The median number of rows from the change to the alarm, at error_rate 0.05."""
@@ -192,5 +221,8 @@ def test_delay_after_a_change(n, change, coverage, most):
     first = first_alarms(hits, rank=rank, n=n, error_rate=0.05)
     delay = first[first > change] - change
     caught = np.mean(delay <= 1_000)
-    print(f"n = {n}, coverage {coverage} after row {change}: median {np.median(delay):.0f}, caught {caught:.1%}")
+    print(
+        f"n = {n}, coverage {coverage} after row {change}: median {np.median(delay):.0f}, "
+        f"caught {caught:.1%}"
+    )
     assert np.median(delay) <= most

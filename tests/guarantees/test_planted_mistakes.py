@@ -1,7 +1,9 @@
-"""Checks that see mistakes: each check passes on the code as it is, and fails when its mistake is planted.
+"""Checks that see mistakes: each check passes on the code as it is, and fails when its mistake is
+planted.
 
-The mistakes are those that other libraries have shipped: a float ceil, `np.quantile(..., "higher")`, a rank clamped to n,
-a strict inequality, tuning rows used for calibration, a reversed comparison.
+The mistakes are those that other libraries have shipped: a float ceil, `np.quantile(...,
+"higher")`, a rank clamped to n, a strict inequality, tuning rows used for calibration, a reversed
+comparison.
 """
 
 import math
@@ -23,7 +25,9 @@ RULE = dco.guarantees.rules.rule
 
 
 def check_ranks() -> None:
-    """Every cell n = 5..400 x confidence .50 .. .99, the level typed as a complement, against fractions."""
+    """Every cell n = 5..400 x confidence .50 .. .99, the level typed as a complement, against
+    fractions.
+    """
     for percent in range(50, 100):
         level = Fraction(100 - percent, 100)
         for n in range(5, 401):
@@ -32,7 +36,9 @@ def check_ranks() -> None:
 
 
 def check_beta_law() -> None:
-    """Uniform scores: the threshold is the coverage, Beta(k, n + 1 - k); KS at level 1e-4 (fixed seed)."""
+    """Uniform scores: the threshold is the coverage, Beta(k, n + 1 - k); KS at level 1e-4 (fixed
+    seed).
+    """
     rng = np.random.default_rng(0)
     found = [dco.split_conformal(rng.uniform(size=99), alpha=0.1).value for _ in range(3000)]
     assert kstest(found, beta(90, 10).cdf).pvalue > 1e-4
@@ -45,7 +51,9 @@ def check_too_few_rows() -> None:
 
 
 def check_ties() -> None:
-    """A label whose score equals the threshold is in the set, so sets hold at least k of the calibration rows."""
+    """A label whose score equals the threshold is in the set, so sets hold at least k of the
+    calibration rows.
+    """
     probabilities = np.repeat([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1]], 50, axis=0)
     y = np.repeat([0, 1], 50)
     prediction = dco.ClassProbabilities(probabilities)
@@ -55,7 +63,9 @@ def check_ties() -> None:
 
 
 def check_sizes() -> None:
-    """LAC sets have the size of the oracle's: coverage alone would not see a reversed comparison."""
+    """LAC sets have the size of the oracle's: coverage alone would not see a reversed
+    comparison.
+    """
     rng = np.random.default_rng(1)
     logits = 3 * rng.normal(size=(2000, 10))
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -63,13 +73,16 @@ def check_sizes() -> None:
     prediction = dco.ClassProbabilities(p)
     threshold = dco.split_conformal(LAC().observed(prediction, y), alpha=0.1)
     kept = np.sort(p.ravel())[::-1]
-    oracle = (np.searchsorted(np.cumsum(kept), 0.9 * len(p)) + 1) / len(p)  # p is the truth: keep the likeliest labels
+    # p is the truth: keep the likeliest labels
+    oracle = (np.searchsorted(np.cumsum(kept), 0.9 * len(p)) + 1) / len(p)
     size = LAC().sets(prediction, threshold).sizes().mean()
     assert size == pytest.approx(oracle, rel=0.1)
 
 
 def check_sealed_calibration(runs: int = 300) -> None:
-    """Sixteen equal candidates, one chosen: mean coverage agrees with k / (n + 1) (two-sided z at 1e-4)."""
+    """Sixteen equal candidates, one chosen: mean coverage agrees with k / (n + 1) (two-sided z at
+    1e-4).
+    """
     z = norm.ppf(1 - 0.5e-4)
     rank, n = dco.conformal_rank(40, alpha=0.2), 40
     found = [_coverage_after_search(seed) for seed in range(runs)]
@@ -89,11 +102,15 @@ class _Shift(Ridge):
 
 
 def _coverage_after_search(seed: int) -> float:
-    """Exact coverage given everything: y ~ uniform(-1, 1) + noise-free, so an interval's mass is known."""
+    """Exact coverage given everything: y ~ uniform(-1, 1) + noise-free, so an interval's mass is
+    known.
+    """
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(120, 1)), rng.uniform(-1, 1, size=120)
     models = {str(i): _Shift(i) for i in range(16)}
-    est = dco.DecoupledRegressor(models, alpha=0.2, tune_size=40, calibrate_size=40, random_state=seed).fit(X, y)
+    est = dco.DecoupledRegressor(
+        models, alpha=0.2, tune_size=40, calibrate_size=40, random_state=seed
+    ).fit(X, y)
     sets = est.predict_set(rng.normal(size=(2000, 1)))
     return float(np.mean((np.clip(sets.upper, -1, 1) - np.clip(sets.lower, -1, 1)) / 2))
 
@@ -118,7 +135,9 @@ def _reversed(self, prediction, threshold):
     return dco.LabelSets.from_dense(self.every_label(prediction) > 1 - float(threshold))
 
 
-def _calibrate_on_tuning_rows(structure, sealed, weights, *, clusters, seed, _right=dco.predictor.calibrate):
+def _calibrate_on_tuning_rows(
+    structure, sealed, weights, *, clusters, seed, _right=dco.predictor.calibrate
+):
     """The rows that chose the structure certify it too."""
     _, targets, rounding = _right(structure, sealed, weights, clusters=clusters, seed=seed)
     X, y = _calibrate_on_tuning_rows.tuning  # type: ignore[attr-defined]
@@ -136,7 +155,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("target", "name", "wrong", "check"), MISTAKES.values(), ids=MISTAKES)
-def test_a_check_passes_on_the_code_as_it_is_and_catches_its_mistake(target, name, wrong, check, monkeypatch) -> None:
+def test_a_check_passes_on_the_code_as_it_is_and_catches_its_mistake(
+    target, name, wrong, check, monkeypatch
+) -> None:
     check()
     monkeypatch.setattr(target, name, wrong)
     with pytest.raises((AssertionError, pytest.fail.Exception)):

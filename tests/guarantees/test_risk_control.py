@@ -1,8 +1,9 @@
 """The statements of the risk-control rules, checked where the true risk is known.
 
-Losses: "bernoulli", row i loses 1[u_i > t] at threshold t, so that the risk at t is 1 - t; "lattice", the mean of four such
-coins, in {0, 1/4, ..., 1}, with the same risk 1 - t; "rare", a loss of 1 with probability 1 - t and lattice noise below, so
-that few rows carry most of the risk. `make guarantees` prints the figures.
+Losses: "bernoulli", row i loses 1[u_i > t] at threshold t, so that the risk at t is 1 - t;
+"lattice", the mean of four such coins, in {0, 1/4, ..., 1}, with the same risk 1 - t; "rare", a
+loss of 1 with probability 1 - t and lattice noise below, so that few rows carry most of the risk.
+`make guarantees` prints the figures.
 """
 
 import math
@@ -45,7 +46,9 @@ LOSSES = {"bernoulli": bernoulli, "lattice": lattice, "rare": rare}
 
 
 def ltt(losses, **options):
-    """Fixed-sequence LTT from the safe end; of a method without an order the boldest column that it certifies."""
+    """Fixed-sequence LTT from the safe end; of a method without an order the boldest column that it
+    certifies.
+    """
     order = 1 if "correction" in options else -1
     certified = learn_then_test(losses[:, ::order], alpha=ALPHA, delta=DELTA, **options)
     return CUTS[::order][certified.indices[min(order, 0)]] if len(certified) else np.inf
@@ -73,7 +76,8 @@ def failures(rule, kind, n, repetitions, seed):
     """How often the true risk at the chosen threshold exceeds alpha, and the mean threshold."""
     rng = np.random.default_rng([seed, n])
     chosen = np.minimum([rule(LOSSES[kind](rng, n)) for _ in range(repetitions)], 1.0)
-    return np.mean(1 - chosen > ALPHA + 1e-9), chosen.mean()  # the risk at t is 1 - t; an infinite threshold has none
+    # the risk at t is 1 - t; an infinite threshold has none
+    return np.mean(1 - chosen > ALPHA + 1e-9), chosen.mean()
 
 
 def allowed(repetitions, level=DELTA):
@@ -89,7 +93,10 @@ def test_pac_rules_fail_no_more_often_than_delta(kind, n):
         slow = name.startswith("LTT b") or name.startswith("LTT h")  # every column is tested
         repetitions = REPETITIONS // 8 if slow else REPETITIONS // (4 if n == 500 else 1)
         share, mean = failures(rule, kind, n, repetitions, seed=1)
-        print(f"{kind:9s} n = {n:3d}  {name:28s} P(risk > alpha) = {share:.4f} (delta = {DELTA}), mean threshold {mean:.3f}")
+        print(
+            f"{kind:9s} n = {n:3d}  {name:28s} P(risk > alpha) = {share:.4f} (delta = {DELTA}), "
+            f"mean threshold {mean:.3f}"
+        )
         assert share <= allowed(repetitions), (name, share)
 
 
@@ -97,12 +104,18 @@ def test_pac_rules_fail_no_more_often_than_delta(kind, n):
 @pytest.mark.parametrize("kind", LOSSES)
 def test_expected_risk_of_crc_is_at_most_alpha(kind, n):
     rng = np.random.default_rng([2, n])
-    risks = [1 - conformal_risk_control(LOSSES[kind](rng, n), CUTS, alpha=ALPHA).value for _ in range(REPETITIONS)]
-    check_mean(risks, ALPHA - 2 / (n + 1) - 0.01, ALPHA, errors=3)  # not far below: the lower bound and the grid's step
+    risks = [
+        1 - conformal_risk_control(LOSSES[kind](rng, n), CUTS, alpha=ALPHA).value
+        for _ in range(REPETITIONS)
+    ]
+    # not far below: the lower bound and the grid's step
+    check_mean(risks, ALPHA - 2 / (n + 1) - 0.01, ALPHA, errors=3)
 
 
 def test_crc_is_not_pac():
-    """The check that PAC rules pass refuses CRC, whose risk is above alpha in about four runs of ten."""
+    """The check that PAC rules pass refuses CRC, whose risk is above alpha in about four runs of
+    ten.
+    """
     crc = lambda losses: conformal_risk_control(losses, CUTS, alpha=ALPHA).value  # noqa: E731
     assert failures(crc, "bernoulli", 100, REPETITIONS, seed=3)[0] > allowed(REPETITIONS)
 
@@ -121,12 +134,17 @@ def two_maxima_added(losses, level, *, wager):
 
 
 def test_the_check_sees_two_maxima_added(monkeypatch):
-    """A library adds the maxima of two halves of the WSR path; the same check as above must refuse that."""
+    """A library adds the maxima of two halves of the WSR path; the same check as above must refuse
+    that.
+    """
     repetitions = max(REPETITIONS, 1000)
     right = pointwise_failures(repetitions)
     monkeypatch.setattr(loss_matrix, "wsr_p_value", two_maxima_added)
     wrong = pointwise_failures(repetitions)
-    print(f"WSR at the boundary, n = 100: P(accept a risk at alpha) = {right:.4f}; with two maxima added {wrong:.4f}")
+    print(
+        f"WSR at the boundary, n = 100: P(accept a risk at alpha) = {right:.4f}; with two "
+        f"maxima added {wrong:.4f}"
+    )
     assert right <= allowed(repetitions)
     assert wrong > allowed(repetitions)
 
@@ -145,39 +163,59 @@ def test_exact_bq_against_dirichlet_draws(n):
     draws = 1_000_000 if FULL else 100_000
     rng = np.random.default_rng([5, n])
     worst = 0.0
-    for losses in (rng.uniform(size=n) ** 2, rng.integers(0, 5, size=n) / 4, (rng.uniform(size=n) < 0.2).astype(float)):
+    for losses in (
+        rng.uniform(size=n) ** 2,
+        rng.integers(0, 5, size=n) / 4,
+        (rng.uniform(size=n) < 0.2).astype(float),
+    ):
         centre = (losses.sum() + 1) / (n + 1)
         for factor in (0.85, 1.0, 1.2):
             alpha = round(min(centre * factor, 0.99), 6)
             exact = bq_confidence(losses, alpha=alpha)
-            assert bq_confidence(losses, alpha=alpha, method="recursion") == pytest.approx(exact, abs=1e-12)
+            assert bq_confidence(losses, alpha=alpha, method="recursion") == pytest.approx(
+                exact, abs=1e-12
+            )
             if n >= 20:
-                assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(exact, abs=1e-12)
+                assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(
+                    exact, abs=1e-12
+                )
             sampled = bq_confidence(losses, alpha=alpha, method="dirichlet", draws=draws, rng=rng)
-            worst = max(worst, abs(sampled - exact) / math.sqrt(max(exact * (1 - exact), 1e-12) / draws))
+            worst = max(
+                worst, abs(sampled - exact) / math.sqrt(max(exact * (1 - exact), 1e-12) / draws)
+            )
     print(f"BQ exact against {draws} Dirichlet draws, n = {n}: largest |z| of 9 = {worst:.2f}")
     assert worst < 4
 
 
 def test_several_risks_at_once_are_all_controlled():
-    """Two risks that pull in opposite directions, non-monotone together: the certified settings keep both."""
+    """Two risks that pull in opposite directions, non-monotone together: the certified settings
+    keep both.
+    """
     rng = np.random.default_rng(6)
     repetitions, bad = REPETITIONS // 2, 0
     grid = np.linspace(0.05, 0.95, 19)
     for _ in range(repetitions):
         u, v = rng.uniform(size=(2, 150, 1))
         certified = learn_then_test(
-            [(u > grid).astype(float), (v < 0.3 * grid).astype(float)], alpha=[0.3, 0.25], delta=DELTA, test="binomial",
+            [(u > grid).astype(float), (v < 0.3 * grid).astype(float)],
+            alpha=[0.3, 0.25],
+            delta=DELTA,
+            test="binomial",
             correction="bonferroni",
-        )  # fmt: skip
+        )
         chosen = grid[certified.indices]
         bad += bool(np.any((1 - chosen > 0.3 + 1e-9) | (0.3 * chosen > 0.25 + 1e-9)))
-    print(f"LTT with two risks: P(some certified setting breaks a limit) = {bad / repetitions:.4f} (delta = {DELTA})")
+    print(
+        f"LTT with two risks: P(some certified setting breaks a limit) = "
+        f"{bad / repetitions:.4f} (delta = {DELTA})"
+    )
     assert bad / repetitions <= allowed(repetitions)
 
 
 def selective_runs(repetitions, n, grid, *, told):
-    """The boldest threshold of each run. Doubt u is uniform and a prediction is wrong with probability u / 2."""
+    """The boldest threshold of each run. Doubt u is uniform and a prediction is wrong with
+    probability u / 2.
+    """
     rng, chosen = np.random.default_rng(7), []
     for _ in range(repetitions):
         doubt = rng.uniform(size=n)
@@ -189,11 +227,17 @@ def selective_runs(repetitions, n, grid, *, told):
 
 
 def test_the_error_among_accepted_rows_is_controlled():
-    """Among rows with u <= t it is t / 4. The share of all rows that are accepted and wrong is a weaker statement; taken
-    for the other, the check refuses it."""
+    """Among rows with u <= t it is t / 4. The share of all rows that are accepted and wrong is a
+    weaker statement; taken for the other, the check refuses it.
+    """
     chosen = selective_runs(REPETITIONS, 1000, np.linspace(0.2, 1, 17), told=True)
     share = np.mean(chosen / 4 > 0.1 + 1e-9)
-    print(f"selective prediction: P(error among accepted > alpha) = {share:.4f}, mean threshold {chosen.mean():.3f}")
+    print(
+        f"selective prediction: P(error among accepted > alpha) = {share:.4f}, mean threshold "
+        f"{chosen.mean():.3f}"
+    )
     assert share <= allowed(REPETITIONS)
     assert chosen.mean() > 0.2  # it does certify something: the largest safe threshold is 0.4
-    assert np.mean(selective_runs(100, 300, np.linspace(0.05, 1, 20), told=False) / 4 > 0.1 + 1e-9) > allowed(100)
+    assert np.mean(
+        selective_runs(100, 300, np.linspace(0.05, 1, 20), told=False) / 4 > 0.1 + 1e-9
+    ) > allowed(100)

@@ -1,7 +1,8 @@
-"""Labels that no row of the fit had: what is lost, that the certificate assumes there are none, and what verdicts count.
+"""Labels that no row of the fit had: what is lost, that the certificate assumes there are none, and
+what verdicts count.
 
-40 labels with weights 1 / rank^1.2, 100 rows in all, Gaussian naive Bayes and LAC at 90 %. About a tenth of new rows have a
-label that the fit does not know.
+40 labels with weights 1 / rank^1.2, 100 rows in all, Gaussian naive Bayes and LAC at 90 %. About a
+tenth of new rows have a label that the fit does not know.
 """
 
 import warnings
@@ -58,7 +59,9 @@ def test_every_certificate_assumes_known_labels_whatever_its_threshold(fits) -> 
 
 
 def test_exchangeability_alone_leaves_out_unknown_labels(fits) -> None:
-    """A row is covered or has an unknown label at least nine times in ten; covered alone, where q is finite, it is not."""
+    """A row is covered or has an unknown label at least nine times in ten; covered alone, where q
+    is finite, it is not.
+    """
     either = np.array([run.found.coverage + run.found.unknown_labels / run.found.n for run in fits])
     check_mean(either, 0.9)
     covered = [run.found.coverage for run in fits if run.finite]
@@ -69,17 +72,23 @@ def test_exchangeability_alone_leaves_out_unknown_labels(fits) -> None:
 
 
 def test_verdicts_count_unknown_labels_as_misses_where_the_threshold_is_finite(fits) -> None:
-    """p-values keep their rate, unknown labels included: at most a share u of them is below u (error rate 0.1 %)."""
+    """p-values keep their rate, unknown labels included: at most a share u of them is below u
+    (error rate 0.1 %).
+    """
     for run in fits:
         law, n, unknown = run.found.consistency, run.found.n, run.found.unknown_labels
         if run.finite:
             assert (law.n_test, law.coverage, law.unknown_labels) == (n, run.found.coverage, 0)
             assert unknown > 0
-            assert run.found.verdict == ("failed" if law.p_value < 0.01 and law.coverage < law.expected_coverage else "held")
+            assert run.found.verdict == (
+                "failed" if law.p_value < 0.01 and law.coverage < law.expected_coverage else "held"
+            )
         else:  # full sets miss nothing else
             assert (law.n_test, law.coverage, law.unknown_labels) == (n - unknown, 1.0, unknown)
             assert law.verdict.startswith("the assumption fails: ")
-            assert "No set can hold a label that the fit does not know" in run.found.in_words(promised=0.9)
+            assert "No set can hold a label that the fit does not know" in run.found.in_words(
+                promised=0.9
+            )
     assert any(run.found.verdict == "held" for run in fits if run.finite)
     for level in (0.01, 0.05, 0.2):
         low = sum(run.found.consistency.p_value <= level for run in fits)

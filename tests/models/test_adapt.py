@@ -1,4 +1,6 @@
-"""From fitted models to prediction records: every way a model can speak, and what it must not say."""
+"""From fitted models to prediction records: every way a model can speak, and what it must not
+say.
+"""
 
 import warnings
 from types import SimpleNamespace
@@ -44,7 +46,8 @@ LABELS = np.array(["ant", "bee", "cow"])[(X[:, 0] > -0.5).astype(int) + (X[:, 1]
 TWO = np.where(X[:, 0] > 0, "yes", "no")
 
 
-# --- classifiers ------------------------------------------------------------------------------------------------------
+# --- classifiers ----------------------------------------------------------------------------------
+# --------------------
 
 
 def test_probabilities_come_with_the_models_labels_uniforms_and_unseen():
@@ -61,25 +64,38 @@ def test_probabilities_come_with_the_models_labels_uniforms_and_unseen():
 def test_decisions_become_probabilities_that_rank_labels_the_same():
     three = LinearSVC().fit(X, LABELS)
     record = predict_record(three, X)
-    np.testing.assert_array_equal(record.probabilities.argsort(axis=1), three.decision_function(X).argsort(axis=1))
+    np.testing.assert_array_equal(
+        record.probabilities.argsort(axis=1), three.decision_function(X).argsort(axis=1)
+    )
     np.testing.assert_allclose(record.probabilities.sum(axis=1), 1)
     two = RidgeClassifier().fit(X, TWO)
     record = predict_record(two, X)
-    np.testing.assert_array_equal(record.classes[record.probabilities.argmax(axis=1)], two.predict(X))
-    np.testing.assert_allclose(record.probabilities[:, 1], 1 / (1 + np.exp(-two.decision_function(X))))
+    np.testing.assert_array_equal(
+        record.classes[record.probabilities.argmax(axis=1)], two.predict(X)
+    )
+    np.testing.assert_allclose(
+        record.probabilities[:, 1], 1 / (1 + np.exp(-two.decision_function(X)))
+    )
 
 
 @pytest.mark.parametrize(
     "model",
-    [SVC(decision_function_shape="ovo"), VotingClassifier([("a", LogisticRegression())], voting="hard")],
+    [
+        SVC(decision_function_shape="ovo"),
+        VotingClassifier([("a", LogisticRegression())], voting="hard"),
+    ],
     ids=["pairs of classes", "votes"],
 )
 def test_a_model_that_only_predicts_gives_all_weight_to_its_label(model):
-    """Three pairs of three classes: the columns of decision_function are not the classes, though the numbers agree."""
+    """Three pairs of three classes: the columns of decision_function are not the classes, though
+    the numbers agree.
+    """
     model.fit(X, LABELS)
     record = predict_record(model, X)
     assert set(np.unique(record.probabilities)) == {0.0, 1.0}
-    np.testing.assert_array_equal(record.classes[record.probabilities.argmax(axis=1)], model.predict(X))
+    np.testing.assert_array_equal(
+        record.classes[record.probabilities.argmax(axis=1)], model.predict(X)
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +215,10 @@ def test_classes_that_cannot_be_told_are_refused():
             return np.full((len(X), 2), 0.5)
 
     several = MultiOutputClassifier(LogisticRegression()).fit(X, np.column_stack([TWO, TWO]))
-    for model, message in ((several, "MultiOutputClassifier"), (Nameless(), "Nameless: .* its fit must set it")):
+    for model, message in (
+        (several, "MultiOutputClassifier"),
+        (Nameless(), "Nameless: .* its fit must set it"),
+    ):
         with pytest.raises(ValueError, match=message):
             predict_record(model, X)
 
@@ -211,7 +230,8 @@ def test_half_precision_and_a_single_class_are_probabilities():
     assert record.probabilities.shape == (80, 1)
 
 
-# --- regressors -------------------------------------------------------------------------------------------------------
+# --- regressors -----------------------------------------------------------------------------------
+# --------------------
 
 
 def test_points():
@@ -219,8 +239,14 @@ def test_points():
     assert records_of(model) == (dco.Points,)
     np.testing.assert_array_equal(predict_record(model, X).mean, model.predict(X))
     column = LinearRegression().fit(X, Y[:, None])
-    np.testing.assert_allclose(predict_record(column, X).mean, LinearRegression().fit(X, Y).predict(X))
-    with pytest.raises(ValueError, match=r"LinearRegression: predict returned an array of shape \(80, 2\)"):
+    np.testing.assert_allclose(
+        predict_record(column, X).mean, LinearRegression().fit(X, Y).predict(X)
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"LinearRegression: predict returned an array of shape "
+        r"\(80, 2\)",
+    ):
         predict_record(LinearRegression().fit(X, np.column_stack([Y, Y])), X)
 
 
@@ -231,7 +257,9 @@ def test_points():
         lambda m: m,
         lambda m: make_pipeline("passthrough", m),
         lambda m: GridSearchCV(
-            m, {"n_restarts_optimizer": [0]} if hasattr(m, "kernel") else {"compute_score": [False]}, cv=2
+            m,
+            {"n_restarts_optimizer": [0]} if hasattr(m, "kernel") else {"compute_score": [False]},
+            cv=2,
         ),
     ],
     ids=["alone", "pipeline", "search"],
@@ -292,7 +320,9 @@ def test_pairs_of_quantiles_and_learned_spreads_through_pipelines(wrap):
     assert records_of(pair) == (dco.Quantiles, dco.Points)
     record = predict_record(pair.fit(X, Y), X)
     assert isinstance(record, dco.Quantiles)
-    np.testing.assert_allclose(predict_record(pair, X, dco.Points).mean, (record.lower + record.upper) / 2)
+    np.testing.assert_allclose(
+        predict_record(pair, X, dco.Points).mean, (record.lower + record.upper) / 2
+    )
     spread = wrap(ResidualSpread(Ridge()))
     assert records_of(spread) == (dco.PointsWithSpread, dco.Points)
     assert isinstance(predict_record(spread.fit(X, Y), X), dco.PointsWithSpread)
@@ -321,20 +351,28 @@ def test_a_mixture_is_also_a_mean_with_its_standard_deviation():
     wide = dco.GaussianMixtures(np.tile([0.0, 3.0], (2, 1)), np.tile([1.0, 2.0], (2, 1)))
     np.testing.assert_allclose(convert(wide, dco.PointsWithSpread).spread, np.sqrt(4.75))
     np.testing.assert_allclose(convert(wide, dco.Points).mean, 1.5)
-    with pytest.raises(dco.IncompatibleScoreError, match="GaussianMixtures cannot be turned into Quantiles"):
+    with pytest.raises(
+        dco.IncompatibleScoreError, match="GaussianMixtures cannot be turned into Quantiles"
+    ):
         convert(wide, dco.Quantiles)
 
 
 def test_a_mixture_in_single_precision_keeps_the_digits_that_its_draws_have():
-    """Means near 4,096 that differ by 1/2,048: their mean and spread are exact in double precision, not in single."""
+    """Means near 4,096 that differ by 1/2,048: their mean and spread are exact in double precision,
+    not in single.
+    """
     means = (4096 + np.array([[0, 1, 2, 3]]) / 2048).astype(np.float32)
-    record = convert(dco.GaussianMixtures(means, np.full(4, 2.0**-11, dtype=np.float32)), dco.PointsWithSpread)
+    record = convert(
+        dco.GaussianMixtures(means, np.full(4, 2.0**-11, dtype=np.float32)), dco.PointsWithSpread
+    )
     assert record.mean[0] == 4096 + 1.5 / 2048
     np.testing.assert_allclose(record.spread, np.sqrt(1 + 1.25) / 2048)
 
 
 def test_what_a_model_cannot_give_is_an_error_that_names_both_sides():
-    with pytest.raises(dco.IncompatibleScoreError, match="Ridge gives Points, but Quantiles was asked for"):
+    with pytest.raises(
+        dco.IncompatibleScoreError, match="Ridge gives Points, but Quantiles was asked for"
+    ):
         predict_record(Ridge().fit(X, Y), X, dco.Quantiles)
     with pytest.raises(TypeError, match="StandardScaler is neither a classifier nor a regressor"):
         records_of(StandardScaler())
@@ -349,15 +387,24 @@ def test_what_a_model_cannot_give_is_an_error_that_names_both_sides():
         def predict_distribution(self, X) -> dco.Quantiles:
             return (np.zeros(len(X)), np.ones(len(X)))
 
-    with pytest.raises(TypeError, match=r"Silent\.predict_distribution does not say what it returns"):
+    with pytest.raises(
+        TypeError,
+        match=r"Silent\.predict_distribution does not say what it "
+        r"returns",
+    ):
         records_of(Silent())
     with pytest.raises(ValueError, match="Liar: predict_distribution returned tuple"):
         predict_record(Liar().fit(X, Y), X)
 
 
 def test_an_average_of_models_gives_what_all_its_members_give():
-    assert records_of(AveragedModel([BayesianRidge(), ResidualSpread(Ridge()), Ridge()])) == (dco.Points,)
-    fitted = [BayesianRidge().fit(X, Y), make_pipeline(StandardScaler(), ResidualSpread(Ridge())).fit(X, Y)]
+    assert records_of(AveragedModel([BayesianRidge(), ResidualSpread(Ridge()), Ridge()])) == (
+        dco.Points,
+    )
+    fitted = [
+        BayesianRidge().fit(X, Y),
+        make_pipeline(StandardScaler(), ResidualSpread(Ridge())).fit(X, Y),
+    ]
     numbers = AveragedModel(fitted).of_fitted(fitted)
     assert records_of(numbers) == (dco.PointsWithSpread, dco.Points)
     members = [predict_record(model, X) for model in fitted]
@@ -372,17 +419,24 @@ def test_an_average_of_models_gives_what_all_its_members_give():
     np.testing.assert_array_equal(record.classes, ["ant", "bee", "cow"])
     np.testing.assert_array_equal(record.uniforms, np.full(80, 0.5))
     np.testing.assert_array_equal(record.unseen, ["dog"])
-    np.testing.assert_array_equal(classes.predict(X), record.classes[record.probabilities.argmax(axis=1)])
+    np.testing.assert_array_equal(
+        classes.predict(X), record.classes[record.probabilities.argmax(axis=1)]
+    )
 
 
 def test_models_without_scikit_learns_tags_are_known_by_what_they_offer():
-    duck = SimpleNamespace(classes_=np.array([0, 1]), predict_proba=lambda X: np.full((len(X), 2), 0.5))
+    duck = SimpleNamespace(
+        classes_=np.array([0, 1]), predict_proba=lambda X: np.full((len(X), 2), 0.5)
+    )
     assert records_of(duck) == (dco.ClassProbabilities,)
     assert predict_record(duck, X).probabilities.shape == (80, 2)
-    assert predict_record(SimpleNamespace(predict=lambda X: np.zeros(len(X))), X).mean.shape == (80,)
+    assert predict_record(SimpleNamespace(predict=lambda X: np.zeros(len(X))), X).mean.shape == (
+        80,
+    )
 
 
-# --- wrappers and frames ----------------------------------------------------------------------------------------------
+# --- wrappers and frames
+# ----------------------------------------------------------------------------------------------
 
 
 def test_unfitted_models_say_what_they_will_give():
@@ -392,7 +446,9 @@ def test_unfitted_models_say_what_they_will_give():
     search = GridSearchCV(make_pipeline(StandardScaler(), BayesianRidge()), {})
     assert records_of(search) == (dco.PointsWithSpread, dco.Points)
     # the standard deviation of log y is none of y, so only points are offered
-    assert records_of(TransformedTargetRegressor(BayesianRidge(), func=np.log, inverse_func=np.exp)) == (dco.Points,)
+    assert records_of(
+        TransformedTargetRegressor(BayesianRidge(), func=np.log, inverse_func=np.exp)
+    ) == (dco.Points,)
 
 
 def test_frozen_means_that_nothing_is_left_to_fit_and_names_show_what_is_inside():
@@ -404,7 +460,10 @@ def test_frozen_means_that_nothing_is_left_to_fit_and_names_show_what_is_inside(
     assert not is_frozen(make_pipeline(StandardScaler(), FrozenEstimator(ridge)))
     assert not is_frozen(ridge)
     search = GridSearchCV(make_pipeline("passthrough", StandardScaler(), Ridge()), {})
-    assert name_of(FrozenEstimator(search)) == "FrozenEstimator(GridSearchCV(Pipeline(StandardScaler, Ridge)))"
+    assert (
+        name_of(FrozenEstimator(search))
+        == "FrozenEstimator(GridSearchCV(Pipeline(StandardScaler, Ridge)))"
+    )
     np.testing.assert_array_equal(predict_record(FrozenEstimator(ridge), X).mean, ridge.predict(X))
 
 
@@ -435,15 +494,21 @@ def test_frames_reach_the_model_untouched(frame):
 def test_a_record_is_a_function_of_the_row_alone():
     """A score is valid only if a row's record does not depend on the other rows asked about."""
     models = [
-        RandomForestClassifier(10).fit(X, LABELS), KNeighborsClassifier().fit(X, LABELS), LinearSVC().fit(X, LABELS),
-        BayesianRidge().fit(X, Y), WithStd(0.0).fit(X, Y), QuantilePair(QuantileRegressor(alpha=0)).fit(X, Y),
+        RandomForestClassifier(10).fit(X, LABELS),
+        KNeighborsClassifier().fit(X, LABELS),
+        LinearSVC().fit(X, LABELS),
+        BayesianRidge().fit(X, Y),
+        WithStd(0.0).fit(X, Y),
+        QuantilePair(QuantileRegressor(alpha=0)).fit(X, Y),
         ResidualSpread(Ridge()).fit(X, Y),
-    ]  # fmt: skip
+    ]
     for model in models:
         whole, few = predict_record(model, X), predict_record(model, X[5:7])
         for name in ("probabilities", "mean", "spread", "lower", "upper"):
             if hasattr(whole, name):
-                np.testing.assert_allclose(getattr(whole, name)[5:7], getattr(few, name), rtol=1e-12)
+                np.testing.assert_allclose(
+                    getattr(whole, name)[5:7], getattr(few, name), rtol=1e-12
+                )
 
 
 def test_records_are_averaged_part_by_part_and_draws_are_pooled():
@@ -455,7 +520,11 @@ def test_records_are_averaged_part_by_part_and_draws_are_pooled():
     average = AveragedModel.average(ends)
     assert (average.lower[0], average.median[0], average.upper[0]) == (1.0, 2.0, 4.0)
     assert AveragedModel.average([ends[0], dco.Quantiles([2.0], [6.0])]).median is None
-    mixed = AveragedModel.average([dco.GaussianMixtures([[0.0, 1.0]], [1.0, 2.0]), dco.GaussianMixtures([[5.0]], [[3.0]])])
+    mixed = AveragedModel.average(
+        [dco.GaussianMixtures([[0.0, 1.0]], [1.0, 2.0]), dco.GaussianMixtures([[5.0]], [[3.0]])]
+    )
     assert (mixed.means.tolist(), mixed.sds.tolist()) == ([[0.0, 1.0, 5.0]], [[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match="different classes"):
-        AveragedModel.average([dco.ClassDraws(draws[0], classes=names) for names in (["a", "b"], ["b", "a"])])
+        AveragedModel.average(
+            [dco.ClassDraws(draws[0], classes=names) for names in (["a", "b"], ["b", "a"])]
+        )

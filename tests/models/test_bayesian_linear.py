@@ -1,4 +1,6 @@
-"""Sparse Bayesian regression: the samplers against laws, quadrature and each other; the estimator against its contract."""
+"""Sparse Bayesian regression: the samplers against laws, quadrature and each other; the estimator
+against its contract.
+"""
 
 import itertools
 
@@ -37,20 +39,30 @@ def diabetes():
 def both_samplers(diabetes):
     X, y, _, _ = diabetes
     gibbs = SparseBayesianRegression.fit_many([(X, y)], SCALES, draws=24_000, random_state=1)[0]
-    nuts = SparseBayesianRegression.fit_many([(X, y)], SCALES, draws=2_400, warmup=400, sampler="nuts", random_state=2)[0]
+    nuts = SparseBayesianRegression.fit_many(
+        [(X, y)], SCALES, draws=2_400, warmup=400, sampler="nuts", random_state=2
+    )[0]
     return list(zip(gibbs, nuts, strict=True))
 
 
 @pytest.mark.parametrize("order", [0.0, 1e-6, -0.3, 1.0, -20.0, 1e3, -5e5])
 def test_generalised_inverse_gaussian_follows_its_law_from_tiny_to_huge_parameters(order):
-    """Against the density of log x, which is concave, added up on a grid; -5e5 is the order for a million rows."""
+    """Against the density of log x, which is concave, added up on a grid; -5e5 is the order for a
+    million rows.
+    """
     rng = np.random.default_rng(1)
     for omega in (1e-6, 1e-2, 1.0, 30.0, 1e4, 1e6):
         a, b = omega * 0.1, omega / 0.1
-        mode = np.log((order + np.hypot(order, omega)) / a if order >= 0 else b / (np.hypot(order, omega) - order))
+        mode = np.log(
+            (order + np.hypot(order, omega)) / a
+            if order >= 0
+            else b / (np.hypot(order, omega) - order)
+        )
 
         def log_density(off, mode=mode, a=a, b=b):
-            return order * off - 0.5 * (a * np.exp(mode) * np.expm1(off) + b * np.exp(-mode) * np.expm1(-off))
+            return order * off - 0.5 * (
+                a * np.exp(mode) * np.expm1(off) + b * np.exp(-mode) * np.expm1(-off)
+            )
 
         ends = []
         for end in (-1e-6, 1e-6):
@@ -59,7 +71,9 @@ def test_generalised_inverse_gaussian_follows_its_law_from_tiny_to_huge_paramete
             ends.append(end)
         off = np.linspace(*ends, 20_001)
         reached = cumulative_trapezoid(np.exp(log_density(off)), off, initial=0)
-        draws = generalised_inverse_gaussian(rng, *(np.full(20_000, value) for value in (order, a, b)))
+        draws = generalised_inverse_gaussian(
+            rng, *(np.full(20_000, value) for value in (order, a, b))
+        )
         uniforms = np.interp(np.log(draws) - mode, off, reached / reached[-1])
         assert kstest(uniforms, "uniform").pvalue > 1e-4, omega
 
@@ -77,13 +91,18 @@ def test_generalised_inverse_gaussian_accepts_most_proposals_whatever_its_parame
     orders, omegas = np.append(0.0, np.geomspace(1e-6, 1e6, 13)), np.geomspace(1e-8, 1e6, 15)
     for order, omega in itertools.product(orders, omegas):
         counting = Counting()
-        draws = generalised_inverse_gaussian(counting, *(np.full(4000, value) for value in (order, omega, omega)))
+        draws = generalised_inverse_gaussian(
+            counting, *(np.full(4000, value) for value in (order, omega, omega))
+        )
         assert np.all((draws > 0) & np.isfinite(draws))
-        assert counting.made < 4000 / 0.6, (order, omega)  # the least share is about 0.64, the spread over draws 0.005
+        # the least share is about 0.64, the spread over draws 0.005
+        assert counting.made < 4000 / 0.6, (order, omega)
 
 
 def test_laplace_is_a_scale_mixture_of_the_variances_drawn():
-    """θ ~ Laplace(0, b), then s | θ: s is Exponential(mean 2b²), and θ / sqrt(s) is standard normal whatever s."""
+    """θ ~ Laplace(0, b), then s | θ: s is Exponential(mean 2b²), and θ / sqrt(s) is standard normal
+    whatever s.
+    """
     rng = np.random.default_rng(0)
     b = 0.3
     theta = laplace(scale=b).rvs(size=20_000, random_state=rng)
@@ -94,7 +113,9 @@ def test_laplace_is_a_scale_mixture_of_the_variances_drawn():
 
 
 def _moments_by_quadrature(x, y, c):
-    """Posterior means and sds of (θ, b, τ) for one input, the intercept integrated in closed form, on a fine grid."""
+    """Posterior means and sds of (θ, b, τ) for one input, the intercept integrated in closed form,
+    on a fine grid.
+    """
     theta = np.linspace(-4, 4, 241)[:, None, None]
     log_b = np.linspace(-7, 3, 161)[None, :, None]
     log_tau = np.linspace(-5, 2, 161)[None, None, :]
@@ -103,21 +124,36 @@ def _moments_by_quadrature(x, y, c):
     total, squares = residuals.sum(axis=-1), (residuals**2).sum(axis=-1)
     # N(residuals; 0, τ²I + 100·11'): one direction has variance τ² + 100 n, the others τ².
     wide = tau**2 + 100 * n
-    log_p = -(n - 1) * log_tau - 0.5 * np.log(wide) - 0.5 * ((squares - total**2 / n) / tau**2 + total**2 / n / wide)
+    log_p = (
+        -(n - 1) * log_tau
+        - 0.5 * np.log(wide)
+        - 0.5 * ((squares - total**2 / n) / tau**2 + total**2 / n / wide)
+    )
     log_p = log_p - np.abs(theta) / b - log_b - b - 0.5 * (tau / c) ** 2 + log_b + log_tau
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
-    return [((v * p).sum(), np.sqrt((v**2 * p).sum() - (v * p).sum() ** 2)) for v in (theta, b, tau)]
+    return [
+        ((v * p).sum(), np.sqrt((v**2 * p).sum() - (v * p).sum() ** 2)) for v in (theta, b, tau)
+    ]
 
 
 @pytest.mark.parametrize("c", [1.0, 0.3])
 @pytest.mark.parametrize("sampler", ["gibbs", "nuts"])
 def test_posterior_equals_quadrature_in_one_dimension(sampler, c):
-    """Five rows, so that every prior matters; means and sds within 4.5 Monte-Carlo standard errors."""
+    """Five rows, so that every prior matters; means and sds within 4.5 Monte-Carlo standard
+    errors.
+    """
     x, y = np.array([-1.2, -0.5, 0.1, 0.6, 1.0]), np.array([-0.9, -0.2, 0.4, 0.1, 1.3])
     statistics = SufficientStatistics.of([(x[:, None], y)])
     if sampler == "gibbs":
-        chains = gibbs_draws(statistics, np.array([c]), chains=50, draws=800, warmup=300, rng=np.random.default_rng(0))[0]
+        chains = gibbs_draws(
+            statistics,
+            np.array([c]),
+            chains=50,
+            draws=800,
+            warmup=300,
+            rng=np.random.default_rng(0),
+        )[0]
     else:
         chains = nuts_draws(statistics, np.array([c]), chains=40, draws=500, warmup=400, seed=0)[0]
     found = chains[..., [0, 2, 3]]
@@ -125,11 +161,15 @@ def test_posterior_equals_quadrature_in_one_dimension(sampler, c):
         draws = found[..., j]
         squares = (draws - mean) ** 2
         assert abs(draws.mean() - mean) < 4.5 * sd / np.sqrt(effective_sample_size(draws))
-        assert abs(squares.mean() - sd**2) < 4.5 * squares.std() / np.sqrt(effective_sample_size(squares))
+        assert abs(squares.mean() - sd**2) < 4.5 * squares.std() / np.sqrt(
+            effective_sample_size(squares)
+        )
 
 
 def test_gibbs_and_nuts_have_the_same_posterior_on_diabetes(both_samplers):
-    """Every mean within 4 standard errors, every sd within 15 %, for both prior scales; both have converged."""
+    """Every mean within 4 standard errors, every sd within 15 %, for both prior scales; both have
+    converged.
+    """
     for gibbs, nuts in both_samplers:
         assert gibbs.rhat_ <= 1.01
         assert nuts.rhat_ <= 1.02  # 2,400 draws: R-hat itself is noisy to about 1 %
@@ -143,11 +183,15 @@ def test_gibbs_and_nuts_have_the_same_posterior_on_diabetes(both_samplers):
 
 
 def test_noise_prior_binds_on_diabetes_as_in_the_paper():
-    """Training splits of 150 rows: noise sd near .716 for c = 1 and .378 for c = .02, in units of the targets' sd."""
+    """Training splits of 150 rows: noise sd near .716 for c = 1 and .378 for c = .02, in units of
+    the targets' sd.
+    """
     X, y = load_diabetes(return_X_y=True)
     rng = np.random.default_rng(3)
     splits = [rng.permutation(len(y))[:150] for _ in range(30)]
-    fits = SparseBayesianRegression.fit_many([(X[i], y[i]) for i in splits], SCALES, draws=4000, warmup=100, random_state=0)
+    fits = SparseBayesianRegression.fit_many(
+        [(X[i], y[i]) for i in splits], SCALES, draws=4000, warmup=100, random_state=0
+    )
     noise = np.array([[model.noise_sd_ / model.y_scale_ for model in row] for row in fits])
     error = noise.std(axis=0) / np.sqrt(len(splits))
     assert np.all(np.abs(noise.mean(axis=0) - (0.716, 0.378)) < 4 * error + 0.001)
@@ -195,16 +239,24 @@ def test_units_of_the_caller_come_back_and_a_constant_column_changes_nothing(dia
     plain = SparseBayesianRegression(draws=1600, random_state=0).fit(X, y)
     shift, unit = np.linspace(-3, 5, X.shape[1]), np.linspace(0.5, 20, X.shape[1])
     other = SparseBayesianRegression(draws=1600, random_state=0).fit(X * unit + shift, 100 * y - 7)
-    np.testing.assert_allclose(other.predict(X_new * unit + shift), 100 * plain.predict(X_new) - 7, rtol=1e-6)
+    np.testing.assert_allclose(
+        other.predict(X_new * unit + shift), 100 * plain.predict(X_new) - 7, rtol=1e-6
+    )
     np.testing.assert_allclose(other.noise_sd_draws_, 100 * plain.noise_sd_draws_, rtol=1e-6)
-    wider = SparseBayesianRegression(draws=1600, random_state=0).fit(np.insert(X, 3, 0.1, axis=1), y)
-    np.testing.assert_allclose(wider.predict(np.insert(X_new, 3, 9.0, axis=1)), plain.predict(X_new), rtol=1e-9)
+    wider = SparseBayesianRegression(draws=1600, random_state=0).fit(
+        np.insert(X, 3, 0.1, axis=1), y
+    )
+    np.testing.assert_allclose(
+        wider.predict(np.insert(X_new, 3, 9.0, axis=1)), plain.predict(X_new), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("sampler", ["gibbs", "nuts"])
 def test_only_constant_columns_leave_the_mean(sampler):
     y = np.random.default_rng(0).normal(5, 2, size=50)
-    model = SparseBayesianRegression(draws=4000, sampler=sampler, random_state=0).fit(np.ones((50, 2)), y)
+    model = SparseBayesianRegression(draws=4000, sampler=sampler, random_state=0).fit(
+        np.ones((50, 2)), y
+    )
     np.testing.assert_array_equal(model.coef_, 0)
     assert model.predict([[7.0, 8.0]])[0] == pytest.approx(y.mean(), abs=0.05)
 
@@ -222,13 +274,17 @@ def test_more_columns_than_rows_and_two_rows_are_answered():
     mean, sd = two.predict(X[:, :3], return_std=True)
     assert np.all(np.isfinite(mean))
     assert np.all(sd > 0)
-    perfect = SparseBayesianRegression(draws=2000, random_state=0).fit(X[:, :3], X[:, :3] @ [1.0, 2.0, 3.0])
+    perfect = SparseBayesianRegression(draws=2000, random_state=0).fit(
+        X[:, :3], X[:, :3] @ [1.0, 2.0, 3.0]
+    )
     np.testing.assert_allclose(perfect.coef_, [1, 2, 3], rtol=1e-4)
     assert 0 < perfect.noise_sd_ < 1e-4
 
 
 def test_fit_many_runs_every_split_with_every_prior(diabetes):
-    """Data sets may differ in rows and in constant columns; each agrees with a fit of its own within error."""
+    """Data sets may differ in rows and in constant columns; each agrees with a fit of its own
+    within error.
+    """
     X, y, _, _ = diabetes
     holed = X[:100].copy()
     holed[:, 2] = 1.0
@@ -241,7 +297,9 @@ def test_fit_many_runs_every_split_with_every_prior(diabetes):
             alone = SparseBayesianRegression(scale, draws=4000, random_state=5).fit(inputs, targets)
             error = alone.coef_draws_.std(axis=0) * np.sqrt(1 / alone.ess_ + 1 / model.ess_)
             assert np.all(np.abs(alone.coef_ - model.coef_) <= 4.5 * error)
-            assert abs(alone.noise_sd_ - model.noise_sd_) < 4.5 * alone.noise_sd_draws_.std() * np.sqrt(2 / alone.ess_)
+            assert abs(
+                alone.noise_sd_ - model.noise_sd_
+            ) < 4.5 * alone.noise_sd_draws_.std() * np.sqrt(2 / alone.ess_)
     assert SparseBayesianRegression.fit_many([], SCALES) == []
 
 
@@ -280,16 +338,22 @@ def test_scikit_learn_contract_and_the_seed_decides_the_draws(diabetes):
     check_estimator(SparseBayesianRegression(draws=400, warmup=40, random_state=0), on_skip=None)
     X, y, _, _ = diabetes
     options = {"draws": 400, "warmup": 50}
-    first, again, other = (SparseBayesianRegression(random_state=seed, **options).fit(X[:, :2], y) for seed in (1, 1, 2))
+    first, again, other = (
+        SparseBayesianRegression(random_state=seed, **options).fit(X[:, :2], y)
+        for seed in (1, 1, 2)
+    )
     np.testing.assert_array_equal(first.coef_draws_, again.coef_draws_)
     assert not np.any(first.noise_sd_draws_ == other.noise_sd_draws_)
 
 
 def test_a_count_that_the_chains_do_not_divide_cuts_the_last_steps():
-    """Four chains of three steps for ten draws: the third step of two chains is left out, and no chain is cut short."""
+    """Four chains of three steps for ten draws: the third step of two chains is left out, and no
+    chain is cut short.
+    """
     data = _Standardised.of(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 2.0, 4.0]))
     chains = np.zeros((4, 3, 4))
-    chains[..., -1] = 10 * np.arange(1, 4) + np.arange(4)[:, None]  # step and chain, where the noise is kept
+    # step and chain, where the noise is kept
+    chains[..., -1] = 10 * np.arange(1, 4) + np.arange(4)[:, None]
     model = SparseBayesianRegression(draws=10)
     with pytest.warns(ConvergenceWarning):
         model._keep(chains, data)

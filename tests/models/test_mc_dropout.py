@@ -1,4 +1,6 @@
-"""Monte-Carlo-dropout heads: against a plain NumPy network, one fit against many, and the estimator's contract."""
+"""Monte-Carlo-dropout heads: against a plain NumPy network, one fit against many, and the
+estimator's contract.
+"""
 
 import sys
 
@@ -32,8 +34,12 @@ def blobs():
 
 @pytest.fixture(params=["on the host", "on a device"])
 def place(request, monkeypatch):
-    """Where features are standardised, and first weights and batches drawn; a GPU's way runs on a CPU too."""
-    monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: request.param == "on the host")
+    """Where features are standardised, and first weights and batches drawn; a GPU's way runs on a
+    CPU too.
+    """
+    monkeypatch.setattr(
+        "dco.models.mc_dropout._trains_on_host", lambda: request.param == "on the host"
+    )
     return request.param
 
 
@@ -49,7 +55,9 @@ def _plain_passes(head, X):
     draws = []
     for t in range(len(head.masks_[0])):
         h = (X.astype(float) - head.feature_mean_) / head.feature_scale_
-        for weight, bias, mask in zip(head.weights_[:-1], head.biases_[:-1], head.masks_, strict=True):
+        for weight, bias, mask in zip(
+            head.weights_[:-1], head.biases_[:-1], head.masks_, strict=True
+        ):
             h = np.maximum(h @ weight + bias, 0) * mask[t] / keep
         draws.append(log_softmax(h @ head.weights_[-1] + head.biases_[-1], axis=1))
     return np.stack(draws)
@@ -73,8 +81,12 @@ def test_scores_summed_over_passes_equal_those_of_all_draws(fitted, blobs):
     assert log_p.min() < -100
     once, twice = logsumexp(log_p, axis=0), logsumexp(2 * log_p, axis=0)
     np.testing.assert_allclose(fitted.predict_log_mean(far), once - np.log(9), rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(fitted.predict_log_add_one_in(far), twice - once, rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(fitted.predict_proba(X), fitted.predict_draws(X).draws.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(
+        fitted.predict_log_add_one_in(far), twice - once, rtol=1e-5, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        fitted.predict_proba(X), fitted.predict_draws(X).draws.mean(axis=0), atol=1e-6
+    )
     np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1, atol=1e-5)
 
 
@@ -88,17 +100,26 @@ def test_a_row_scores_the_same_in_any_company(fitted, blobs):
 
 
 def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
-    """Without dropout training is deterministic: a plain NumPy loop from the same start ends at the same weights."""
+    """Without dropout training is deterministic: a plain NumPy loop from the same start ends at the
+    same weights.
+    """
     X, y, _, _ = blobs  # 150 rows in batches of 32: the last batch has 22
-    head = MCDropoutClassifier(**{**SMALL, "epochs": 2}, dropout=0.0, weight_decay=0.02, random_state=3)
+    head = MCDropoutClassifier(
+        **{**SMALL, "epochs": 2}, dropout=0.0, weight_decay=0.02, random_state=3
+    )
     task = head._prepare(*head._checked(X, y), {})
     drawn = task.drawn
     if place == "on a device":
-        drawn = _drawn_there(drawn["start"], drawn["order"], task.widths, len(X), task.batch, task.epochs)
+        drawn = _drawn_there(
+            drawn["start"], drawn["order"], task.widths, len(X), task.batch, task.epochs
+        )
     weights, biases, batches = (drawn[name] for name in ("weights", "biases", "rows"))
-    with jax.default_matmul_precision("highest"):  # training rounds as JAX is told to; a GPU's default is 10 bits
+    # training rounds as JAX is told to; a GPU's default is 10 bits
+    with jax.default_matmul_precision("highest"):
         head.fit(X, y)
-    parameters = [np.asarray(a, dtype=float) for layer in zip(weights, biases, strict=True) for a in layer]
+    parameters = [
+        np.asarray(a, dtype=float) for layer in zip(weights, biases, strict=True) for a in layer
+    ]
     first, second = [np.zeros_like(p) for p in parameters], [np.zeros_like(p) for p in parameters]
     features = np.asarray(task.features, dtype=float)
     for step, rows in enumerate(np.asarray(batches), start=1):
@@ -128,11 +149,17 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
 
 @pytest.mark.parametrize("draw", [_drawn_here, _drawn_there])
 def test_first_weights_and_batches_follow_one_law(draw):
-    """Uniform within 1 / sqrt(fan_in), and every epoch a random order of all rows; each test errs once in 1,000 seeds."""
+    """Uniform within 1 / sqrt(fan_in), and every epoch a random order of all rows; each test errs
+    once in 1,000 seeds.
+    """
     widths = (30, 40, 7)
     weights, biases, rows = draw(0, 1, widths, 10, 4, 300).values()
     for weight, bias, fan_in, fan_out in zip(weights, biases, widths[:-1], widths[1:], strict=True):
-        assert (weight.shape, bias.shape, weight.dtype) == ((fan_in, fan_out), (fan_out,), np.float32)
+        assert (weight.shape, bias.shape, weight.dtype) == (
+            (fan_in, fan_out),
+            (fan_out,),
+            np.float32,
+        )
         for values in (weight, bias):
             assert kstest(np.ravel(values) * np.sqrt(fan_in), "uniform", args=(-1, 2)).pvalue > 1e-3
     steps = np.asarray(rows).reshape(300, 3, 4)
@@ -160,7 +187,9 @@ def test_features_are_standardised_alike_everywhere(blobs, monkeypatch):
 
 def test_frozen_masks_keep_the_share_asked_for(blobs):
     X, y, _, _ = blobs
-    head = MCDropoutClassifier(hidden=(64, 32), dropout=0.3, passes=200, epochs=1, random_state=0).fit(X, y)
+    head = MCDropoutClassifier(
+        hidden=(64, 32), dropout=0.3, passes=200, epochs=1, random_state=0
+    ).fit(X, y)
     for mask in head.masks_:
         assert binomtest(int(mask.sum()), mask.size, 0.7).pvalue > 1e-3
     other = clone(head).set_params(random_state=1).fit(X, y)
@@ -172,25 +201,34 @@ def test_frozen_masks_keep_the_share_asked_for(blobs):
 def test_dropout_changes_the_weights_and_no_passes_means_the_whole_network(blobs):
     X, y, X_new, y_new = blobs
     head = MCDropoutClassifier(**SMALL, dropout=0.4, passes=0, random_state=0).fit(X, y)
-    rate, passes = clone(head).set_params(dropout=0.1).fit(X, y), clone(head).set_params(passes=20).fit(X, y)
+    rate, passes = (
+        clone(head).set_params(dropout=0.1).fit(X, y),
+        clone(head).set_params(passes=20).fit(X, y),
+    )
     assert np.max(np.abs(head.weights_[0] - rate.weights_[0])) > 1e-3
     np.testing.assert_array_equal(head.weights_[0], passes.weights_[0])
     assert head.predict_draws(X_new).draws.shape[0] == 1
     assert all(mask.all() for mask in head.masks_)
-    np.testing.assert_allclose(head.predict_proba(X_new), np.exp(_plain_passes(head, X_new)[0]), atol=2e-6)
+    np.testing.assert_allclose(
+        head.predict_proba(X_new), np.exp(_plain_passes(head, X_new)[0]), atol=2e-6
+    )
     assert head.score(X_new, y_new) > 0.9
 
 
 @pytest.mark.usefixtures("place")
 def test_many_heads_together_are_the_heads_alone(blobs):
-    """Two shapes of network, two data sets, dropout rates and seeds apart: as fitted alone, up to single precision."""
+    """Two shapes of network, two data sets, dropout rates and seeds apart: as fitted alone, up to
+    single precision.
+    """
     X, y, X_new, _ = blobs
     labels = np.array(list("edcba"))[y]
     datasets = [(X, y), (X_new[:150], labels[:150])]
     heads = [
         MCDropoutClassifier(**SMALL, dropout=0.05, passes=3, random_state=0),
         MCDropoutClassifier(**SMALL, dropout=0.4, passes=0, weight_decay=0.1, random_state=1),
-        MCDropoutClassifier(**{**SMALL, "hidden": (16,)}, passes=3, standardise=False, random_state=2),
+        MCDropoutClassifier(
+            **{**SMALL, "hidden": (16,)}, passes=3, standardise=False, random_state=2
+        ),
     ]
     with jax.default_matmul_precision("highest"):
         alone = [[clone(head).fit(*data) for head in heads] for data in datasets]
@@ -200,7 +238,9 @@ def test_many_heads_together_are_the_heads_alone(blobs):
         for row, row_alone in zip(fits, alone, strict=True):
             for head, head_alone in zip(row, row_alone, strict=True):
                 np.testing.assert_array_equal(head.classes_, head_alone.classes_)
-                np.testing.assert_allclose(head.predict_proba(X_new), head_alone.predict_proba(X_new), atol=2e-4)
+                np.testing.assert_allclose(
+                    head.predict_proba(X_new), head_alone.predict_proba(X_new), atol=2e-4
+                )
     assert not hasattr(heads[0], "weights_")
 
 
@@ -208,7 +248,9 @@ def test_many_heads_together_are_the_heads_alone(blobs):
 def test_data_sets_of_several_sizes_and_units_train_in_one_call(blobs):
     """Huge and constant features are standardised away."""
     X, y, X_new, y_new = blobs
-    wide, wide_new = (np.column_stack([1e6 * a + 3e6, np.full(len(a), c)]) for a, c in ((X, 7.0), (X_new, -7.0)))
+    wide, wide_new = (
+        np.column_stack([1e6 * a + 3e6, np.full(len(a), c)]) for a, c in ((X, 7.0), (X_new, -7.0))
+    )
     head = MCDropoutClassifier(**SMALL, random_state=0)
     fits = MCDropoutClassifier.fit_many([(X, y), (X[:140], y[:140]), (wide, y)], [head])
     for (fitted_head,), rows in zip(fits, (X_new, X_new, wide_new), strict=True):
@@ -231,7 +273,9 @@ def test_a_fitted_head_is_arrays_that_skops_can_store(fitted, blobs):
     stored = skops.io.dumps(fitted)
     unknown = skops.io.get_untrusted_types(data=stored)
     assert unknown == ["dco.models.mc_dropout.MCDropoutClassifier"]
-    np.testing.assert_array_equal(skops.io.loads(stored, trusted=unknown).predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(
+        skops.io.loads(stored, trusted=unknown).predict_proba(X), fitted.predict_proba(X)
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,12 +317,17 @@ def test_without_jax_the_extra_is_named(blobs, monkeypatch):
 
 
 def test_scikit_learn_contract():
-    check_estimator(MCDropoutClassifier(hidden=(16,), passes=2, epochs=30, learning_rate=0.02, random_state=0), on_skip=None)
+    check_estimator(
+        MCDropoutClassifier(hidden=(16,), passes=2, epochs=30, learning_rate=0.02, random_state=0),
+        on_skip=None,
+    )
 
 
 @pytest.mark.parametrize("method", ["predict_log_mean", "predict_log_add_one_in", "predict_draws"])
 def test_predictions_ask_for_whole_single_precision(fitted, blobs, monkeypatch, method):
-    """A GPU would otherwise round to 10 bits; a CPU gives the same numbers either way, so the test looks at the setting."""
+    """A GPU would otherwise round to 10 bits; a CPU gives the same numbers either way, so the test
+    looks at the setting.
+    """
     asked = []
 
     def watched(what):

@@ -44,7 +44,9 @@ def test_is_a_scikit_learn_estimator(estimator, check):
     [({"alpha": 0.2, "median": True}, (0.1, 0.9, 0.5)), ({"lower": 0.2, "upper": 0.7}, (0.2, 0.7))],
 )
 def test_the_fitted_levels_hold_the_share_of_rows_that_they_name(settings, levels):
-    """A linear quantile fit with an intercept passes through 2 rows here, so below it are q n rows, give or take 2."""
+    """A linear quantile fit with an intercept passes through 2 rows here, so below it are q n rows,
+    give or take 2.
+    """
     X, y = rows(400)
     pair = QuantilePair(LINEAR, **settings).fit(X, y)
     quantiles = pair.predict_distribution(X)
@@ -52,7 +54,9 @@ def test_the_fitted_levels_hold_the_share_of_rows_that_they_name(settings, level
     found = [quantiles.lower, quantiles.upper, quantiles.median]
     for column, level in zip(found, levels, strict=False):
         assert abs(np.sum(y < column - 1e-9) - level * 400) <= 2
-    np.testing.assert_array_equal(pair.predict(X), (found[0] + found[1]) / 2 if found[2] is None else found[2])
+    np.testing.assert_array_equal(
+        pair.predict(X), (found[0] + found[1]) / 2 if found[2] is None else found[2]
+    )
 
 
 def test_boosting_covers_fresh_rows_about_as_often_as_its_levels_say():
@@ -96,7 +100,11 @@ class Unknown(XGBLike):
         return self
 
 
-XGBFree = type("XGBFree", (XGBLike,), {"__init__": lambda self, objective=None: setattr(self, "objective", objective)})
+XGBFree = type(
+    "XGBFree",
+    (XGBLike,),
+    {"__init__": lambda self, objective=None: setattr(self, "objective", objective)},
+)
 XGBFree.__module__ = "xgboost.sklearn"
 
 
@@ -110,7 +118,10 @@ XGBFree.__module__ = "xgboost.sklearn"
         (XGBLike(), {"objective": "reg:quantileerror", "quantile_alpha": 0.3}),
         (XGBFree(), {"objective": "reg:quantileerror", "quantile_alpha": 0.3}),
         (make_pipeline(StandardScaler(), LINEAR), {"quantileregressor__quantile": 0.3}),
-        (make_pipeline(StandardScaler(), make_pipeline(LINEAR)), {"pipeline__quantileregressor__quantile": 0.3}),
+        (
+            make_pipeline(StandardScaler(), make_pipeline(LINEAR)),
+            {"pipeline__quantileregressor__quantile": 0.3},
+        ),
         (TransformedTargetRegressor(LINEAR), {"regressor__quantile": 0.3}),
     ],
     ids=lambda value: type(value).__name__,

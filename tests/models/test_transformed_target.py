@@ -15,12 +15,15 @@ def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
-@pytest.mark.parametrize(("transform", "inverse"), [("log", np.exp), ("sqrt", np.square), ("asinh", np.sinh)])
+@pytest.mark.parametrize(
+    ("transform", "inverse"), [("log", np.exp), ("sqrt", np.square), ("asinh", np.sinh)]
+)
 def test_the_model_learns_the_scale_of_the_transform(transform, inverse):
     X = np.linspace(1, 3, 50)[:, None]
     model = TransformedTarget(LinearRegression(), transform).fit(X, inverse(X[:, 0]))
     np.testing.assert_allclose(model.predict(X), inverse(X[:, 0]))
-    assert np.isfinite(model.predict([[1e6], [-1e6]])).all()  # far outside, a linear model of log y would give infinity
+    # far outside, a linear model of log y would give infinity
+    assert np.isfinite(model.predict([[1e6], [-1e6]])).all()
 
 
 @pytest.mark.parametrize("transform", ["log1p", "quantile"])
@@ -37,7 +40,9 @@ def test_estimators_choose_it_and_files_keep_it(transform, tmp_path):
     dco.save(est, tmp_path / "m.dco")
     again = dco.load(tmp_path / "m.dco")
     np.testing.assert_array_equal(np.asarray(again.predict_set(X)), np.asarray(est.predict_set(X)))
-    report = again.certificate_.verify(X[est.splits_.calibrate], y[est.splits_.calibrate], predictor=again)
+    report = again.certificate_.verify(
+        X[est.splits_.calibrate], y[est.splits_.calibrate], predictor=again
+    )
     assert report.holds
 
 

@@ -66,7 +66,10 @@ def numbers(n: int, seed: int) -> tuple[Any, Any]:
 
 
 def classifier(**settings: Any) -> Case:
-    models = {"logistic": LogisticRegression(max_iter=200), HOSTILE: DecisionTreeClassifier(max_depth=3)}
+    models = {
+        "logistic": LogisticRegression(max_iter=200),
+        HOSTILE: DecisionTreeClassifier(max_depth=3),
+    }
     fitted = classes(800, 1)
     estimator = DecoupledClassifier(models, random_state=0, **settings).fit(*fitted)
     X, y = classes(300, 2)
@@ -75,20 +78,26 @@ def classifier(**settings: Any) -> Case:
 
 def regressor(**settings: Any) -> Case:
     fitted = numbers(600, 1)
-    estimator = DecoupledRegressor([Ridge(), LinearRegression()], random_state=0, **settings).fit(*fitted)
+    estimator = DecoupledRegressor([Ridge(), LinearRegression()], random_state=0, **settings).fit(
+        *fitted
+    )
     X, y = numbers(300, 2)
     return Case(estimator, X, y, np.where(X[:, 1] > 0, "right", "left"), fitted)
 
 
 def clusters(**settings: Any) -> Case:
     """Rows that belong together by fours."""
-    estimator = DecoupledRegressor(Ridge(), random_state=0, **settings).fit(*numbers(600, 1), groups=np.arange(600) // 4)
+    estimator = DecoupledRegressor(Ridge(), random_state=0, **settings).fit(
+        *numbers(600, 1), groups=np.arange(600) // 4
+    )
     return Case(estimator, *numbers(50, 2))
 
 
 def stratified() -> Case:
     """Roles balanced over labels: nothing is guaranteed."""
-    estimator = DecoupledClassifier(LogisticRegression(max_iter=200), stratify=True, random_state=0).fit(*classes(300, 1))
+    estimator = DecoupledClassifier(
+        LogisticRegression(max_iter=200), stratify=True, random_state=0
+    ).fit(*classes(300, 1))
     X, y = classes(60, 2)
     return Case(estimator, X, y, X[:, 1] > 0)
 
@@ -105,10 +114,20 @@ def thousand(**settings: Any) -> Case:
     code = np.concatenate([np.tile(np.arange(1000), 6), rng.integers(0, 1000, size=1500)])
     X = rng.normal(size=(code.size, 1000)).astype(np.float32)
     X[np.arange(code.size), code] += 4.5
-    estimator = DecoupledClassifier(Softmax(), dco.scores.LAC(), random_state=0, refit=False, **settings)
-    train, tune, calibrate, new = (slice(0, 2000), slice(2000, 4000), slice(4000, 6000), slice(6000, None))
+    estimator = DecoupledClassifier(
+        Softmax(), dco.scores.LAC(), random_state=0, refit=False, **settings
+    )
+    train, tune, calibrate, new = (
+        slice(0, 2000),
+        slice(2000, 4000),
+        slice(4000, 6000),
+        slice(6000, None),
+    )
     estimator.fit(
-        X[train], names[code[train]], tune=(X[tune], names[code[tune]]), calibrate=(X[calibrate], names[code[calibrate]])
+        X[train],
+        names[code[train]],
+        tune=(X[tune], names[code[tune]]),
+        calibrate=(X[calibrate], names[code[calibrate]]),
     )
     return Case(estimator, X[new], names[code[new]], names[code[new]])
 
@@ -173,7 +192,9 @@ class Opened:
     def show(self, index: int) -> None:
         """Move the control as an assistive tool would: set its value and tell the page."""
         self.page.evaluate(
-            "i => { const c = document.getElementById('alpha'); c.value = i; c.dispatchEvent(new Event('input')); }", index
+            "i => { const c = document.getElementById('alpha'); c.value = i; c.dispatchEvent(new "
+            "Event('input')); }",
+            index,
         )
 
     def text(self, selector: str) -> str:
@@ -191,7 +212,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 
     def open_page(page_or_case: str, *, width: int = 1200, scheme: str = "light") -> Opened:
         file = tmp_path / "opened.html"
-        file.write_text(page_of(page_or_case) if page_or_case in CASES else page_or_case, encoding="utf-8")
+        file.write_text(
+            page_of(page_or_case) if page_or_case in CASES else page_or_case, encoding="utf-8"
+        )
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
         context.set_default_timeout(PATIENCE)
         contexts.append(context)

@@ -1,4 +1,6 @@
-"""The page in a real browser: it moves, it is quiet, it asks for nothing, and it can be read and used by everyone."""
+"""The page in a real browser: it moves, it is quiet, it asks for nothing, and it can be read and
+used by everyone.
+"""
 
 import json
 import math
@@ -19,7 +21,15 @@ from dco.report.results import results_html
 pytestmark = pytest.mark.browser
 
 RESULTS = Path(__file__).parents[2] / "results"
-ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
+ALL = [
+    "classification",
+    "pac classification",
+    "by label",
+    "regression",
+    "by sign",
+    "infeasible",
+    "no rows",
+]
 
 LIGHT = """() => {
   const parse = text => text.match(/[\\d.]+/g).map(Number);
@@ -84,7 +94,9 @@ CROSSED = """plot => {
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_page_is_quiet_and_stays_in_its_frame_at_any_level(opened: Any, name: str) -> None:
-    """It asks for nothing, hostile names do nothing, labels stay inside their plots, and a phone never scrolls sideways."""
+    """It asks for nothing, hostile names do nothing, labels stay inside their plots, and a phone
+    never scrolls sideways.
+    """
     for width in (1200, 390, 320):
         window = opened(name, width=width)
         cut = window.page.evaluate(CUT) if width == 390 and name != "infeasible" else []
@@ -93,21 +105,35 @@ def test_the_page_is_quiet_and_stays_in_its_frame_at_any_level(opened: Any, name
             window.show(min(index, int(window.page.get_attribute("#alpha", "max"))))
             assert width < 1200 or window.page.evaluate(OUTSIDE) == []
             if index:
-                window.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+                window.page.evaluate(
+                    "for (const d of document.querySelectorAll('details')) d.open = true"
+                )
             assert window.width() <= width
             assert window.page.evaluate(CLIPPED) == []
-        assert (window.complaints, len(window.requests), window.requests[0][:7]) == ([], 1, "file://")
-        assert window.page.title().startswith("Prediction sets of ")  # not what the hostile name of a model would make it
+        assert (window.complaints, len(window.requests), window.requests[0][:7]) == (
+            [],
+            1,
+            "file://",
+        )
+        # not what the hostile name of a model would make it
+        assert window.page.title().startswith("Prediction sets of ")
         assert window.page.locator("img").count() == 0
     heads = window.page.locator('[aria-labelledby="h-slices0"] thead th').all_text_contents()
     cells = "[...document.querySelectorAll('[aria-labelledby=h-slices0] tbody tr:first-child td')]"
     assert window.page.evaluate(f"{cells}.map(cell => cell.dataset.label)") == heads[1:]
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")  # levels without a finite threshold
-@pytest.mark.parametrize("name", ["classification", "pac classification", "by label", "regression", "infeasible"])
-def test_the_control_shows_what_python_computes(html_of: Any, case: Any, opened: Any, name: str) -> None:
-    """Against `estimator.evaluate` at the same level, called here, not against what the page was made of."""
+# levels without a finite threshold
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
+@pytest.mark.parametrize(
+    "name", ["classification", "pac classification", "by label", "regression", "infeasible"]
+)
+def test_the_control_shows_what_python_computes(
+    html_of: Any, case: Any, opened: Any, name: str
+) -> None:
+    """Against `estimator.evaluate` at the same level, called here, not against what the page was
+    made of.
+    """
     chosen, window = case(name), opened(name)
     levels = [level.alpha for level in report_numbers(chosen.estimator).levels]
     seen = set()
@@ -122,7 +148,11 @@ def test_the_control_shows_what_python_computes(html_of: Any, case: Any, opened:
         bound = max(0.0, 1 - levels[index] - chosen.estimator.certificate_.simultaneous_slack(0.05))
         assert window.text("#bound") == percent(bound)
         if there.by_group:
-            cells = window.page.locator('[aria-labelledby="h-slices0"] tbody tr').first.locator("th, td").all_text_contents()
+            cells = (
+                window.page.locator('[aria-labelledby="h-slices0"] tbody tr')
+                .first.locator("th, td")
+                .all_text_contents()
+            )
             group = max(there.by_group, key=lambda row: row.n)
             assert cells[1:3] == [str(group.n), percent(group.coverage)]
         seen.add((window.text("#coverage"), shown))
@@ -131,13 +161,20 @@ def test_the_control_shows_what_python_computes(html_of: Any, case: Any, opened:
 
 
 def test_examples_follow_the_control(case: Any, numbers_of: Any, opened: Any) -> None:
-    chosen, window, numbers = case("classification"), opened("classification"), numbers_of("classification")
+    chosen, window, numbers = (
+        case("classification"),
+        opened("classification"),
+        numbers_of("classification"),
+    )
     for index in (0, 10, 40):
         window.show(index)
         made = chosen.estimator.predict_set(chosen.X, alpha=numbers.levels[index].alpha)
         for place, example in enumerate(numbers.rows.examples):
             items = window.page.locator(f'[data-set="e{place}"] li:not(.rest)').all_text_contents()
-            labels = {label if len(label) <= 60 else label[:59] + "…" for label in made[example.row].tolist()}
+            labels = {
+                label if len(label) <= 60 else label[:59] + "…"
+                for label in made[example.row].tolist()
+            }
             assert set(items) == labels
             outlined = window.page.locator(f'[data-set="e{place}"] li.true').count()
             assert outlined == made.contains(chosen.y)[example.row]
@@ -151,7 +188,10 @@ def test_the_keyboard_moves_the_control_and_goes_back(opened: Any) -> None:
     start, spoken = window.text("#coverage"), page.get_attribute("#alpha", "aria-valuetext")
     page.keyboard.press("End")
     assert window.text('label [data-text="alpha"]') == "0.5"
-    assert (window.text("#coverage") != start, page.get_attribute("#alpha", "aria-valuetext") != spoken) == (True, True)
+    assert (
+        window.text("#coverage") != start,
+        page.get_attribute("#alpha", "aria-valuetext") != spoken,
+    ) == (True, True)
     assert "0.5 (another level)" in window.text("output")
     assert page.get_attribute("output", "aria-live") == "polite"
     page.keyboard.press("ArrowLeft")
@@ -167,11 +207,15 @@ def test_the_certificate_is_copied_or_selected_whole(case: Any, opened: Any, nam
     """Also where it is too long to be shown."""
     window, text = opened(name), case(name).estimator.certificate_.to_json()
     assert len(window.text("#certificate")) < 20_000
-    window.page.evaluate("() => { navigator.clipboard.writeText = async text => { window.kept = text; }; }")
+    window.page.evaluate(
+        "() => { navigator.clipboard.writeText = async text => { window.kept = text; }; }"
+    )
     window.page.click("#copy")
     window.page.locator("#copied", has_text=re.compile(".")).wait_for()
     assert window.page.evaluate("window.kept") == text
-    window.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
+    window.page.evaluate(
+        "() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }"
+    )
     window.page.click("#copy")
     window.page.locator("#copied", has_text=re.compile("^Selected")).wait_for()
     assert json.loads(window.page.evaluate("String(getSelection())")) == json.loads(text)
@@ -190,34 +234,59 @@ def test_the_policy_stops_what_the_page_does_not_bring(opened: Any) -> None:
           document.body.append(image);
         }""")
     assert window.page.evaluate("window.ran === undefined")
-    assert (failed.value.url, failed.value.failure) == ("https://example.org/x.png", "csp")  # not stopped by the network
+    # not stopped by the network
+    assert (failed.value.url, failed.value.failure) == ("https://example.org/x.png", "csp")
 
 
 def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Any) -> None:
     from dco.cli.comparison import shown
     from dco.reproduction.tables import Measured, ResultTable
 
-    columns = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often")
+    columns = (
+        "method",
+        "n",
+        "coverage",
+        "mean size",
+        "P95 size",
+        "size − DCO",
+        "Wilcoxon p",
+        "candidate, most often",
+    )
     measured = (Measured(0.91291, 0.0042), Measured(211.2854, 8.2869), Measured(258.8699, 13.8435))
-    row = ("DCO with a PAC rank", 1111, *measured, -27.8438, 0.0312500, "quantiles / QuantileResidual(kind='relative')")
-    (tmp_path / "tables.md").write_text(shown(ResultTable("Marginal", "Over splits.", columns, (row, row))).to_markdown())
+    row = (
+        "DCO with a PAC rank",
+        1111,
+        *measured,
+        -27.8438,
+        0.0312500,
+        "quantiles / QuantileResidual(kind='relative')",
+    )
+    (tmp_path / "tables.md").write_text(
+        shown(ResultTable("Marginal", "Over splits.", columns, (row, row))).to_markdown()
+    )
     names = ("table-1", "diabetes", "split-ratio")  # columns of sentences; many columns
     for folder in (tmp_path, *(RESULTS / name for name in names)):
         assert opened(results_html(folder)).page.evaluate(CUT) == []
 
 
 @pytest.mark.parametrize("width", [320, 390])
-def test_the_tables_of_results_are_read_without_scrolling_on_a_phone(opened: Any, width: int) -> None:
-    """Rows become blocks: the name on top, each number below its heading, empty cells left out, all still a table.
+def test_the_tables_of_results_are_read_without_scrolling_on_a_phone(
+    opened: Any, width: int
+) -> None:
+    """Rows become blocks: the name on top, each number below its heading, empty cells left out, all
+    still a table.
 
-    Drawings keep a size that can be read: they are moved inside their frame, by the keyboard too, and the page stays.
+    Drawings keep a size that can be read: they are moved inside their frame, by the keyboard too,
+    and the page stays.
     """
     frame = "box => [box.tabIndex, box.children[0].clientWidth, box.scrollWidth]"
     for name in ("diabetes", "table-1", "split-ratio"):
         window = opened(results_html(RESULTS / name), width=width)
         assert (window.page.evaluate(CUT), window.width() <= width) == ([], True)
         frames = window.page.evaluate(f"[...document.querySelectorAll('.drawing')].map({frame})")
-        assert [tab == 0 and 500 <= image <= inside for tab, image, inside in frames] == [True] * len(frames)
+        assert [tab == 0 and 500 <= image <= inside for tab, image, inside in frames] == [
+            True
+        ] * len(frames)
         assert name != "diabetes" or frames
     shown = window.page.evaluate("""() => {
       const row = document.querySelector(".stack tbody tr");
@@ -237,7 +306,12 @@ def test_the_tables_of_results_are_read_without_scrolling_on_a_phone(opened: Any
     for size, media in ((1200, "screen"), (width, "print")):
         window.page.set_viewport_size({"width": size, "height": 800})
         window.page.emulate_media(media=media)
-        assert window.page.evaluate("getComputedStyle(document.querySelector('.stack tbody tr')).display") == "table-row"
+        assert (
+            window.page.evaluate(
+                "getComputedStyle(document.querySelector('.stack tbody tr')).display"
+            )
+            == "table-row"
+        )
 
 
 @pytest.mark.parametrize("scale", [1e-12, 6e4, 1e9])
@@ -246,23 +320,36 @@ def test_numbers_of_any_size_are_told_and_drawn(opened: Any, scale: float) -> No
     X = rng.normal(size=(500, 2))
     y = scale * (X[:, 0] + rng.normal(size=500))
     estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X[:400], y[:400])
-    html, mean = page_html(estimator, X=X[400:], y=y[400:]), estimator.evaluate(X[400:], y[400:]).mean_size
+    html, mean = (
+        page_html(estimator, X=X[400:], y=y[400:]),
+        estimator.evaluate(X[400:], y[400:]).mean_size,
+    )
     for width in (390, 1200):
         window = opened(html, width=width)
-        assert float(window.text("#mean-size").replace("−", "-").replace("\u202f", "")) == pytest.approx(mean, rel=1e-3)
+        assert float(
+            window.text("#mean-size").replace("−", "-").replace("\u202f", "")
+        ) == pytest.approx(mean, rel=1e-3)
         assert window.width() <= width
         assert window.page.evaluate(OUTSIDE) == []
         ticks = window.page.locator("svg[aria-labelledby^=curve] text").all_text_contents()
         assert not any("000" in tick for tick in ticks)
-        assert [window.page.evaluate(CROSSED, plot) for plot in ("sizes", "curve", "scores")] == [0, 0, 0]
-        tall = window.page.evaluate("document.querySelector('svg[aria-labelledby^=curve] .curve').getBBox().height")
+        assert [window.page.evaluate(CROSSED, plot) for plot in ("sizes", "curve", "scores")] == [
+            0,
+            0,
+            0,
+        ]
+        tall = window.page.evaluate(
+            "document.querySelector('svg[aria-labelledby^=curve] .curve').getBBox().height"
+        )
         assert tall > 30  # the curve fills its plot
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["classification", "regression", "by label", "infeasible"])
 def test_text_and_bars_have_enough_contrast(opened: Any, name: str, scheme: str) -> None:
-    """WCAG AA: 4.5 to 1 for all text, axes included, 3 to 1 for areas (1.4.11); coverage is no alarm by its colour."""
+    """WCAG AA: 4.5 to 1 for all text, axes included, 3 to 1 for areas (1.4.11); coverage is no
+    alarm by its colour.
+    """
     window = opened(name, scheme=scheme)
     window.show(3)
     for script, least, count in ((BARS, 3, 4), (CONTRAST, 4.5, 100)):
@@ -291,7 +378,9 @@ def test_the_two_schemes_differ_and_print_is_light_and_no_phone(opened: Any) -> 
 
 
 def test_conditions_with_long_names_can_be_told_apart_in_plots(opened: Any) -> None:
-    """A thousand names that begin alike: each plot writes them above the bars, and none covers another text."""
+    """A thousand names that begin alike: each plot writes them above the bars, and none covers
+    another text.
+    """
     page, names = opened("thousand by label").page, "svg[aria-labelledby^={}] text.name"
     for plot in ("law", "scores"):
         shown = page.locator(names.format(plot)).all_text_contents()
@@ -305,7 +394,9 @@ def test_conditions_with_long_names_can_be_told_apart_in_plots(opened: Any) -> N
 def test_the_page_of_results_is_quiet_too(opened: Any, tmp_path: Path) -> None:
     (tmp_path / "table-2.csv").write_text("method,size\n<img src=x onerror=alert(1)>,1.5\n")
     drawn = '<script>alert(1)</script><rect width="40" height="20" style="fill:red"/>'
-    (tmp_path / "table-2.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20">{drawn}</svg>')
+    (tmp_path / "table-2.svg").write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20">{drawn}</svg>'
+    )
     window = opened(results_html(tmp_path), width=390)
     assert window.page.locator("td img").count() == 0
     assert window.page.evaluate("document.querySelector('figure img').naturalWidth") == 40
@@ -313,7 +404,9 @@ def test_the_page_of_results_is_quiet_too(opened: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 3.0], ids=["held", "failed"])
-def test_the_first_heading_says_whether_the_promise_held(case: Any, opened: Any, shift: float) -> None:
+def test_the_first_heading_says_whether_the_promise_held(
+    case: Any, opened: Any, shift: float
+) -> None:
     """Rows as in the fit, and rows whose targets have moved by three standard deviations."""
     chosen = case("regression")
     rows = {"X": chosen.X, "y": chosen.y + 5 * shift}
@@ -322,22 +415,34 @@ def test_the_first_heading_says_whether_the_promise_held(case: Any, opened: Any,
     words = "The promise did not hold on these rows" if shift else "The promise held on these rows"
     told = f"{words}: {100 * chosen.estimator.evaluate(**rows).coverage:.1f} % of 300 rows covered"
     assert heading.replace("\u00a0", " ").startswith(told)
-    assert ("calibrate again on rows like these" in whole) == ("no bound holds" in whole) == bool(shift)
-    assert ("simultaneous bound holds" in whole) == (not shift)  # a promise that failed is not repeated
+    assert (
+        ("calibrate again on rows like these" in whole)
+        == ("no bound holds" in whole)
+        == bool(shift)
+    )
+    # a promise that failed is not repeated
+    assert ("simultaneous bound holds" in whole) == (not shift)
     assert window.complaints == []
 
 
 def test_a_rare_class_that_is_missed_is_named_with_what_mends_it(opened: Any) -> None:
-    """One row in a hundred is of a class that the model cannot tell: it is covered far below the promise."""
+    """One row in a hundred is of a class that the model cannot tell: it is covered far below the
+    promise.
+    """
     rng = np.random.default_rng(0)
     code = rng.choice(3, p=[0.7, 0.29, 0.01], size=3000)
     X = rng.normal(size=(3000, 3)) + np.where(code == 2, 0.0, 2.0)[:, None] * np.eye(3)[code]
     y = np.array(["common", "usual", "rare"])[code]
     with pytest.warns(NoteWarning, match="rare"):
-        estimator = DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:1500], y[:1500])
+        estimator = DecoupledClassifier(LogisticRegression(), random_state=0).fit(
+            X[:1500], y[:1500]
+        )
     window = opened(page_html(estimator, X=X[1500:], y=y[1500:]), width=390)
     shown = window.page.locator("header, main > section").all_inner_texts()
-    told = f"rare is covered in {100 * estimator.evaluate(X[1500:], y[1500:], by='label').by_group[1].coverage:.1f}"
+    told = (
+        f"rare is covered in "
+        f"{100 * estimator.evaluate(X[1500:], y[1500:], by='label').by_group[1].coverage:.1f}"
+    )
     assert "Not for every class: " + told in shown[0].replace("\u00a0", " ")  # beside the verdict
     assert shown[2].startswith("By class")  # before sizes and examples
     note = window.page.locator(".slices .note").first.inner_text()
@@ -360,4 +465,9 @@ def test_examples_of_numbers_have_an_axis_with_the_name_of_the_target(opened: An
     words = window.page.locator(".scale text").all_text_contents()
     assert words[-1] == "price"
     assert len(words) >= 3
-    assert "e+" not in window.page.locator("main section:not([aria-labelledby=h-certificate])").all_inner_texts().__str__()
+    assert (
+        "e+"
+        not in window.page.locator("main section:not([aria-labelledby=h-certificate])")
+        .all_inner_texts()
+        .__str__()
+    )

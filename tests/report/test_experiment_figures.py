@@ -1,4 +1,6 @@
-"""How the figures of the experiments look: what a line means is said, and no text is struck through."""
+"""How the figures of the experiments look: what a line means is said, and no text is struck
+through.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,14 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def rows(guarantee: str) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     return [
-        {"guarantee": guarantee, "rank": 92, "n": 113, "n_test": 67, "coverage": k / 67, "width": 2 + k / 100}
+        {
+            "guarantee": guarantee,
+            "rank": 92,
+            "n": 113,
+            "n_test": 67,
+            "coverage": k / 67,
+            "width": 2 + k / 100,
+        }
         for k in rng.binomial(67, 0.81, size=50)
     ]
 
@@ -34,8 +43,12 @@ def rows(guarantee: str) -> list[dict[str, Any]]:
 def test_figures_of_coverage_say_what_the_dashed_line_is_and_keep_it_off_their_legend(
     drawn: list[Any], tmp_path: Path
 ) -> None:
-    figures.coverage_histograms({"BQ": rows("pac"), "DCO": rows("marginal")}, target=0.8, folder=tmp_path, name="law")
-    figures.coverage_and_size({"BQ": rows("pac")}, target=0.8, size="width", folder=tmp_path, name="boxes")
+    figures.coverage_histograms(
+        {"BQ": rows("pac"), "DCO": rows("marginal")}, target=0.8, folder=tmp_path, name="law"
+    )
+    figures.coverage_and_size(
+        {"BQ": rows("pac")}, target=0.8, size="width", folder=tmp_path, name="boxes"
+    )
     histograms, boxes = drawn
     for axis in histograms.axes:
         legend = axis.get_legend()

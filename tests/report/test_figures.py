@@ -14,7 +14,9 @@ def test_the_same_numbers_give_the_same_files(numbers_of: Any, tmp_path: Path, n
     found = numbers_of(name)
     first = figures.save_figures(found, tmp_path / "first")
     second = figures.save_figures(found, tmp_path / "second")
-    assert [path.name for path in first] == [f"{stem}.{end}" for stem in figures.FIGURES for end in ("svg", "png")]
+    assert [path.name for path in first] == [
+        f"{stem}.{end}" for stem in figures.FIGURES for end in ("svg", "png")
+    ]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     for path in first:
         if path.suffix == ".svg":
@@ -42,7 +44,9 @@ def test_a_figure_that_cannot_be_finished_leaves_the_old_one(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_the_threshold_the_promise_and_the_coverage_seen_stand_at_their_values(case: Any, numbers_of: Any) -> None:
+def test_the_threshold_the_promise_and_the_coverage_seen_stand_at_their_values(
+    case: Any, numbers_of: Any
+) -> None:
     chosen, numbers = case("regression"), numbers_of("regression")
     (scores,), (law,) = figures.score_distribution(numbers).axes, figures.coverage_law(numbers).axes
     (entry,) = chosen.estimator.certificate_.thresholds

@@ -18,7 +18,9 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 def paired(*rows: tuple[str, str, float, float, float]) -> Any:
     cells = [(target, first, "BQ", *map(str, numbers)) for target, first, *numbers in rows]
-    return findings([("Wine: paired comparisons", HEAD, [*cells, ("0.8", "DCO-PAC", "another", "1", "1", "1")])])
+    return findings(
+        [("Wine: paired comparisons", HEAD, [*cells, ("0.8", "DCO-PAC", "another", "1", "1", "1")])]
+    )
 
 
 @pytest.mark.parametrize(
@@ -29,20 +31,31 @@ def paired(*rows: tuple[str, str, float, float, float]) -> Any:
         ((-0.63, -2.16, 0.9), "0.6 % narrower (95 % interval −2.2 to 0.9 %, no clear difference)"),
     ],
 )
-def test_one_target_is_said_with_its_interval(numbers: tuple[float, float, float], said: str) -> None:
+def test_one_target_is_said_with_its_interval(
+    numbers: tuple[float, float, float], said: str
+) -> None:
     (found,) = paired(("0.8", "DCO-PAC", *numbers))
     assert found.title == "Wine"
     assert found.sentences == (
-        f"With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), DCO's sets are {said}.",
+        f"With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), "
+        f"DCO's sets are {said}.",
     )
 
 
 @pytest.mark.parametrize(
     ("middles", "said"),
-    [((-3.0, -8.0), "3.0 % to 8.0 % narrower"), ((-0.6, 4.2), "between 0.6 % narrower and 4.2 % wider")],
+    [
+        ((-3.0, -8.0), "3.0 % to 8.0 % narrower"),
+        ((-0.6, 4.2), "between 0.6 % narrower and 4.2 % wider"),
+    ],
 )
 def test_several_targets_are_said_as_a_range(middles: tuple[float, float], said: str) -> None:
-    (found,) = paired(*((f"0.{8 + place}", "DCO-Warmstart", each, each - 1, each + 1) for place, each in enumerate(middles)))
+    (found,) = paired(
+        *(
+            (f"0.{8 + place}", "DCO-Warmstart", each, each - 1, each + 1)
+            for place, each in enumerate(middles)
+        )
+    )
     (sentence,) = found.sentences
     assert f"they are {said}, over 2 comparisons." in sentence
 
@@ -61,7 +74,10 @@ def test_other_tables_have_no_finding() -> None:
 
 
 def test_every_method_is_explained_and_other_names_are_not() -> None:
-    for name, method in {**{method.name: method for method in METHODS.values()}, **TABLE_ROWS}.items():
+    for name, method in {
+        **{method.name: method for method in METHODS.values()},
+        **TABLE_ROWS,
+    }.items():
         words = explained(name)
         assert words is not None
         assert method.rule in words
@@ -71,7 +87,9 @@ def test_every_method_is_explained_and_other_names_are_not() -> None:
     assert explained("<script>") is None
 
 
-def test_the_page_of_make_run_opens_with_the_finding_and_fits_a_phone(opened: Callable[..., Any]) -> None:
+def test_the_page_of_make_run_opens_with_the_finding_and_fits_a_phone(
+    opened: Callable[..., Any],
+) -> None:
     window = opened(results_html(RESULTS / "diabetes"), width=390)
     texts = window.page.locator("header p.finding, table").all_text_contents()
     assert texts[0].startswith("With the same promise as Bayesian quadrature")
@@ -79,11 +97,20 @@ def test_the_page_of_make_run_opens_with_the_finding_and_fits_a_phone(opened: Ca
     hovered = window.page.locator("td abbr, th abbr").first
     assert hovered.text_content() == "BQ"
     assert "PAC guarantee" in hovered.get_attribute("title")
-    assert {"BQ", "DCO-Warmstart", "CQR (gradient boosting)"} <= set(window.page.locator(".legend dt").all_text_contents())
+    assert {"BQ", "DCO-Warmstart", "CQR (gradient boosting)"} <= set(
+        window.page.locator(".legend dt").all_text_contents()
+    )
     assert (window.complaints, window.width() <= 390) == ([], True)
 
 
 def test_the_command_ends_with_the_finding(tmp_path: Path) -> None:
-    printed = CliRunner().invoke(main, ["report", str(RESULTS / "diabetes"), "--out", str(tmp_path / "page.html")]).output
+    printed = (
+        CliRunner()
+        .invoke(main, ["report", str(RESULTS / "diabetes"), "--out", str(tmp_path / "page.html")])
+        .output
+    )
     assert printed.startswith("Diabetes: With the same promise as Bayesian quadrature")
-    assert " With the usual, weaker promise (coverage on average over calibrations), they are " in printed
+    assert (
+        " With the usual, weaker promise (coverage on average over calibrations), they are "
+        in printed
+    )

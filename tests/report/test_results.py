@@ -49,11 +49,15 @@ def test_the_same_name_is_one_result_and_names_count_by_value(tmp_path: Path) ->
     assert base64.b64decode(figure.partition(",")[2]) == (tmp_path / "table-9.svg").read_bytes()
 
 
-def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tmp_path: Path) -> None:
+def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(
+    tmp_path: Path,
+) -> None:
     from dco.reproduction.tables import Measured, ResultTable
 
     tables = [
-        ResultTable(f"Table {place}", "Over splits.", ("method", "size"), (("dco", Measured(1.5, 0.25)),))
+        ResultTable(
+            f"Table {place}", "Over splits.", ("method", "size"), (("dco", Measured(1.5, 0.25)),)
+        )
         for place in (2, 3)
     ]
     inner = tmp_path / "table-2"
@@ -63,7 +67,11 @@ def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tm
     (inner / "held-out.csv").write_text("secret,y\n1,2\n")
     (inner / "sizes.svg").write_text(SVG)
     found = read_results(tmp_path)
-    assert [result.title for result in found] == ["table-2: Table 2", "table-2: Table 3", "table-2: Figure: sizes"]
+    assert [result.title for result in found] == [
+        "table-2: Table 2",
+        "table-2: Table 3",
+        "table-2: Figure: sizes",
+    ]
     assert found[0].blocks[0].rows == (("dco", "1.500 ± 0.250"),)
     assert found[0].blocks[0].numeric == (False, True)
     assert "secret" not in results_html(tmp_path)
@@ -84,10 +92,14 @@ def test_a_title_tells_its_folder(tmp_path: Path, folder: str, heading: str, tit
 
 
 def test_a_comparison_is_headed_as_one(tmp_path: Path) -> None:
-    (tmp_path / "tables.md").write_text("### Table\n\n| method | difference |\n| --- | --- |\n| dco | – |\n| bq | -1.5 |\n")
+    (tmp_path / "tables.md").write_text(
+        "### Table\n\n| method | difference |\n| --- | --- |\n| dco | – |\n| bq | -1.5 |\n"
+    )
     assert "Report on reproduced results" in results_html(tmp_path)
     assert read_results(tmp_path)[0].blocks[0].numeric == (False, True)
-    (tmp_path / "settings.json").write_text(json.dumps({"target": "<b>weight</b>", "task": "regression"}))
+    (tmp_path / "settings.json").write_text(
+        json.dumps({"target": "<b>weight</b>", "task": "regression"})
+    )
     html = results_html(tmp_path)
     assert "Report on a comparison of methods" in html
     assert "reproduced" not in html
@@ -115,13 +127,22 @@ def test_a_folder_without_results_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_only_tables_too_wide_for_a_phone_are_stacked() -> None:
-    narrow = Block(head=("target", "outcome", "count"), rows=(("0.8", "a feasible threshold was found", "50"),))
+    narrow = Block(
+        head=("target", "outcome", "count"), rows=(("0.8", "a feasible threshold was found", "50"),)
+    )
     assert narrow.layout == ()
     columns = ("target", "method", "coverage", "size", "P95", "paper size")
     wide = Block(head=columns, rows=(("0.8", "BQ", *["0.841 ± 0.050"] * 4),))
     assert wide.layout == ("stack",)
     assert wide.name == 1
-    assert [wide.kind(place, cell) for place, cell in enumerate(wide.rows[0])] == ["n", "short", "n", "n", "n", "n"]
+    assert [wide.kind(place, cell) for place, cell in enumerate(wide.rows[0])] == [
+        "n",
+        "short",
+        "n",
+        "n",
+        "n",
+        "n",
+    ]
     assert Block(head=("a", "b"), rows=(("1", "2"),)).name is None
 
 

@@ -1,4 +1,6 @@
-"""The stronger class for CIFAR-100 features and its auto tuning split, on small made-up features and on random scores."""
+"""The stronger class for CIFAR-100 features and its auto tuning split, on small made-up features
+and on random scores.
+"""
 
 import numpy as np
 import pytest
@@ -25,7 +27,12 @@ ALPHAS = (0.2, 0.1)
 @pytest.fixture(scope="module")
 def halves(made_up):
     """X and y to fit on, X and y of new rows."""
-    return made_up.features[:300], made_up.labels[:300], made_up.features[300:], made_up.labels[300:]
+    return (
+        made_up.features[:300],
+        made_up.labels[:300],
+        made_up.features[300:],
+        made_up.labels[300:],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,8 @@ def tables(halves) -> dict[str, ScoreTable]:
     return strong.strong_tables(*halves, n_classes=CLASSES)
 
 
-# ---- the class -------------------------------------------------------------------------------------------------------
+# ---- the class -----------------------------------------------------------------------------------
+# --------------------
 
 
 def test_the_class_varies_what_it_should():
@@ -50,9 +58,15 @@ def test_the_class_varies_what_it_should():
     for head in {head for head, _ in heads}:
         assert len({t for other, t in heads if other == head}) >= 2, head.name
     assert {structure.kind for structure in strong.STRUCTURES.values()} == {
-        "discriminant", "logistic", "network", "discriminant + logistic", "discriminant + network",
-        "discriminant + logistic + network", "RAPS", "SAPS",
-    }  # fmt: skip
+        "discriminant",
+        "logistic",
+        "network",
+        "discriminant + logistic",
+        "discriminant + network",
+        "discriminant + logistic + network",
+        "RAPS",
+        "SAPS",
+    }
     assert strong.STRUCTURES[strong.FIXED] == strong.ONE
 
 
@@ -60,12 +74,20 @@ def test_the_discriminant_agrees_with_scikit_learn(halves):
     X, y, new, _ = halves
     ours = strong.LinearDiscriminant(X.astype(np.float64), y)
     for g in (0.1, 0.7):
-        theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=g).fit(X.astype(np.float64), y).predict_log_proba(new)
-        np.testing.assert_allclose(log_softmax(ours.logits(new @ ours.vectors, g), axis=1), theirs, rtol=1e-3, atol=1e-3)
+        theirs = (
+            LinearDiscriminantAnalysis(solver="lsqr", shrinkage=g)
+            .fit(X.astype(np.float64), y)
+            .predict_log_proba(new)
+        )
+        np.testing.assert_allclose(
+            log_softmax(ours.logits(new @ ours.vectors, g), axis=1), theirs, rtol=1e-3, atol=1e-3
+        )
 
 
 def test_networks_read_rows_whose_covariance_within_classes_is_whitened(fitted):
-    """Σ_g^(-1/2) S Σ_g^(-1/2) is diagonal with the eigenvalues λ / λ_g, up to the one number that all are divided by."""
+    """Σ_g^(-1/2) S Σ_g^(-1/2) is diagonal with the eigenvalues λ / λ_g, up to the one number that
+    all are divided by.
+    """
     rows, new = fitted.whitened
     assert rows.std() == pytest.approx(1.0, rel=1e-4)
     means = np.stack([rows[fitted.y == label].mean(axis=0) for label in range(CLASSES)])
@@ -81,7 +103,9 @@ def test_more_weight_decay_gives_flatter_heads(fitted):
         return float(np.std(fitted.log_probabilities(head, 1.0)))
 
     assert (
-        spread(strong.Head("logistic", 0.02)) > spread(strong.Head("logistic", 0.05)) > spread(strong.Head("logistic", 0.1))
+        spread(strong.Head("logistic", 0.02))
+        > spread(strong.Head("logistic", 0.05))
+        > spread(strong.Head("logistic", 0.1))
     )
     assert spread(strong.Head("network", 0.02, 64)) > spread(strong.Head("network", 1.0, 64))
 
@@ -89,9 +113,13 @@ def test_more_weight_decay_gives_flatter_heads(fitted):
 def test_scores_are_the_formulas_of_their_names(fitted, tables):
     logs = [fitted.log_probabilities(head, t) for head, t in strong.ONE.parts]
     assert [log_p.shape for log_p in logs] == [(300, CLASSES)] * 3
-    np.testing.assert_allclose(tables[strong.FIXED].scores, -np.log(np.mean(np.exp(logs), axis=0)), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        tables[strong.FIXED].scores, -np.log(np.mean(np.exp(logs), axis=0)), rtol=1e-5, atol=1e-7
+    )
     name = "mean log p: discriminant 0.75 / 28, logistic 0.05 / 0.7"
-    np.testing.assert_allclose(tables[name].scores, -log_softmax((logs[0] + logs[1]) / 2, axis=1), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        tables[name].scores, -log_softmax((logs[0] + logs[1]) / 2, axis=1), rtol=1e-5, atol=1e-7
+    )
     single = tables["logistic 0.1 / 0.5"].scores
     np.testing.assert_allclose(np.exp(-single).sum(axis=1), 1.0)
     for name, table in tables.items():
@@ -121,17 +149,22 @@ def test_the_table_of_rows_set_aside_is_sorted_and_written(monkeypatch, tmp_path
     assert (tmp_path / "rows-set-aside.csv").read_text(encoding="utf-8") == table.to_csv()
 
 
-# ---- rows of a split -------------------------------------------------------------------------------------------------
+# ---- rows of a split
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def split(made_up):
-    """One split of the made-up data: rows by method and level, as they are and with labels garbled."""
+    """One split of the made-up data: rows by method and level, as they are and with labels
+    garbled.
+    """
     data = made_up
     order = splits.deal(data, SMALL, seed=0, stratified=False).order
 
     def run(labels) -> dict[tuple[str, float], dict]:
-        found = splits.strong_rows(splits.Dealt(ImageFeatures(data.features, labels), order, SMALL), alphas=ALPHAS)
+        found = splits.strong_rows(
+            splits.Dealt(ImageFeatures(data.features, labels), order, SMALL), alphas=ALPHAS
+        )
         return {(row["method"], row["alpha"]): row for row in found}
 
     def garbled(start: int) -> dict[tuple[str, float], dict]:
@@ -155,28 +188,42 @@ def test_every_row_has_the_rank_of_its_own_calibration_rows(split):
         n = SMALL.pool - row["n_tune"] if method == splits.AUTO else SMALL.calibrate
         assert (row["n"], row["rank"]) == (n, conformal_rank(n, alpha=alpha))
         assert row["size"] < 0.9 * CLASSES
-    assert len({row["n_tune"] for (method, _), row in split["plain"].items() if method == splits.AUTO}) == 1
-    assert {row[0] for row in split["plain"]} == {row for row in splits.METHOD_OF if "Stronger" in row}
+    assert (
+        len({row["n_tune"] for (method, _), row in split["plain"].items() if method == splits.AUTO})
+        == 1
+    )
+    assert {row[0] for row in split["plain"]} == {
+        row for row in splits.METHOD_OF if "Stronger" in row
+    }
 
 
 def test_labels_of_calibration_and_test_rows_choose_nothing(split):
     for key, row in split["plain"].items():
         other = split["after auto" if key[0] == splits.AUTO else "after tuning"][key]
         assert (other["chosen"], other.get("n_tune")) == (row["chosen"], row.get("n_tune")), key
-        assert other["threshold"] > row["threshold"], key  # garbled labels are harder: calibration saw them
+        # garbled labels are harder: calibration saw them
+        assert other["threshold"] > row["threshold"], key
         assert split["test"][key]["coverage"] < row["coverage"], key
         kept = ("chosen", "threshold", "rank", "n", "size", "p95")
-        assert {name: split["test"][key][name] for name in kept} == {name: row[name] for name in kept}, key
+        assert {name: split["test"][key][name] for name in kept} == {
+            name: row[name] for name in kept
+        }, key
 
 
-# ---- the auto tuning split -------------------------------------------------------------------------------------------
+# ---- the auto tuning split
+# -------------------------------------------------------------------------------------------
 
 
-def random_tables(rng: np.random.Generator, n: int, *, strengths: dict[str, float]) -> dict[str, ScoreTable]:
+def random_tables(
+    rng: np.random.Generator, n: int, *, strengths: dict[str, float]
+) -> dict[str, ScoreTable]:
     """Scores of four labels; the true one is lower by the strength."""
     codes = rng.integers(4, size=n)
     true = np.arange(4) == codes[:, None]
-    return {name: ScoreTable(rng.normal(size=(n, 4)) - strength * true, codes) for name, strength in strengths.items()}
+    return {
+        name: ScoreTable(rng.normal(size=(n, 4)) - strength * true, codes)
+        for name, strength in strengths.items()
+    }
 
 
 def test_a_clear_winner_settles_at_the_first_look():
@@ -203,7 +250,9 @@ def test_tuning_stops_at_the_first_look_that_has_settled_at_every_level():
             )
             for n in (20, 40, 80, 160)  # a third of the pool is left to calibration
         }
-        assert step.n_tune == next((n for n, regret in regrets.items() if regret <= splits.SETTLED), 160)
+        assert step.n_tune == next(
+            (n for n, regret in regrets.items() if regret <= splits.SETTLED), 160
+        )
         assert step.settled == (regrets[step.n_tune] <= splits.SETTLED)
         seen.add(step.n_tune)
     assert len(seen) >= 3
@@ -240,7 +289,9 @@ def test_the_law_of_unequal_splits_is_the_mean_of_their_laws():
 
 def test_tables_count_tuning_rows_and_choices(split):
     study = splits.Study("cifar100", "Made-up", "Made-up features.", None, beyond=True)
-    rows = tuple({"features": "square roots", "n_test": SMALL.test, **row} for row in split["plain"].values())
+    rows = tuple(
+        {"features": "square roots", "n_test": SMALL.test, **row} for row in split["plain"].values()
+    )
     records = [SplitRecord(seed, rows, 1.0) for seed in range(2)]
     auto = auto_table(study, records, Options(ALPHAS))
     taken = split["plain"][splits.AUTO, 0.2]["n_tune"]
@@ -249,5 +300,7 @@ def test_tables_count_tuning_rows_and_choices(split):
     chosen = chosen_table(study, records, Options(ALPHAS))
     counted = [dict(zip(chosen.columns, row, strict=True)) for row in chosen.rows]
     for alpha, method in ((0.2, "splits"), (0.1, "splits, auto split")):
-        kinds = [row[method] for row in counted if row["by"] == "kind" and row["target"] == 1 - alpha]
+        kinds = [
+            row[method] for row in counted if row["by"] == "kind" and row["target"] == 1 - alpha
+        ]
         assert sum(kinds) == 2

@@ -1,4 +1,6 @@
-"""Image features: folders, archives and CIFAR-100's records; caching and going on; the features on disk."""
+"""Image features: folders, archives and CIFAR-100's records; caching and going on; the features on
+disk.
+"""
 
 import tarfile
 import zipfile
@@ -62,7 +64,12 @@ def extract(folder, tmp_path):
     def run(network=mean_colour, *, name="mean", batch_size=4, progress=False):
         images = ClassFolders.of(folder)
         return extract_features(
-            images, network, cache=tmp_path / "cache", name=name, batch_size=batch_size, progress=progress
+            images,
+            network,
+            cache=tmp_path / "cache",
+            name=name,
+            batch_size=batch_size,
+            progress=progress,
         )
 
     return run
@@ -86,7 +93,9 @@ def test_class_folders_are_read_from_disk_and_from_archives(folder, kind, tmp_pa
     assert isinstance(images, ClassFolders)
     assert images.class_names == tuple(COLOURS)
     np.testing.assert_array_equal(images.labels, np.repeat([0, 1, 2], 3))
-    result = extract_features(images, mean_colour, cache=tmp_path / "cache", name="mean", batch_size=4, progress=False)
+    result = extract_features(
+        images, mean_colour, cache=tmp_path / "cache", name="mean", batch_size=4, progress=False
+    )
     expected = [[c - 2 * i for c in colour] for colour in COLOURS.values() for i in range(3)]
     np.testing.assert_array_equal(result.features, expected)
     assert result.features.dtype == np.float32
@@ -128,7 +137,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(folder, tmp_path, extract):
         extract(Counting(stop_after=4), batch_size=2)
     rest, nothing = Counting(), Counting()
     result = extract(rest, batch_size=2)
-    np.testing.assert_array_equal(result.features, mean_colour(ClassFolders.of(folder).read(0, 9)).astype(np.float32))
+    np.testing.assert_array_equal(
+        result.features, mean_colour(ClassFolders.of(folder).read(0, 9)).astype(np.float32)
+    )
     np.testing.assert_array_equal(extract(nothing, batch_size=2).features, result.features)
     assert (rest.seen, nothing.seen) == (9 - 4, 0)
     assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".json", ".npy"}
@@ -193,15 +204,21 @@ def test_without_torch_the_extra_is_named():
         resnet50()
 
 
-@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision (extra images) is not installed")
+@pytest.mark.skipif(
+    find_spec("torchvision") is None, reason="torchvision (extra images) is not installed"
+)
 def test_an_untrained_resnet_gives_2048_features(folder, extract):
     network = resnet50(pretrained=False, device="cpu")
     result = extract(network, name="resnet50")
     assert result.features.shape == (9, 2048)
-    np.testing.assert_allclose(network(ClassFolders.of(folder).read(8, 9))[0], result.features[8], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        network(ClassFolders.of(folder).read(8, 9))[0], result.features[8], rtol=1e-3, atol=1e-4
+    )
 
 
-@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision (extra images) is not installed")
+@pytest.mark.skipif(
+    find_spec("torchvision") is None, reason="torchvision (extra images) is not installed"
+)
 def test_features_depend_neither_on_the_batch_nor_on_a_gpu(folder):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
@@ -220,7 +237,10 @@ def test_features_depend_neither_on_the_batch_nor_on_a_gpu(folder):
 @pytest.mark.parametrize(
     ("cudnn", "read"),
     [
-        (SimpleNamespace(conv=SimpleNamespace(fp32_precision="tf32")), lambda cudnn: cudnn.conv.fp32_precision),
+        (
+            SimpleNamespace(conv=SimpleNamespace(fp32_precision="tf32")),
+            lambda cudnn: cudnn.conv.fp32_precision,
+        ),
         (SimpleNamespace(allow_tf32=True), lambda cudnn: cudnn.allow_tf32),
     ],
     ids=["torch 2.9 and later", "older torch"],

@@ -32,10 +32,16 @@ def draws(seed: int, options: Options) -> list[dict[str, object]]:
 
 def mean_table(records: Records, options: Options) -> list[ResultTable]:
     values = [row["value"] for record in records for row in record.rows]
-    return [ResultTable("Means", "The mean of sums.", ("rows", "value"), ((len(values), Measured.of(values)),))]
+    return [
+        ResultTable(
+            "Means", "The mean of sums.", ("rows", "value"), ((len(values), Measured.of(values)),)
+        )
+    ]
 
 
-EXPERIMENT = Experiment("sums", "sums of singular values", "nothing", 0.1, mean_table, run_split=draws)
+EXPERIMENT = Experiment(
+    "sums", "sums of singular values", "nothing", 0.1, mean_table, run_split=draws
+)
 
 
 def table_of(experiment: Experiment, path: object, **how: object) -> str:
@@ -53,7 +59,9 @@ def test_two_jobs_and_a_resumed_run_give_the_table_of_one_process(tmp_path):
     assert table_of(EXPERIMENT, killed, jobs=1) == whole
     kept = [json.loads(line) for line in killed.read_text().splitlines()]
     assert [entry["seed"] for entry in kept] == list(range(8))
-    assert all(entry["versions"]["numpy"] == np.__version__ and entry["seconds"] >= 0 for entry in kept)
+    assert all(
+        entry["versions"]["numpy"] == np.__version__ and entry["seconds"] >= 0 for entry in kept
+    )
 
 
 def test_a_finished_split_is_not_run_again(tmp_path):
@@ -81,7 +89,14 @@ def test_progress_counts_splits_and_says_how_long_is_left(tmp_path):
     seen: list[tuple[int, int, float]] = []
     path = tmp_path / "records.jsonl"
     run_splits(EXPERIMENT, path, seeds=range(3), options=OPTIONS, jobs=1)
-    run_splits(EXPERIMENT, path, seeds=range(8), options=OPTIONS, jobs=1, progress=lambda *now: seen.append(now))
+    run_splits(
+        EXPERIMENT,
+        path,
+        seeds=range(8),
+        options=OPTIONS,
+        jobs=1,
+        progress=lambda *now: seen.append(now),
+    )
     assert [(done, total) for done, total, _ in seen] == [(done, 8) for done in range(4, 9)]
     assert seen[0][2] > 0
     assert seen[-1][2] == 0
@@ -123,7 +138,9 @@ def without_locks(*_):
     raise OSError("No locks available")
 
 
-@pytest.mark.parametrize("module", [None, SimpleNamespace(flock=without_locks, LOCK_EX=2)], ids=["system", "disk"])
+@pytest.mark.parametrize(
+    "module", [None, SimpleNamespace(flock=without_locks, LOCK_EX=2)], ids=["system", "disk"]
+)
 def test_where_files_cannot_be_locked_no_file_is_rewritten(module, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fcntl", module)
     path = tmp_path / "records.jsonl"
@@ -149,9 +166,16 @@ def test_rows_come_back_as_they_were():
 
 def test_a_table_keeps_its_numbers_in_every_format():
     table = ResultTable(
-        "A | title", "Caption.", ("method", "width", "p"), (("a|b", Measured(1.25, 0.5), 3.1e-12), ("c", None, 0.5))
+        "A | title",
+        "Caption.",
+        ("method", "width", "p"),
+        (("a|b", Measured(1.25, 0.5), 3.1e-12), ("c", None, 0.5)),
     )
-    assert table.to_csv().splitlines() == ["method,width,width sd,p", "a|b,1.25,0.5,3.1e-12", "c,,,0.5"]
+    assert table.to_csv().splitlines() == [
+        "method,width,width sd,p",
+        "a|b,1.25,0.5,3.1e-12",
+        "c,,,0.5",
+    ]
     assert json.loads(table.to_json())["rows"][0] == ["a|b", {"mean": 1.25, "sd": 0.5}, 3.1e-12]
     assert "| a\\|b | 1.250 ± 0.500 | 3.1e-12 |" in table.to_markdown()
     assert table.shown() == [["a|b", "1.250 ± 0.500", "3.1e-12"], ["c", "", "0.500"]]
@@ -161,13 +185,22 @@ def test_a_table_keeps_its_numbers_in_every_format():
 
 
 def test_reproduce_writes_what_it_returns_and_refuses_other_names(tmp_path, monkeypatch):
-    lacking = Experiment("lacking", "s", "data", 1.0, mean_table, run_split=draws, missing=lambda options: "no data here.")
+    lacking = Experiment(
+        "lacking",
+        "s",
+        "data",
+        1.0,
+        mean_table,
+        run_split=draws,
+        missing=lambda options: "no data here.",
+    )
     monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": EXPERIMENT, "lacking": lacking})
     result = catalogue.reproduce("all", out=tmp_path, splits=2, alpha=0.3, jobs=1)
     assert result.skipped == ("lacking: no data here.",)
     assert all(path.is_file() for path in result.paths)
     assert result.tables[0].to_markdown() in (tmp_path / "sums" / "tables.md").read_text()
-    exact = catalogue.reproduce("sums", out=tmp_path / "typed", splits=2, alpha="0.3", jobs=1)  # as a command line has it
+    # as a command line has it
+    exact = catalogue.reproduce("sums", out=tmp_path / "typed", splits=2, alpha="0.3", jobs=1)
     assert exact.tables == result.tables[:1]
     with pytest.raises(FileNotFoundError, match="no data here"):
         catalogue.reproduce("lacking", out=tmp_path)
@@ -191,7 +224,11 @@ def test_a_page_of_tables_that_cannot_be_written_whole_leaves_the_one_before(tmp
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def run_reproduce(*arguments, status=0):
@@ -211,7 +248,9 @@ OTHERWISE = {
 @pytest.mark.parametrize("name", ["sums", "all", "sharing"])
 @pytest.mark.parametrize("told", OTHERWISE)
 def test_results_of_other_settings_are_replaced_only_by_force(told, name, tmp_path, monkeypatch):
-    """Nor are records mixed: an experiment that shares those of another is refused too, but for the number of splits."""
+    """Nor are records mixed: an experiment that shares those of another is refused too, but for the
+    number of splits.
+    """
     sharing = replace(EXPERIMENT, name="sharing", records_of="sums")
     monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": EXPERIMENT, "sharing": sharing})
     asked = ("--out", tmp_path, "--alpha", 0.3, "--splits", 2)
@@ -223,21 +262,31 @@ def test_results_of_other_settings_are_replaced_only_by_force(told, name, tmp_pa
         run_reproduce(name, *asked, *OTHERWISE[told])
         return
     refused = run_reproduce(name, *asked, *OTHERWISE[told], status=2)
-    assert f"{tmp_path / 'sums'} was made with {told}, and nothing is overwritten unasked;" in refused
+    assert (
+        f"{tmp_path / 'sums'} was made with {told}, and nothing is overwritten unasked;" in refused
+    )
     assert "choose another --out, or say --force." in refused
     assert contents(tmp_path) == before
     run_reproduce(name, *asked, *OTHERWISE[told], "--force")
-    assert contents(tmp_path)["sums/records.jsonl"].startswith(before["sums/records.jsonl"][:100]), "records are kept"
+    assert contents(tmp_path)["sums/records.jsonl"].startswith(
+        before["sums/records.jsonl"][:100]
+    ), "records are kept"
     run_reproduce(name, *asked, *OTHERWISE[told], *(["--force"] if name == "sharing" else []))
 
 
 @pytest.mark.parametrize(
     ("when", "file"),
     [("before", "records.jsonl")]
-    + [(when, file) for when in ("before", "after", "killed") for file in (*catalogue.PAGES, "means.csv")],
+    + [
+        (when, file)
+        for when in ("before", "after", "killed")
+        for file in (*catalogue.PAGES, "means.csv")
+    ],
 )
 def test_a_persons_own_file_is_replaced_only_by_force(file, when, tmp_path, monkeypatch):
-    """One that was there before the first run, one that was edited after it, one that came after a kill."""
+    """One that was there before the first run, one that was edited after it, one that came after a
+    kill.
+    """
     monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": EXPERIMENT})
     asked = ("sums", "--out", tmp_path, "--splits", 2)
     (tmp_path / "sums").mkdir()
@@ -249,7 +298,10 @@ def test_a_persons_own_file_is_replaced_only_by_force(file, when, tmp_path, monk
             run_reproduce(*asked, status=130)
     (tmp_path / "sums" / file).write_text("mine")
     told = run_reproduce(*asked, status=2)
-    assert f"{tmp_path / 'sums' / file} is not as this command wrote it, and nothing is overwritten unasked;" in told
+    assert (
+        f"{tmp_path / 'sums' / file} is not as this command wrote it, and nothing is overwritten "
+        f"unasked;" in told
+    )
     assert (tmp_path / "sums" / file).read_text() == "mine"
     run_reproduce(*asked, "--force")
     assert (tmp_path / "sums" / file).read_text() != "mine"
@@ -261,9 +313,13 @@ def interrupted(*_):
 
 
 def test_force_leaves_no_table_of_other_settings(tmp_path, monkeypatch):
-    by_level = replace(EXPERIMENT, tables=lambda records, options: [
-        replace(table, title=f"Level {options.alphas[0]}") for table in mean_table(records, options)
-    ])  # fmt: skip
+    by_level = replace(
+        EXPERIMENT,
+        tables=lambda records, options: [
+            replace(table, title=f"Level {options.alphas[0]}")
+            for table in mean_table(records, options)
+        ],
+    )
     monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": by_level})
     for alpha, force in ((0.3, []), (0.2, ["--force"])):
         run_reproduce("sums", "--out", tmp_path, "--splits", 2, "--alpha", alpha, *force)
@@ -285,7 +341,9 @@ def test_all_tables_of_a_group_are_written_or_none(tmp_path, monkeypatch):
 
     with monkeypatch.context() as disk:
         disk.setattr(catalogue, "_written", full)
-        assert "no space left" in run_reproduce("all", "--out", tmp_path, "--splits", 3, "--force", status=2)
+        assert "no space left" in run_reproduce(
+            "all", "--out", tmp_path, "--splits", 3, "--force", status=2
+        )
     after = contents(tmp_path)
     assert {name: text for name, text in after.items() if not name.endswith("records.jsonl")} == {
         name: text for name, text in before.items() if not name.endswith("records.jsonl")
@@ -293,7 +351,9 @@ def test_all_tables_of_a_group_are_written_or_none(tmp_path, monkeypatch):
     assert len(after["second/records.jsonl"].splitlines()) == 3
 
 
-def test_the_minutes_of_a_group_are_those_of_the_experiments_whose_data_are_there(tmp_path, monkeypatch):
+def test_the_minutes_of_a_group_are_those_of_the_experiments_whose_data_are_there(
+    tmp_path, monkeypatch
+):
     def missing(options):
         return None if options.data_home == str(tmp_path) else "no data here."
 
@@ -311,7 +371,15 @@ def test_the_minutes_of_a_group_are_those_of_the_experiments_whose_data_are_ther
     listed = {entry.name: entry for entry in catalogue.names()}
     minutes = {name: entry.minutes for name, entry in listed.items()}
     # what shares records takes the time of their owner too, once
-    assert minutes == {"plain": 1, "rare": 20, "owner": 5, "first": 5.1, "second": 5.2, "beyond": 5.3, "all": 6.3}
+    assert minutes == {
+        "plain": 1,
+        "rare": 20,
+        "owner": 5,
+        "first": 5.1,
+        "second": 5.2,
+        "beyond": 5.3,
+        "all": 6.3,
+    }
     assert listed["all"].summary.endswith(" Here: 4 of 5.")
     assert listed["beyond"].summary == catalogue.GROUPS["beyond"]
     everything = {entry.name: entry for entry in catalogue.names(data_home=tmp_path)}["all"]
@@ -323,9 +391,16 @@ def test_a_dask_cluster_gives_the_table_of_one_process(tmp_path):
     whole = table_of(EXPERIMENT, tmp_path / "whole.jsonl", jobs=1)
     seen: list[tuple[int, int, float]] = []
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
-        table = table_of(EXPERIMENT, tmp_path / "dask.jsonl", scheduler=client, progress=lambda *now: seen.append(now))
+        table = table_of(
+            EXPERIMENT,
+            tmp_path / "dask.jsonl",
+            scheduler=client,
+            progress=lambda *now: seen.append(now),
+        )
     assert table == whole
     assert [done for done, _, _ in seen] == list(range(1, 9))

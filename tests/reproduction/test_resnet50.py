@@ -1,4 +1,6 @@
-"""From images and a file of weights to all tables, by one command: small made images, random weights."""
+"""From images and a file of weights to all tables, by one command: small made images, random
+weights.
+"""
 
 import json
 import sys
@@ -44,7 +46,9 @@ def folder(tmp_path):
     for place, colour in enumerate(COLOURS):
         (tmp_path / "made" / f"n{place:08}").mkdir(parents=True)
         for number in range(52):
-            Image.fromarray(noisy(colour, rng)).save(tmp_path / "made" / f"n{place:08}" / f"{number:03}.png")
+            Image.fromarray(noisy(colour, rng)).save(
+                tmp_path / "made" / f"n{place:08}" / f"{number:03}.png"
+            )
     return tmp_path / "made"
 
 
@@ -63,7 +67,9 @@ def records_of_cifar(tmp_path):
 
 def colours_as_network(**_):
     """A stand-in for ResNet-50 where torch is not installed: 8 numbers per image, none negative."""
-    return lambda images: np.stack([[*image.mean(axis=(0, 1)), *image.std(axis=(0, 1)), 1, 2] for image in images])
+    return lambda images: np.stack(
+        [[*image.mean(axis=(0, 1)), *image.std(axis=(0, 1)), 1, 2] for image in images]
+    )
 
 
 def check_tables(out, name, *others):
@@ -77,24 +83,49 @@ def check_tables(out, name, *others):
 
 @pytest.mark.parametrize("name", ["imagenet-a", "cifar100"])
 def test_one_command_goes_from_images_to_tables(name, request, tmp_path, small, monkeypatch):
-    """With a stand-in for the network. The second run finds every batch in the cache, and asks for no network."""
+    """With a stand-in for the network. The second run finds every batch in the cache, and asks for
+    no network.
+    """
     place = request.getfixturevalue("folder" if name == "imagenet-a" else "records_of_cifar")
     weights, out = tmp_path / "resnet50-made.pth", tmp_path / "out"
     weights.write_bytes(b"any")
     monkeypatch.setattr(module, "resnet50", colours_as_network)
-    ask = partial(run, "reproduce", "--features", "resnet50", "--images", str(place), "--weights", str(weights))
+    ask = partial(
+        run,
+        "reproduce",
+        "--features",
+        "resnet50",
+        "--images",
+        str(place),
+        "--weights",
+        str(weights),
+    )
     flags = ("--quick", "--splits", "1", "--jobs", "1", "--out", str(out))
     found = ask(name, *flags)
     assert found.exit_code == 0, found.output
     monkeypatch.setattr(module, "resnet50", None)
-    others = () if name == "imagenet-a" else ("matched", "split-ratio", "alpha-levels", "beyond-cifar100")
+    others = (
+        ()
+        if name == "imagenet-a"
+        else ("matched", "split-ratio", "alpha-levels", "beyond-cifar100")
+    )
     for each in (name, *others):
         module._features_of.cache_clear()
         assert (found := ask(each, *flags)).exit_code == 0, found.output
     check_tables(out, name, *others)
     other = tmp_path / "other.pth"
     other.write_bytes(b"another")  # records of other features are not mixed with these
-    found = run("reproduce", name, "--features", "resnet50", "--images", str(place), "--weights", str(other), *flags)
+    found = run(
+        "reproduce",
+        name,
+        "--features",
+        "resnet50",
+        "--images",
+        str(place),
+        "--weights",
+        str(other),
+        *flags,
+    )
     assert found.exit_code != 0
     assert "was made with features" in found.output
     wrong = ask("imagenet-a" if name == "cifar100" else "cifar100", *flags)
@@ -103,21 +134,41 @@ def test_one_command_goes_from_images_to_tables(name, request, tmp_path, small, 
     assert {each.name for each in out.iterdir()} == {name, *others}
 
 
-def test_one_command_makes_all_tables_of_the_images_and_no_other(records_of_cifar, tmp_path, small, monkeypatch):
+def test_one_command_makes_all_tables_of_the_images_and_no_other(
+    records_of_cifar, tmp_path, small, monkeypatch
+):
     weights, out = tmp_path / "resnet50-made.pth", tmp_path / "out"
     weights.write_bytes(b"any")
     monkeypatch.setattr(module, "resnet50", colours_as_network)
-    given = ("--features", "resnet50", "--images", str(records_of_cifar), "--weights", str(weights), "--out", str(out))
+    given = (
+        "--features",
+        "resnet50",
+        "--images",
+        str(records_of_cifar),
+        "--weights",
+        str(weights),
+        "--out",
+        str(out),
+    )
     found = run("reproduce", "all", *given, "--quick", "--splits", "1", "--jobs", "1")
     assert found.exit_code == 0, found.output
-    of_images = {"cifar100", "matched", "split-ratio", "alpha-levels", "beyond-cifar100", "protocol-cifar100"}
+    of_images = {
+        "cifar100",
+        "matched",
+        "split-ratio",
+        "alpha-levels",
+        "beyond-cifar100",
+        "protocol-cifar100",
+    }
     assert {each.name for each in out.iterdir()} == {"all", *of_images}
     check_tables(out, "cifar100", *sorted(of_images - {"cifar100"}))
 
 
 @pytest.fixture
 def models(monkeypatch):
-    """torchvision.models; where only torch is installed, the same network by the names of torchvision's file."""
+    """torchvision.models; where only torch is installed, the same network by the names of
+    torchvision's file.
+    """
     pytest.importorskip("torch")
     if find_spec("torchvision") is None:
         monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "toys"))
@@ -127,17 +178,41 @@ def models(monkeypatch):
     return import_module("torchvision.models")
 
 
-def test_torchvisions_file_of_weights_is_read_and_its_features_reach_the_tables(folder, tmp_path, small, models):
+def test_torchvisions_file_of_weights_is_read_and_its_features_reach_the_tables(
+    folder, tmp_path, small, models
+):
     import torch
 
     torch.manual_seed(0)
     made = models.resnet50(weights=None)
     assert len(made.state_dict()) == 320  # as in torchvision's files
-    assert {"conv1.weight", "layer1.0.downsample.1.running_var", "layer4.2.bn3.bias", "fc.bias"} <= {*made.state_dict()}
+    assert {
+        "conv1.weight",
+        "layer1.0.downsample.1.running_var",
+        "layer4.2.bn3.bias",
+        "fc.bias",
+    } <= {*made.state_dict()}
     torch.save(made.state_dict(), tmp_path / "resnet50-random.pth")
     found = run(
-        *("reproduce", "imagenet-a", "--features", "resnet50", "--images", str(folder), "--quick", "--splits", "1"),
-        *("--weights", str(tmp_path / "resnet50-random.pth"), "--jobs", "1", "--out", str(tmp_path / "out")),
+        *(
+            "reproduce",
+            "imagenet-a",
+            "--features",
+            "resnet50",
+            "--images",
+            str(folder),
+            "--quick",
+            "--splits",
+            "1",
+        ),
+        *(
+            "--weights",
+            str(tmp_path / "resnet50-random.pth"),
+            "--jobs",
+            "1",
+            "--out",
+            str(tmp_path / "out"),
+        ),
     )
     assert found.exit_code == 0, found.output
     check_tables(tmp_path / "out", "imagenet-a")
@@ -159,7 +234,16 @@ def test_what_is_missing_is_said_before_any_work(tmp_path, folder):
     weights = tmp_path / "w.pth"
     found = run("reproduce", "cifar100", "--features", "resnet50", "--images", str(folder))
     assert "--features, --images and --weights go together" in found.output
-    given = ("--features", "resnet50", "--images", str(folder), "--weights", str(weights), "--out", str(tmp_path / "out"))
+    given = (
+        "--features",
+        "resnet50",
+        "--images",
+        str(folder),
+        "--weights",
+        str(weights),
+        "--out",
+        str(tmp_path / "out"),
+    )
     assert f"There is no {weights}" in run("reproduce", "imagenet-a", *given).output
     weights.write_bytes(b"")
     assert "diabetes has no image features" in run("reproduce", "diabetes", *given).output

@@ -1,4 +1,5 @@
-"""What `results/` holds was made by this code: splits of each experiment are run again and compared.
+"""What `results/` holds was made by this code: splits of each experiment are run again and
+compared.
 
 Two splits where one takes under 3 s, otherwise one. The title of a test says what is compared.
 """
@@ -18,14 +19,36 @@ from dco.reproduction.records import machine, plain, unpacked, versions
 
 PROCESSOR = machine()["processor"]
 RESULTS = Path(__file__).parents[2] / "results"
-# On the processor and with the versions of the record, numbers agree to float noise. Elsewhere another rounding may send a
-# Gibbs chain or a tree another way: what the protocol fixes must still be equal, and results close.
+# On the processor and with the versions of the record, numbers agree to float noise. Elsewhere
+# another rounding may send a Gibbs chain or a tree another way: what the protocol fixes must still
+# be equal, and results close.
 NOISE = 1e-6
 FIXED = {
-    "method", "alpha", "guarantee", "rank", "n", "law", "n_test", "sizes", "m", "schedule", "part", "distance", "rank_dco",
-}  # fmt: skip
-ELSEWHERE = {"coverage": 0.06, "width": 0.25, "p95": 0.5}  # a few times what another chain or another choice moves them
-REQUIRED = ("diabetes", "concrete", "asymptotics", "tuning-oracle", "table-1", "beyond-diabetes", "beyond-concrete")
+    "method",
+    "alpha",
+    "guarantee",
+    "rank",
+    "n",
+    "law",
+    "n_test",
+    "sizes",
+    "m",
+    "schedule",
+    "part",
+    "distance",
+    "rank_dco",
+}
+# a few times what another chain or another choice moves them
+ELSEWHERE = {"coverage": 0.06, "width": 0.25, "p95": 0.5}
+REQUIRED = (
+    "diabetes",
+    "concrete",
+    "asymptotics",
+    "tuning-oracle",
+    "table-1",
+    "beyond-diabetes",
+    "beyond-concrete",
+)
 LARGER = ("california", "beyond-california")  # compared where their results are kept
 QUICK = ("diabetes", "concrete", "asymptotics", "tuning-oracle", "beyond-diabetes")
 OURS = [*REQUIRED, *(name for name in LARGER if (RESULTS / name / "tables.md").is_file())]
@@ -41,7 +64,10 @@ def kept_splits(name: str) -> tuple[list[SplitRecord], Options]:
     """All splits of the record, and the options they were made with."""
     found = records(name)
     settings = found[0]["settings"]
-    kept = [SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"]) for entry in found]
+    kept = [
+        SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"])
+        for entry in found
+    ]
     return kept, Options(tuple(settings["alphas"]), settings["quick"])
 
 
@@ -59,12 +85,20 @@ def made_here(name: str, entry: dict | None) -> bool:
 
 def title(case: tuple[str, int]) -> str:
     roughly = ", ".join(f"{key} within {away:g}" for key, away in ELSEWHERE.items())
-    compared = "every number" if made_here(case[0], entry_at(*case)) else f"made elsewhere, so protocol, {roughly}"
+    compared = (
+        "every number"
+        if made_here(case[0], entry_at(*case))
+        else f"made elsewhere, so protocol, {roughly}"
+    )
     return f"{case[0]}, record {case[1]}: {compared}"
 
 
 # Some splits, not always the first.
-CASES = [(name, place) for name in OURS for place in (len(name), 2 * len(name))[: 2 if name in QUICK else 1]]
+CASES = [
+    (name, place)
+    for name in OURS
+    for place in (len(name), 2 * len(name))[: 2 if name in QUICK else 1]
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=title)
@@ -86,7 +120,8 @@ def test_a_split_run_again_gives_its_record(case, data_home):
             if not here and kept.get("stopped") and key in ("n", "rank"):
                 continue  # a tuning split that grows may stop elsewhere
             assert same(key, fresh[key], value, here=here), (
-                f"{name}, seed {entry['seed']}, {kept.get('method')}, {key}: {fresh[key]} for {value}"
+                f"{name}, seed {entry['seed']}, {kept.get('method')}, {key}: {fresh[key]} for "
+                f"{value}"
             )
 
 

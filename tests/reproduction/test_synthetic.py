@@ -1,4 +1,6 @@
-"""The closed forms of each population against large samples (4 standard errors) and against numerical identities."""
+"""The closed forms of each population against large samples (4 standard errors) and against
+numerical identities.
+"""
 
 import math
 
@@ -6,7 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dco.reproduction.datasets import AtomPopulation, GaussianClasses, HeteroscedasticGaussian, NoisyPoints
+from dco.reproduction.datasets import (
+    AtomPopulation,
+    GaussianClasses,
+    HeteroscedasticGaussian,
+    NoisyPoints,
+)
 from dco.sets import Intervals, LabelSets
 
 N = 40_000
@@ -23,9 +30,13 @@ def test_heteroscedastic_rows_have_the_coverage_they_state():
     ratio = np.abs(y - prediction.mean) / prediction.spread
     for threshold in (0.5, 1.0, 2.0):
         assert agrees(ratio <= threshold, population.normalised_coverage(threshold))
-        assert population.normalised_coverage(threshold) == pytest.approx(math.erf(threshold / math.sqrt(2)))
+        assert population.normalised_coverage(threshold) == pytest.approx(
+            math.erf(threshold / math.sqrt(2))
+        )
         widths = 2 * threshold * prediction.spread
-        assert abs(widths.mean() - population.normalised_size(threshold)) <= 4 * widths.std() / math.sqrt(N)
+        assert abs(
+            widths.mean() - population.normalised_size(threshold)
+        ) <= 4 * widths.std() / math.sqrt(N)
     assert population.normalised_coverage(-1.0) == population.normalised_size(-1.0) == 0
 
 
@@ -35,9 +46,13 @@ def test_coverage_given_x_is_exact_for_any_interval():
     flat = Intervals(np.full(N, -0.8), np.full(N, 1.1))
     given = population.coverage_given_x(X, flat)
     assert abs((flat.contains(y) - given).mean()) <= 4 * 0.5 / math.sqrt(N)
-    own = Intervals(population.mean(X) - population.spread(X), population.mean(X) + population.spread(X))
+    own = Intervals(
+        population.mean(X) - population.spread(X), population.mean(X) + population.spread(X)
+    )
     np.testing.assert_allclose(population.coverage_given_x(X, own), norm.cdf(1) - norm.cdf(-1))
-    np.testing.assert_array_equal(population.coverage_given_x(X, Intervals(flat.upper, flat.lower)), 0.0)
+    np.testing.assert_array_equal(
+        population.coverage_given_x(X, Intervals(flat.upper, flat.lower)), 0.0
+    )
 
 
 def test_class_probabilities_are_the_true_ones():
@@ -52,7 +67,10 @@ def test_class_probabilities_are_the_true_ones():
     sets = LabelSets.from_dense(probabilities >= 0.2)
     given = population.coverage_given_x(X, sets)
     assert abs((sets.contains(y) - given).mean()) <= 4 * 0.5 / math.sqrt(N)
-    assert np.all(np.argmax(population.prediction(X, sharpness=3).probabilities, 1) == np.argmax(probabilities, 1))
+    assert np.all(
+        np.argmax(population.prediction(X, sharpness=3).probabilities, 1)
+        == np.argmax(probabilities, 1)
+    )
 
 
 @pytest.mark.parametrize("separation", [0.7, 1.5])
@@ -61,9 +79,14 @@ def test_two_classes_have_closed_forms(separation):
     X, y = population.sample(N, rng)
     scores = 1 - population.probabilities(X)
     for threshold in (0.2, 0.5, 0.8):
-        assert agrees(scores[np.arange(N), y] <= threshold, population.two_class_coverage(threshold))
+        assert agrees(
+            scores[np.arange(N), y] <= threshold, population.two_class_coverage(threshold)
+        )
         sizes = (scores <= threshold).sum(axis=1)
-        assert abs(sizes.mean() - population.two_class_size(threshold)) <= 4 * sizes.std() / math.sqrt(N) + 1e-12
+        assert (
+            abs(sizes.mean() - population.two_class_size(threshold))
+            <= 4 * sizes.std() / math.sqrt(N) + 1e-12
+        )
     assert (population.two_class_size(1.0), population.two_class_size(0.0)) == (2.0, 0.0)
     with pytest.raises(ValueError, match="two classes"):
         GaussianClasses(3).two_class_coverage(0.5)

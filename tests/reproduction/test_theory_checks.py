@@ -5,7 +5,14 @@ from dco.reproduction import theory_checks
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.methods import METHODS
 from dco.reproduction.tables import Measured
-from dco.reproduction.theory_checks import FLOORS, POPULATION, oracle_size, population_threshold, true_coverage, true_size
+from dco.reproduction.theory_checks import (
+    FLOORS,
+    POPULATION,
+    oracle_size,
+    population_threshold,
+    true_coverage,
+    true_size,
+)
 
 QUICK = Options(alphas=(0.2,), quick=True)
 
@@ -15,14 +22,18 @@ def records(run, seeds):
 
 
 def test_the_known_truth_is_true():
-    """400,000 rows: coverage and mean size of a structure within 5 standard errors of the closed forms."""
+    """400,000 rows: coverage and mean size of a structure within 5 standard errors of the closed
+    forms.
+    """
     rng = np.random.default_rng(0)
     X, y = POPULATION.sample(400_000, rng)
     for floor in (0.0, 0.3, 5.0):
         scale = POPULATION.spread(X) + floor
         covered = np.abs(y - POPULATION.mean(X)) <= 1.1 * scale
         assert abs(covered.mean() - true_coverage(floor, 1.1)) < 5 * 0.5 / np.sqrt(len(y))
-        assert abs(np.mean(2 * 1.1 * scale) - true_size(floor, 1.1)) < 5 * 2.2 * 0.3 / np.sqrt(len(y))
+        assert abs(np.mean(2 * 1.1 * scale) - true_size(floor, 1.1)) < 5 * 2.2 * 0.3 / np.sqrt(
+            len(y)
+        )
 
 
 def test_oracle_size_is_at_exact_coverage():
@@ -44,19 +55,29 @@ def test_thresholds_approach_the_population_and_the_gap_has_its_mean():
 
 def test_the_quantile_bounds_hold_and_the_exact_one_is_sharper():
     lemma = theory_checks.asymptotics_tables(records(theory_checks.asymptotics_split, 2), QUICK)[1]
-    rows = zip(lemma.column("true"), lemma.column("bound, exact"), lemma.column("bound, paper"), strict=True)
+    rows = zip(
+        lemma.column("true"),
+        lemma.column("bound, exact"),
+        lemma.column("bound, paper"),
+        strict=True,
+    )
     for true, exact, paper in rows:
         assert true <= exact + 1e-12
         assert exact <= paper + 1e-12
 
 
 def test_regret_is_zero_for_the_best_and_below_the_bounds():
-    table = theory_checks.tuning_oracle_tables(records(theory_checks.tuning_oracle_split, 20), QUICK)[0]
+    table = theory_checks.tuning_oracle_tables(
+        records(theory_checks.tuning_oracle_split, 20), QUICK
+    )[0]
     regret = dict(zip(table.column("n"), table.column("regret"), strict=True))
     assert all(isinstance(cell, Measured) and cell.mean >= 0 for cell in regret.values())
     assert regret[1000].mean < regret[50].mean
     for tightened, uniform, paper in zip(
-        table.column("tightened"), table.column("bound, uniform"), table.column("bound, paper"), strict=True
+        table.column("tightened"),
+        table.column("bound, uniform"),
+        table.column("bound, paper"),
+        strict=True,
     ):
         if uniform is not None:
             assert tightened.mean < uniform

@@ -1,7 +1,8 @@
-"""Coverage and size of label sets against laws and an independent oracle. Seeds are fixed; error rates are stated.
+"""Coverage and size of label sets against laws and an independent oracle. Seeds are fixed; error
+rates are stated.
 
-Each law is tested on many independent repeats at once: every repeat has its own calibration rows and its own threshold,
-and its test rows get that threshold a row.
+Each law is tested on many independent repeats at once: every repeat has its own calibration rows
+and its own threshold, and its test rows get that threshold a row.
 """
 
 from typing import Any
@@ -16,11 +17,21 @@ from dco.scores import APS, LAC, RAPS, SAPS, AddOneIn, Margin, PosteriorNLL, Top
 N_CALIBRATE, N_TEST, REPEATS, ALPHA = 39, 30, 1500, 0.2
 
 CONTINUOUS: dict[str, Any] = {
-    "LAC": LAC(), "Margin": Margin(), "PosteriorNLL": PosteriorNLL(), "AddOneIn": AddOneIn(),
-    "APS randomised": APS(randomised=True), "RAPS randomised": RAPS(0.05, 1, randomised=True),
+    "LAC": LAC(),
+    "Margin": Margin(),
+    "PosteriorNLL": PosteriorNLL(),
+    "AddOneIn": AddOneIn(),
+    "APS randomised": APS(randomised=True),
+    "RAPS randomised": RAPS(0.05, 1, randomised=True),
     "SAPS randomised": SAPS(0.1, randomised=True),
-}  # fmt: skip
-TIED: dict[str, Any] = {"TopK": TopK(), "APS": APS(), "RAPS": RAPS(0.05, 1), "SAPS": SAPS(0.0), "LAC": LAC()}
+}
+TIED: dict[str, Any] = {
+    "TopK": TopK(),
+    "APS": APS(),
+    "RAPS": RAPS(0.05, 1),
+    "SAPS": SAPS(0.0),
+    "LAC": LAC(),
+}
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -58,12 +69,16 @@ def law() -> Any:
 def wrong_model(rng: np.random.Generator, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Three passes of a model that is too sure of itself, and labels from the truth."""
     logits = 1.5 * rng.standard_normal((REPEATS * (N_CALIBRATE + N_TEST), k))
-    passes = np.stack([softmax(1.7 * logits + 0.3 * rng.standard_normal(logits.shape)) for _ in range(3)])
+    passes = np.stack(
+        [softmax(1.7 * logits + 0.3 * rng.standard_normal(logits.shape)) for _ in range(3)]
+    )
     return passes, drawn_labels(rng, softmax(logits))
 
 
 def law_p_value(counts: np.ndarray) -> float:
-    """The chi-square p-value of hits against the Beta-binomial law, cells of expectation below 10 merged."""
+    """The chi-square p-value of hits against the Beta-binomial law, cells of expectation below 10
+    merged.
+    """
     expected = REPEATS * law().pmf(np.arange(N_TEST + 1))
     found = np.bincount(counts, minlength=N_TEST + 1)
     first = int(np.argmax(np.cumsum(expected) >= 10))
@@ -75,7 +90,9 @@ def law_p_value(counts: np.ndarray) -> float:
 
 @pytest.mark.parametrize("score", CONTINUOUS.values(), ids=CONTINUOUS.keys())
 def test_hits_follow_the_beta_binomial_law(score):
-    """Error rate 0.001 a score: a law of test hits, so spread as well as mean, for a model that is wrong."""
+    """Error rate 0.001 a score: a law of test hits, so spread as well as mean, for a model that is
+    wrong.
+    """
     rng = np.random.default_rng(20)
     assert law_p_value(hits(score, rng, *wrong_model(rng, 8))) > 0.001
 
@@ -88,7 +105,9 @@ def test_the_law_check_notices_one_rank_too_many():
     assert law_p_value(counts) < 1e-6
 
 
-def oracle_members(score: Any, p: np.ndarray, y: np.ndarray, p_test: np.ndarray, alpha: float) -> np.ndarray:
+def oracle_members(
+    score: Any, p: np.ndarray, y: np.ndarray, p_test: np.ndarray, alpha: float
+) -> np.ndarray:
     """Calibrated sets by index sort and running sums, the way papers write them."""
 
     def every(values: np.ndarray) -> np.ndarray:
@@ -111,9 +130,14 @@ def oracle_members(score: Any, p: np.ndarray, y: np.ndarray, p_test: np.ndarray,
 
 @pytest.mark.parametrize("score", [LAC(), TopK(), APS(), RAPS(0.01, 5), SAPS(0.02)])
 def test_calibrated_sets_are_the_oracle_s_and_no_larger(score):
-    """Every set, not only coverage: a reversed comparison keeps coverage at its level and is caught by its size."""
+    """Every set, not only coverage: a reversed comparison keeps coverage at its level and is caught
+    by its size.
+    """
     rng = np.random.default_rng(25)
-    p, p_test = softmax(2 * rng.standard_normal((800, 100))), softmax(2 * rng.standard_normal((500, 100)))
+    p, p_test = (
+        softmax(2 * rng.standard_normal((800, 100))),
+        softmax(2 * rng.standard_normal((500, 100))),
+    )
     y, y_test = drawn_labels(rng, p), drawn_labels(rng, p_test)
     threshold = split_conformal(score.observed(ClassProbabilities(p), y), alpha=0.1)
     sets = score.sets(ClassProbabilities(p_test), threshold)
@@ -127,7 +151,9 @@ def test_calibrated_sets_are_the_oracle_s_and_no_larger(score):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_membership_is_exact_on_the_tied_probabilities_of_a_forest(dtype):
-    """Nine trees with pure leaves on digits: probabilities are ninths, and thresholds are scores of other rows."""
+    """Nine trees with pure leaves on digits: probabilities are ninths, and thresholds are scores of
+    other rows.
+    """
     from sklearn.datasets import load_digits
     from sklearn.ensemble import RandomForestClassifier
 

@@ -16,10 +16,17 @@ def test_a_record_and_a_number_are_one_cutoff():
 @pytest.mark.parametrize(
     ("shape", "n", "n_classes", "becomes"),
     [
-        ((4,), 4, 3, (4, 1)), ((3,), 4, 3, (1, 3)), ((4, 1), 4, 4, (4, 1)), ((1, 4), 4, 4, (1, 4)), ((1,), 1, 1, (1, 1)),
-        ((1,), 1, 3, (1, 1)), ((1,), 4, 1, (1, 1)), ((4, 3), 4, 3, (4, 3)), ((4,), 4, None, (4,)),
+        ((4,), 4, 3, (4, 1)),
+        ((3,), 4, 3, (1, 3)),
+        ((4, 1), 4, 4, (4, 1)),
+        ((1, 4), 4, 4, (1, 4)),
+        ((1,), 1, 1, (1, 1)),
+        ((1,), 1, 3, (1, 1)),
+        ((1,), 4, 1, (1, 1)),
+        ((4, 3), 4, 3, (4, 3)),
+        ((4,), 4, None, (4,)),
     ],
-)  # fmt: skip
+)
 def test_one_per_row_or_one_per_label(shape, n, n_classes, becomes):
     assert cutoff(np.zeros(shape), n, n_classes).shape == becomes
 

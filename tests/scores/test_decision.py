@@ -14,20 +14,26 @@ BOTH = [RiskAverse, RiskOptimal]
 
 
 def random_problem(rng, k, n_actions):
-    """Probabilities in sixteenths (some 0) and small whole losses, so that floats hold every mass exactly."""
+    """Probabilities in sixteenths (some 0) and small whole losses, so that floats hold every mass
+    exactly.
+    """
     weights = rng.multinomial(16, rng.dirichlet(np.ones(k)))
     return [Fraction(int(w), 16) for w in weights], rng.integers(0, 7, size=(n_actions, k))
 
 
 def brute_force_score(kind, p, losses):
-    """The definition in fractions: every t in {0, 1} and every cumulative mass, every action, every price that matters."""
+    """The definition in fractions: every t in {0, 1} and every cumulative mass, every action, every
+    price that matters.
+    """
     n_actions, k = losses.shape
     levels = {Fraction(0), Fraction(1)}
     for a in range(n_actions):
         levels |= {sum(p[y] for y in range(k) if losses[a, y] <= v) for v in losses[a]}
 
     def quantile(a, t):
-        return min(int(v) for v in losses[a] if sum(p[y] for y in range(k) if losses[a, y] <= v) >= t)
+        return min(
+            int(v) for v in losses[a] if sum(p[y] for y in range(k) if losses[a, y] <= v) >= t
+        )
 
     def point(t):
         def value(a):
@@ -111,7 +117,9 @@ def test_labels_by_name_and_labels_never_seen(kind):
     score = kind(LOSSES, labels=["a", "b", "c"])
     scores = score.every_label(named)
     assert np.all(np.isinf(scores[:, 2]))
-    permuted = ClassProbabilities(np.column_stack([p[:, 1], np.zeros(20), p[:, 0]]), classes=["a", "b", "c"])
+    permuted = ClassProbabilities(
+        np.column_stack([p[:, 1], np.zeros(20), p[:, 0]]), classes=["a", "b", "c"]
+    )
     finite = np.isfinite(scores[:, :2])
     assert np.array_equal(scores[:, :2][finite], score.every_label(permuted)[:, [2, 0]][finite])
     assert np.isinf(score.observed(named, ["b"] * 20)).all()
@@ -129,13 +137,16 @@ def test_scores_are_values():
     assert RiskAverse(LOSSES) != RiskOptimal(LOSSES)
     draws = np.random.default_rng(5).dirichlet(np.ones(3), size=(4, 10))
     assert np.array_equal(
-        RiskAverse(LOSSES).every_label(ClassDraws(draws)), RiskAverse(LOSSES).every_label(ClassProbabilities(draws.mean(0)))
+        RiskAverse(LOSSES).every_label(ClassDraws(draws)),
+        RiskAverse(LOSSES).every_label(ClassProbabilities(draws.mean(0))),
     )
 
 
 @pytest.mark.parametrize("alpha", [None, 0.1, 0.4])
 def test_actions_against_plain_loops(alpha):
-    """The criterion is the largest expected loss over laws that give the set at least 1 - alpha: two-point laws suffice."""
+    """The criterion is the largest expected loss over laws that give the set at least 1 - alpha:
+    two-point laws suffice.
+    """
     rng = np.random.default_rng(6)
     members = rng.uniform(size=(60, 3)) < 0.5
     members[0], members[1] = False, True
@@ -146,7 +157,8 @@ def test_actions_against_plain_loops(alpha):
         for a in range(4):
             worst = LOSSES[a, inside].max()
             if alpha is not None and not inside.all():
-                # mass 1 - alpha or more inside: best for the adversary is all inside, or alpha on the worst outside
+                # mass 1 - alpha or more inside: best for the adversary is all inside, or alpha on
+                # the worst outside
                 worst = max(worst, (1 - alpha) * worst + alpha * LOSSES[a, ~inside].max())
             criteria.append(worst)
         assert chosen.robust_loss[i] == pytest.approx(min(criteria))
@@ -185,12 +197,16 @@ def test_bad_matrices_are_refused():
 def test_a_row_of_probabilities_counts_by_its_shares(kind):
     p = np.random.default_rng(5).dirichlet(np.ones(3), size=50)
     scores = kind(LOSSES).every_label(ClassProbabilities(p))
-    np.testing.assert_allclose(kind(LOSSES).every_label(ClassProbabilities(p / 4)), scores, rtol=1e-12)
+    np.testing.assert_allclose(
+        kind(LOSSES).every_label(ClassProbabilities(p / 4)), scores, rtol=1e-12
+    )
     assert len(np.unique(scores)) > 10
 
 
 def test_the_largest_loss_of_an_action_is_over_labels_never_seen_too():
-    """The unseen label b is what makes the first action dear; a record that gives it no probability says the same."""
+    """The unseen label b is what makes the first action dear; a record that gives it no probability
+    says the same.
+    """
     p = np.random.default_rng(6).dirichlet(np.ones(2), size=40)
     score = RiskOptimal([[0.0, 9.0, 1.0], [2.0, 3.0, 0.0], [1.0, 2.0, 1.0]], labels=["a", "b", "c"])
     unseen = score.every_label(ClassProbabilities(p, classes=["a", "c"], unseen=["b"]))[:, :2]

@@ -1,4 +1,6 @@
-"""Arrays of other libraries stay where they are, and give NumPy's scores and sets to the last bit."""
+"""Arrays of other libraries stay where they are, and give NumPy's scores and sets to the last
+bit.
+"""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,9 +14,15 @@ from dco.scores import APS, LAC, RAPS, SAPS, AddOneIn, Margin, NeverEmpty, Poste
 from dco.scores.classification import RankScore
 
 SCORES = [
-    LAC(), Margin(), TopK(), APS(), APS(randomised=True), RAPS(penalty=0.05, rank_free=2, randomised=True), SAPS(weight=0.1),
+    LAC(),
+    Margin(),
+    TopK(),
+    APS(),
+    APS(randomised=True),
+    RAPS(penalty=0.05, rank_free=2, randomised=True),
+    SAPS(weight=0.1),
     SAPS(weight=0.1, randomised=True),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(params=[name for name in ("array_api_strict", "torch", "cupy") if find_spec(name)])
@@ -42,14 +50,24 @@ def equal(there, here) -> None:
 
 
 @pytest.mark.parametrize("score", SCORES, ids=str)
-@pytest.mark.parametrize(("k", "dtype"), [(1, "float32"), (5, "float64"), (30, "float32"), (100, "float32")])
+@pytest.mark.parametrize(
+    ("k", "dtype"), [(1, "float32"), (5, "float64"), (30, "float32"), (100, "float32")]
+)
 def test_scores_and_sets_are_numpys(library, score, k, dtype):
     p, u, y = rows(60, k, dtype=dtype)
-    there, here = dco.ClassProbabilities(library(p), uniforms=library(u)), dco.ClassProbabilities(p, uniforms=u)
+    there, here = (
+        dco.ClassProbabilities(library(p), uniforms=library(u)),
+        dco.ClassProbabilities(p, uniforms=u),
+    )
     observed, every = score.observed(here, y), score.every_label(here)
     equal(score.observed(there, library(y)), observed)
     equal(score.every_label(there), every)
-    thresholds = [*np.quantile(observed, [0.0, 0.5, 0.9]), -1.0, np.inf, np.quantile(every, 0.7, axis=1)[:, None]]
+    thresholds = [
+        *np.quantile(observed, [0.0, 0.5, 0.9]),
+        -1.0,
+        np.inf,
+        np.quantile(every, 0.7, axis=1)[:, None],
+    ]
     thresholds.append(np.quantile(every, 0.7, axis=0)[None, :])
     several = score.sizes_at_several(there, thresholds)
     for row, threshold in enumerate(thresholds):
@@ -75,9 +93,14 @@ def test_long_rows_are_scored_only_as_far_as_sets_reach(library, score, monkeypa
     p[[5, 17]] = 1 / 300
     p[21] = np.arange(300) // 2 / (np.arange(300) // 2).sum()
     p, u = p.astype("float32"), rng.uniform(size=40)
-    there, here = dco.ClassProbabilities(library(p), uniforms=library(u)), dco.ClassProbabilities(p, uniforms=u)
+    there, here = (
+        dco.ClassProbabilities(library(p), uniforms=library(u)),
+        dco.ClassProbabilities(p, uniforms=u),
+    )
     scored, rank_scores = [], RankScore._rank_scores
-    monkeypatch.setattr(RankScore, "_rank_scores", lambda *args: scored.append(args[1].shape) or rank_scores(*args))
+    monkeypatch.setattr(
+        RankScore, "_rank_scores", lambda *args: scored.append(args[1].shape) or rank_scores(*args)
+    )
     every = score.every_label(here)
     thresholds = [0.9, float(np.quantile(every, 0.1)), np.quantile(every, 0.1, axis=1)[:, None]]
     for threshold in thresholds:
@@ -92,13 +115,18 @@ def test_chunks_of_a_device_are_joined(library, monkeypatch):
     p, u, _ = rows(50, 7)
     whole = APS(randomised=True).every_label(dco.ClassProbabilities(library(p), uniforms=u))
     monkeypatch.setattr("dco.scores.classification._DEVICE_CHUNK", 40)
-    equal(APS(randomised=True).every_label(dco.ClassProbabilities(library(p), uniforms=u)), to_numpy(whole))
+    equal(
+        APS(randomised=True).every_label(dco.ClassProbabilities(library(p), uniforms=u)),
+        to_numpy(whole),
+    )
 
 
 def test_labels_and_labels_never_seen(library):
     p, _, y = rows(40, 3)
     names = np.array(["a", "b", "c", "d"])
-    there, here = (dco.ClassProbabilities(values, ["a", "b", "c"], unseen=["d"]) for values in (library(p), p))
+    there, here = (
+        dco.ClassProbabilities(values, ["a", "b", "c"], unseen=["d"]) for values in (library(p), p)
+    )
     truth = names[np.where(np.arange(40) % 5, y, 3)]
     for score in (LAC(), APS()):
         equal(score.observed(there, truth), score.observed(here, truth))
@@ -125,12 +153,20 @@ def test_draws_are_averaged_there_and_other_scores_copy_to_the_host(library):
 
 def test_what_takes_scores_and_sets_takes_them_from_a_device(library):
     p, u, y = rows(200, 6)
-    there, here = dco.ClassProbabilities(library(p), uniforms=library(u)), dco.ClassProbabilities(p, uniforms=u)
+    there, here = (
+        dco.ClassProbabilities(library(p), uniforms=library(u)),
+        dco.ClassProbabilities(p, uniforms=u),
+    )
     threshold = dco.split_conformal(APS().observed(there, y), alpha=0.1)
     assert threshold == dco.split_conformal(APS().observed(here, y), alpha=0.1)
     theirs, ours = APS().sets(there, threshold), APS().sets(here, threshold)
-    assert dco.evaluate(theirs, y, threshold=threshold) == dco.evaluate(ours, y, threshold=threshold)
-    tables = [dco.tune({str(score): (score, record) for score in SCORES}, y, alpha=0.1).table for record in (there, here)]
+    assert dco.evaluate(theirs, y, threshold=threshold) == dco.evaluate(
+        ours, y, threshold=threshold
+    )
+    tables = [
+        dco.tune({str(score): (score, record) for score in SCORES}, y, alpha=0.1).table
+        for record in (there, here)
+    ]
     assert tables[0] == tables[1]
 
 
@@ -145,7 +181,9 @@ def test_logits_of_every_precision(library, dtype):
     record = dco.ClassProbabilities.from_logits(logits, temperature=2.0, classes=list("abcde"))
     assert str(record.probabilities.dtype).endswith("float64" if dtype == "float64" else "float32")
     weights = np.exp(to_numpy(logits).astype(np.float64) / 2)
-    np.testing.assert_allclose(to_numpy(record.probabilities), weights / weights.sum(axis=1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(record.probabilities), weights / weights.sum(axis=1, keepdims=True), rtol=1e-5
+    )
     again = dco.ClassProbabilities(to_numpy(record.probabilities), classes=list("abcde"))
     assert APS().sets(record, 0.8).to_lists() == APS().sets(again, 0.8).to_lists()
 
@@ -168,12 +206,18 @@ def test_a_library_without_double_precision_is_copied_to_the_host():
 def test_gradients_are_left_behind():
     torch = pytest.importorskip("torch")
     logits = torch.randn(20, 3, requires_grad=True)
-    assert not LAC().observed(dco.ClassProbabilities.from_logits(logits), np.zeros(20, dtype=int)).requires_grad
+    assert (
+        not LAC()
+        .observed(dco.ClassProbabilities.from_logits(logits), np.zeros(20, dtype=int))
+        .requires_grad
+    )
 
 
 def test_softmax_of_large_logits_and_of_masked_labels():
     record = dco.ClassProbabilities.from_logits([[1e4, 1e4 - 1, -np.inf], [0.0, -1e5, 0.0]])
-    np.testing.assert_allclose(record.probabilities, [[0.73105858, 0.26894142, 0.0], [0.5, 0.0, 0.5]], rtol=1e-7)
+    np.testing.assert_allclose(
+        record.probabilities, [[0.73105858, 0.26894142, 0.0], [0.5, 0.0, 0.5]], rtol=1e-7
+    )
 
 
 @pytest.mark.parametrize(

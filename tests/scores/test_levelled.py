@@ -6,9 +6,20 @@ import pytest
 import dco
 from dco.guarantees.rules import split_conformal
 from dco.predictions import fifths
-from dco.scores import AbsoluteResidual, Levelled, NormalisedResidual, QuantileResidual, Transformed, Within
+from dco.scores import (
+    AbsoluteResidual,
+    Levelled,
+    NormalisedResidual,
+    QuantileResidual,
+    Transformed,
+    Within,
+)
 
-SCORES = [AbsoluteResidual(), Transformed(AbsoluteResidual(), "log"), Within(AbsoluteResidual(), low=0)]
+SCORES = [
+    AbsoluteResidual(),
+    Transformed(AbsoluteResidual(), "log"),
+    Within(AbsoluteResidual(), low=0),
+]
 
 
 def growing(rng, n):
@@ -24,7 +35,9 @@ def test_the_factor_is_the_quantile_of_each_fifth_and_linear_between_their_media
     scores = score.observed(dco.Points(mean), y)
     made, order = Levelled.of(score, mean, scores, alpha=0.2), np.argsort(mean)
     edges = [int(np.ceil(503 * k / 5)) for k in range(6)]
-    for place, factor, low, high in zip(made.places, made.factors, edges[:-1], edges[1:], strict=True):
+    for place, factor, low, high in zip(
+        made.places, made.factors, edges[:-1], edges[1:], strict=True
+    ):
         own = order[low:high]
         assert place == np.median(mean[own])
         assert (scores[own] > factor).sum() == int(0.2 * (high - low))
@@ -41,7 +54,11 @@ def test_the_factor_is_the_quantile_of_each_fifth_and_linear_between_their_media
 
 def test_every_fifth_is_covered_about_alike_where_one_width_leaves_the_highest_behind():
     rng = np.random.default_rng(1)
-    (tune, tune_y), (mean, y), (new, new_y) = growing(rng, 1000), growing(rng, 999), growing(rng, 20_000)
+    (tune, tune_y), (mean, y), (new, new_y) = (
+        growing(rng, 1000),
+        growing(rng, 999),
+        growing(rng, 20_000),
+    )
     made = Levelled.of(AbsoluteResidual(), tune, np.abs(tune_y - tune), alpha=0.1)
     share = {}
     for score in (AbsoluteResidual(), made):
@@ -56,8 +73,13 @@ def test_what_cannot_be_levelled_is_none():
     """Scores below 0 have no scale, and a fifth without errors would get a factor of 0."""
     mean, y = np.arange(50.0), np.arange(50.0) + 1
     pair = dco.Quantiles(mean - 2, mean + 2)
-    assert Levelled.of(QuantileResidual(), mean, QuantileResidual().observed(pair, y), alpha=0.1) is None
-    assert Levelled.of(AbsoluteResidual(), mean, np.r_[np.zeros(10), np.ones(40)], alpha=0.1) is None
+    assert (
+        Levelled.of(QuantileResidual(), mean, QuantileResidual().observed(pair, y), alpha=0.1)
+        is None
+    )
+    assert (
+        Levelled.of(AbsoluteResidual(), mean, np.r_[np.zeros(10), np.ones(40)], alpha=0.1) is None
+    )
     assert Levelled.of(AbsoluteResidual(), np.zeros(50), np.ones(50), alpha=0.1).factors == (1.0,)
 
 
@@ -76,5 +98,7 @@ def test_default_candidates_are_levelled_saved_and_verified(tmp_path):
     assert not any("Levelled" in row.name for row in few.ranking_.table)
     given = dco.DecoupledRegressor(["linear"], [AbsoluteResidual()], random_state=0).fit(X, y)
     assert [row.name for row in given.ranking_.table] == ["linear / AbsoluteResidual"]
-    spread = dco.DecoupledRegressor(["spread"], NormalisedResidual(), random_state=0).fit(X[:200], y[:200])
+    spread = dco.DecoupledRegressor(["spread"], NormalisedResidual(), random_state=0).fit(
+        X[:200], y[:200]
+    )
     assert spread.best_candidate_ == "spread / NormalisedResidual"

@@ -41,9 +41,17 @@ def registered(monkeypatch):
 
 def test_one_registration_serves_defaults_command_line_certificate_and_files(registered, tmp_path):
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, Y)
-    assert {row.name for row in est.ranking_.table} == {"ridge / AbsoluteResidual", "ridge / Doubled"}
-    assert chosen_scores("doubled, absolute", "regression") == [Doubled(), dco.scores.AbsoluteResidual()]
-    est = dco.DecoupledRegressor(Ridge(), chosen_scores("doubled", "regression"), random_state=0).fit(X, Y)
+    assert {row.name for row in est.ranking_.table} == {
+        "ridge / AbsoluteResidual",
+        "ridge / Doubled",
+    }
+    assert chosen_scores("doubled, absolute", "regression") == [
+        Doubled(),
+        dco.scores.AbsoluteResidual(),
+    ]
+    est = dco.DecoupledRegressor(
+        Ridge(), chosen_scores("doubled", "regression"), random_state=0
+    ).fit(X, Y)
     assert est.certificate_.score == "Doubled"
     dco.save(est, tmp_path / "model.dco")
     again = dco.load(tmp_path / "model.dco")  # trusted without being asked for
@@ -53,7 +61,11 @@ def test_one_registration_serves_defaults_command_line_certificate_and_files(reg
 def test_a_name_is_given_once_and_a_score_may_be_registered_again(registered):
     dco.scores.register(Doubled, name="twice")
     assert "doubled" not in registry.short_names(classes=False)
-    with pytest.raises(ValueError, match=r"'lac' is taken by dco\.scores\.classification\.LAC: give Doubled another"):
+    with pytest.raises(
+        ValueError,
+        match=r"'lac' is taken by dco\.scores\.classification\.LAC: "
+        r"give Doubled another",
+    ):
         dco.scores.register(Doubled, name="lac")
     with pytest.raises(ValueError, match="--scores names 'doubled', which is not offered"):
         chosen_scores("doubled", "regression")
@@ -65,7 +77,11 @@ def test_what_a_score_does_not_say_follows_from_what_it_says():
     assert Doubled().sizes_at_several(points, thresholds).tolist() == [[1.0, 1.0], [4.0, 4.0]]
     assert Doubled().sizes_at_several(points, []).shape == (0, 2)
     assert not Doubled().randomised
-    with pytest.raises(dco.IncompatibleScoreError, match=r"Doubled does not give .* no every_label\(prediction\)"):
+    with pytest.raises(
+        dco.IncompatibleScoreError,
+        match=r"Doubled does not give .* no "
+        r"every_label\(prediction\)",
+    ):
         Doubled().every_label(points)
 
 
@@ -79,9 +95,16 @@ class Lookalike:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (Lookalike(), r"Lookalike has observed but is no dco\.scores\.Score: write class Lookalike\(dco\.scores\.Score\)"),
+        (
+            Lookalike(),
+            r"Lookalike has observed but is no dco\.scores\.Score: write class "
+            r"Lookalike\(dco\.scores\.Score\)",
+        ),
         (Doubled, r"the class Doubled: make a score of it, Doubled\(\.\.\.\)"),
-        *((wrong, r"a score must be a score such as those of dco\.scores, got") for wrong in ([Doubled()], 3)),
+        *(
+            (wrong, r"a score must be a score such as those of dco\.scores, got")
+            for wrong in ([Doubled()], 3)
+        ),
     ],
 )
 def test_what_is_no_score_is_told_what_to_be(wrong, words):

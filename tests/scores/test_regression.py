@@ -11,9 +11,21 @@ from scipy.stats import norm
 
 from dco.foundations.errors import IncompatibleScoreError, InfeasibleLevelWarning
 from dco.guarantees.rules import Threshold, split_conformal
-from dco.predictions import ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles, take
+from dco.predictions import (
+    ClassProbabilities,
+    GaussianMixtures,
+    Points,
+    PointsWithSpread,
+    Quantiles,
+    take,
+)
 from dco.scores import HighestDensityMass, Levelled, PredictiveDensity
-from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual, asymmetric_quantiles
+from dco.scores.regression import (
+    AbsoluteResidual,
+    NormalisedResidual,
+    QuantileResidual,
+    asymmetric_quantiles,
+)
 from dco.scores.score import Score
 from dco.scores.transformed import Transformed, Within
 
@@ -38,7 +50,8 @@ def _cube(z):
     return z * z * z
 
 
-# every score with every record that it reads, made from three arrays; a new member of the family is tested once listed
+# every score with every record that it reads, made from three arrays; a new member of the family is
+# tested once listed
 SCORES = {
     "absolute": (AbsoluteResidual(), points),
     "absolute with spread": (AbsoluteResidual(), with_spread),
@@ -53,14 +66,24 @@ SCORES = {
     "log1p of normalised": (Transformed(NormalisedResidual(floor=0.5), "log1p"), with_spread),
     "sqrt of quantile": (Transformed(QuantileResidual("relative"), "sqrt"), quantiles),
     "asinh of absolute": (Transformed(AbsoluteResidual(), "asinh"), with_spread),
-    "normal scores of absolute": (Transformed(AbsoluteResidual(), "quantile").fitted([-3.0, 0, 0, 0.1, 2, 7, 9]), points),
+    "normal scores of absolute": (
+        Transformed(AbsoluteResidual(), "quantile").fitted([-3.0, 0, 0, 0.1, 2, 7, 9]),
+        points,
+    ),
     "cubes of quantile": (Transformed(QuantileResidual(), (np.cbrt, _cube)), quantiles),
     "absolute within a range": (Within(AbsoluteResidual(), low=0.0), points),
-    "log1p within a range": (Within(Transformed(AbsoluteResidual(), "log1p"), low=0.5, high=100.0), points),
+    "log1p within a range": (
+        Within(Transformed(AbsoluteResidual(), "log1p"), low=0.5, high=100.0),
+        points,
+    ),
     "levelled": (Levelled(AbsoluteResidual(), (-1.0, 0.0, 2.0), (0.5, 1.0, 3.0)), points),
 }
 every_score = pytest.mark.parametrize(("score", "record"), SCORES.values(), ids=SCORES.keys())
-EVERY = {**SCORES, "density": (PredictiveDensity(), two_draws), "mass": (HighestDensityMass(), two_draws)}
+EVERY = {
+    **SCORES,
+    "density": (PredictiveDensity(), two_draws),
+    "mass": (HighestDensityMass(), two_draws),
+}
 densities_too = pytest.mark.parametrize(("score", "record"), EVERY.values(), ids=EVERY.keys())
 
 few = st.sampled_from([0.0, 1.0, -1.0, 0.1, 0.2, 0.3, 1e-300, 1e16, -3.3])
@@ -70,14 +93,18 @@ threshold_number = st.one_of(number, st.sampled_from([np.inf, -np.inf, -0.5, -1.
 
 
 def columns(n, dtype=np.float64, values=number):
-    return hnp.arrays(np.float64, n, elements=values).map(lambda a: np.clip(a, -1e30, 1e30).astype(dtype))
+    return hnp.arrays(np.float64, n, elements=values).map(
+        lambda a: np.clip(a, -1e30, 1e30).astype(dtype)
+    )
 
 
 @every_score
 @settings(max_examples=80)
 @given(st.data())
 def test_membership_is_the_score_compared_with_the_threshold(score, record, data):
-    """Exactly, with ties, tiny and huge scales, float32, infinite thresholds, and y taken from the ends themselves."""
+    """Exactly, with ties, tiny and huge scales, float32, infinite thresholds, and y taken from the
+    ends themselves.
+    """
     n = data.draw(st.integers(1, 6))
     dtype = data.draw(st.sampled_from([np.float64, np.float32]))
     prediction = record(*(data.draw(columns(n, dtype)) for _ in range(3)))
@@ -85,22 +112,32 @@ def test_membership_is_the_score_compared_with_the_threshold(score, record, data
     own = score.observed(prediction, np.where(np.isfinite(y), y, 0.0))
     threshold = data.draw(st.one_of(threshold_number, st.sampled_from(own.tolist()), st.just(own)))
     sets = score.sets(prediction, threshold)
-    for value in (y, y.astype(np.float32) if np.all(np.abs(y) < 1e38) else y, sets.lower, sets.upper):
-        np.testing.assert_array_equal(sets.contains(value), score.observed(prediction, value) <= threshold)
+    for value in (
+        y,
+        y.astype(np.float32) if np.all(np.abs(y) < 1e38) else y,
+        sets.lower,
+        sets.upper,
+    ):
+        np.testing.assert_array_equal(
+            sets.contains(value), score.observed(prediction, value) <= threshold
+        )
 
 
 @every_score
 @settings(max_examples=60)
 @given(st.data())
 def test_the_ends_are_where_the_score_crosses_the_threshold(score, record, data):
-    """A relative step of 1e-6 inside an end is in the set, the same step outside is not: the ends are no decoration."""
+    """A relative step of 1e-6 inside an end is in the set, the same step outside is not: the ends
+    are no decoration.
+    """
     n = data.draw(st.integers(1, 5))
     values = st.one_of(st.floats(-5, 5), st.sampled_from([0.0, 1.0, 3.0]))
     prediction = record(*(data.draw(columns(n, values=values)) for _ in range(3)))
     threshold = data.draw(st.floats(0.01, 10))
     sets = score.sets(prediction, threshold)
     assert isinstance(score, Within) or not sets.is_empty().any()
-    # 1e-6 in y must exceed rounding: 1e-8 of the magnitude is the smallest scale that a denominator can have
+    # 1e-6 in y must exceed rounding: 1e-8 of the magnitude is the smallest scale that a denominator
+    # can have
     step = 1e-6 * (np.abs(sets.lower) + np.abs(sets.upper) + sets.sizes())
     wide_enough = (sets.sizes() > 4 * step) & (step > 0)
     outside = ~(sets.contains(sets.lower - step) | sets.contains(sets.upper + step))
@@ -127,12 +164,18 @@ def test_sets_grow_with_the_threshold(score, record, data):
 def test_sizes_without_sets_are_the_sizes_of_the_sets(score, record, data):
     n = data.draw(st.integers(1, 5))
     a, b, c = (data.draw(columns(n, values=st.floats(-100, 100))) for _ in range(3))
-    threshold = data.draw(st.one_of(st.floats(-3, 100), st.sampled_from([np.inf, -np.inf]), st.just(np.linspace(-1, 5, n))))
+    threshold = data.draw(
+        st.one_of(
+            st.floats(-3, 100), st.sampled_from([np.inf, -np.inf]), st.just(np.linspace(-1, 5, n))
+        )
+    )
     prediction = record(a, b, c)
     sizes = score.sizes(prediction, threshold)
     assert sizes.shape == (n,)
     scale = np.abs(a) + np.abs(b) + np.abs(c) + 1
-    np.testing.assert_allclose(sizes / scale, score.sets(prediction, threshold).sizes() / scale, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        sizes / scale, score.sets(prediction, threshold).sizes() / scale, rtol=1e-9, atol=1e-12
+    )
 
 
 @every_score
@@ -147,7 +190,9 @@ def test_layout_precision_and_order_of_rows_change_nothing(score, record):
     y.flags.writeable = False
     np.testing.assert_array_equal(score.observed(strided, y), plain)
     np.testing.assert_array_equal(score.observed(record(*frozen.T), y), plain)
-    np.testing.assert_array_equal(score.sets(record(*frozen.T), 1.0).lower, score.sets(strided, 1.0).lower)
+    np.testing.assert_array_equal(
+        score.sets(record(*frozen.T), 1.0).lower, score.sets(strided, 1.0).lower
+    )
     order = rng.permutation(40)
     np.testing.assert_array_equal(score.observed(take(strided, order), y[order]), plain[order])
     for row in range(3):
@@ -155,7 +200,8 @@ def test_layout_precision_and_order_of_rows_change_nothing(score, record):
         assert score.observed(one, y[[row]])[0] == plain[row]
     halves = record(*columns.astype(np.float32).T)
     same = record(*columns.astype(np.float32).astype(np.float64).T)
-    if not isinstance(halves, GaussianMixtures):  # the record itself computes 1 + |sd| in the precision it is given
+    # the record itself computes 1 + |sd| in the precision it is given
+    if not isinstance(halves, GaussianMixtures):
         np.testing.assert_array_equal(score.observed(halves, y), score.observed(same, y))
 
 
@@ -181,7 +227,9 @@ def test_a_threshold_may_be_a_record_a_number_or_one_a_row(score, record):
     prediction = record(*rng.normal(size=(3, 10)))
     record_of_one = Threshold(1.5, rank=9, n=10, guarantee="marginal", alpha=0.1)
     for threshold in (record_of_one, np.float32(1.5), np.full(10, 1.5)):
-        np.testing.assert_array_equal(score.sets(prediction, threshold).upper, score.sets(prediction, 1.5).upper)
+        np.testing.assert_array_equal(
+            score.sets(prediction, threshold).upper, score.sets(prediction, 1.5).upper
+        )
     with pytest.raises(ValueError, match="NaN"):
         score.sets(prediction, np.nan)
     with pytest.raises(ValueError, match=r"\(10,\)"):
@@ -205,7 +253,9 @@ def test_scores_are_scores_and_compare_print_and_pickle(score, record):
 def test_wrong_input_is_refused_in_one_sentence(score, record):
     prediction = record(*np.random.default_rng(5).normal(size=(3, 4)))
     readable = " or ".join(kind.__name__ for kind in score.needs)
-    with pytest.raises(IncompatibleScoreError, match=f"needs {readable}, but the prediction is ClassProbabilities"):
+    with pytest.raises(
+        IncompatibleScoreError, match=f"needs {readable}, but the prediction is ClassProbabilities"
+    ):
         score.observed(ClassProbabilities([[0.5, 0.5]]), [0.0])
     with pytest.raises(ValueError, match="each of the 4 rows"):
         score.observed(prediction, [0.0])
@@ -224,7 +274,9 @@ def test_no_rows_give_no_scores():
 
 
 def assert_ends(sets, lower, upper):
-    """The ends, rounded outwards by a few units in the last place of what they are the sum of (at most 8 here)."""
+    """The ends, rounded outwards by a few units in the last place of what they are the sum of (at
+    most 8 here).
+    """
     assert np.all((sets.lower <= lower) & (sets.upper >= upper))
     np.testing.assert_allclose(sets.lower, lower, rtol=0, atol=5 * np.spacing(4.0))
     np.testing.assert_allclose(sets.upper, upper, rtol=0, atol=5 * np.spacing(4.0))
@@ -235,7 +287,9 @@ def test_absolute_and_normalised_residuals_by_hand():
     y = [2.0, 1.0, -1.0]
     np.testing.assert_array_equal(AbsoluteResidual().observed(prediction, y), [1.0, 1.0, 0.0])
     np.testing.assert_array_equal(NormalisedResidual().observed(prediction, y), [2.0, 0.5, 0.0])
-    np.testing.assert_array_equal(NormalisedResidual(floor=0.5).observed(prediction, y), [1.0, 0.4, 0.0])
+    np.testing.assert_array_equal(
+        NormalisedResidual(floor=0.5).observed(prediction, y), [1.0, 0.4, 0.0]
+    )
     sets = NormalisedResidual(floor=0.5).sets(prediction, 2.0)
     assert_ends(sets, [-1.0, -3.0, -2.0], [3.0, 7.0, 0.0])
 
@@ -260,10 +314,17 @@ def test_a_negative_threshold_empties_residual_sets_even_below_rounding():
 
 
 def test_ends_that_round_do_not_mislead_membership():
-    """|0.7 - 0.1| <= 0.6 holds in floats and 0.7 <= 0.1 + 0.6 does not: the score decides, and ends are rounded outwards."""
+    """|0.7 - 0.1| <= 0.6 holds in floats and 0.7 <= 0.1 + 0.6 does not: the score decides, and ends
+    are rounded outwards.
+    """
     cases = [
-        (0.1, 0.3, 0.2), (0.1, 0.7, 0.6), (1e16, 1e16 + 2, 1.5), (-1.0, 2.0**-54, 1.0), (0.3, 0.9, 0.6), (1 / 3, 1.0, 2 / 3),
-    ]  # fmt: skip
+        (0.1, 0.3, 0.2),
+        (0.1, 0.7, 0.6),
+        (1e16, 1e16 + 2, 1.5),
+        (-1.0, 2.0**-54, 1.0),
+        (0.3, 0.9, 0.6),
+        (1 / 3, 1.0, 2 / 3),
+    ]
     disagreements = 0
     for mean, y, threshold in cases:
         sets = AbsoluteResidual().sets(Points([mean]), threshold)
@@ -277,15 +338,27 @@ def test_quantile_residuals_by_hand():
     prediction = Quantiles([0.0, 0.0, 0.0], [4.0, 4.0, 4.0], median=[1.0, 1.0, 1.0])
     y = [-2.0, 7.0, 1.0]
     np.testing.assert_array_equal(QuantileResidual().observed(prediction, y), [2.0, 3.0, -1.0])
-    np.testing.assert_array_equal(QuantileResidual("relative").observed(prediction, y), [0.5, 0.75, -0.25])
-    np.testing.assert_array_equal(QuantileResidual("median").observed(prediction, y), [2.0, 1.0, -1.0])
-    for kind, lower, upper in [("plain", -0.5, 4.5), ("relative", -2.0, 6.0), ("median", -0.5, 5.5)]:
+    np.testing.assert_array_equal(
+        QuantileResidual("relative").observed(prediction, y), [0.5, 0.75, -0.25]
+    )
+    np.testing.assert_array_equal(
+        QuantileResidual("median").observed(prediction, y), [2.0, 1.0, -1.0]
+    )
+    for kind, lower, upper in [
+        ("plain", -0.5, 4.5),
+        ("relative", -2.0, 6.0),
+        ("median", -0.5, 5.5),
+    ]:
         assert_ends(QuantileResidual(kind).sets(prediction, 0.5), lower, upper)
 
 
 def test_negative_thresholds_shrink_and_crossed_ends_are_empty():
     prediction = Quantiles([0.0], [4.0], median=[1.0])
-    for kind, shrunk, crossed in [("plain", -1.0, -2.1), ("relative", -0.25, -0.51), ("median", -0.5, -1.01)]:
+    for kind, shrunk, crossed in [
+        ("plain", -1.0, -2.1),
+        ("relative", -0.25, -0.51),
+        ("median", -0.5, -1.01),
+    ]:
         score = QuantileResidual(kind)
         assert 0 < score.sizes(prediction, shrunk)[0] < 4
         assert score.sets(prediction, crossed).is_empty()[0]
@@ -321,7 +394,8 @@ def truth(score, x, spread, z):
     return PointsWithSpread(x, spread)
 
 
-# P(score <= t | x) and the half-width of the set at t, by spread, for the true mean, spread and quantiles at -+ z
+# P(score <= t | x) and the half-width of the set at t, by spread, for the true mean, spread and
+# quantiles at -+ z
 ORACLES = {
     AbsoluteResidual(): lambda t, s, z: t + 0 * s,
     NormalisedResidual(): lambda t, s, z: t * s,
@@ -333,8 +407,10 @@ ORACLES = {
 
 @pytest.mark.parametrize("score", ORACLES, ids=str)
 def test_calibrated_sets_cover_and_have_the_oracle_size(score):
-    """Coverage is 0.9 within 4 standard errors, and the mean width is within 3 % of that of the population threshold, which
-    solves E[2 Phi(half / spread) - 1] = 0.9. A flipped inequality or a lost factor keeps one of them at most."""
+    """Coverage is 0.9 within 4 standard errors, and the mean width is within 3 % of that of the
+    population threshold, which solves E[2 Phi(half / spread) - 1] = 0.9. A flipped inequality or a
+    lost factor keeps one of them at most.
+    """
     rng = np.random.default_rng(7)
     x, spread, z, y = simulate(rng, 20_000)
     threshold = split_conformal(score.observed(truth(score, x, spread, z), y), alpha=0.1)
@@ -342,7 +418,9 @@ def test_calibrated_sets_cover_and_have_the_oracle_size(score):
     sets = score.sets(truth(score, x, spread, z), threshold)
     assert abs(sets.contains(y).mean() - 0.9) < 4 * np.sqrt(2 * 0.09 / 20_000)
     half = ORACLES[score]
-    population = brentq(lambda t: np.mean(2 * norm.cdf(half(t, spread, z) / spread) - 1) - 0.9, 0, 20)
+    population = brentq(
+        lambda t: np.mean(2 * norm.cdf(half(t, spread, z) / spread) - 1) - 0.9, 0, 20
+    )
     assert abs(sets.sizes().mean() / np.mean(2 * half(population, spread, z)) - 1) < 0.03
 
 
@@ -355,11 +433,19 @@ def flat(n, lower=-1.0, upper=1.0):
 
 def test_ends_are_where_the_two_scores_cross_their_thresholds():
     rng = np.random.default_rng(9)
-    prediction, y = Quantiles(rng.normal(size=40), rng.normal(size=40)), np.round(rng.normal(size=40), 1)
+    prediction, y = (
+        Quantiles(rng.normal(size=40), rng.normal(size=40)),
+        np.round(rng.normal(size=40), 1),
+    )
     found = asymmetric_quantiles(prediction, y, alpha=0.2)
     below, above = np.sort(prediction.lower - y), np.sort(y - prediction.upper)
     assert (found.lower.value, found.upper.value) == (below[36], above[36])  # ceil(41 * 0.9) = 37
-    assert (found.lower.guarantee, found.alpha, found.guarantee, found.delta) == ("none", 0.2, "marginal", None)
+    assert (found.lower.guarantee, found.alpha, found.guarantee, found.delta) == (
+        "none",
+        0.2,
+        "marginal",
+        None,
+    )
     pac = asymmetric_quantiles(prediction, y, alpha=0.2, delta=0.1)
     assert (pac.guarantee, pac.alpha, pac.delta) == ("pac", 0.2, 0.1)
     assert (pac.lower.value, pac.upper.value) > (found.lower.value, found.upper.value)
@@ -371,7 +457,9 @@ def test_ends_are_where_the_two_scores_cross_their_thresholds():
 
 
 def test_membership_at_an_end_is_decided_by_the_score_of_that_end():
-    """The calibration row that set a threshold is within it and within the end, which to nearest falls short at times."""
+    """The calibration row that set a threshold is within it and within the end, which to nearest
+    falls short at times.
+    """
     rng, short = np.random.default_rng(10), 0
     for _ in range(200):
         lower, y = 10.0 ** rng.uniform(-3, 3, size=(2, 30))
@@ -385,14 +473,18 @@ def test_membership_at_an_end_is_decided_by_the_score_of_that_end():
 
 
 def test_two_thresholds_cost_little_where_one_would_do_and_save_where_it_would_not():
-    """Symmetric rows: the mean width is within 2 % of that of one threshold. Quantiles that are both too high by one sd: one
-    threshold must widen the upper end as much as the lower, two need not."""
+    """Symmetric rows: the mean width is within 2 % of that of one threshold. Quantiles that are
+    both too high by one sd: one threshold must widen the upper end as much as the lower, two need
+    not.
+    """
     rng, n = np.random.default_rng(11), 20_000
     y, fresh = rng.normal(size=(2, n))
     widths = {}
     for shift in (0.0, 1.0):
         prediction = flat(n, shift - 1.28, shift + 1.28)
-        one = QuantileResidual().sets(prediction, split_conformal(QuantileResidual().observed(prediction, y), alpha=0.2))
+        one = QuantileResidual().sets(
+            prediction, split_conformal(QuantileResidual().observed(prediction, y), alpha=0.2)
+        )
         two = asymmetric_quantiles(prediction, y, alpha=0.2).sets(prediction)
         assert abs(two.contains(fresh).mean() - 0.8) < 4 * np.sqrt(2 * 0.16 / n)
         widths[shift] = two.sizes().mean() / one.sizes().mean()
@@ -406,7 +498,12 @@ def test_too_few_rows_for_half_of_alpha_give_the_whole_line_and_say_so():
     assert found.sets(flat(2)).is_infinite().all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not asymmetric_quantiles(flat(19), np.zeros(19), alpha=0.1).sets(flat(2)).is_infinite().any()
+        assert (
+            not asymmetric_quantiles(flat(19), np.zeros(19), alpha=0.1)
+            .sets(flat(2))
+            .is_infinite()
+            .any()
+        )
 
 
 def test_ends_that_cross_are_an_empty_set():
@@ -418,7 +515,9 @@ def test_ends_that_cross_are_an_empty_set():
 
 
 def test_asymmetric_quantiles_refuse_what_they_cannot_read():
-    with pytest.raises(IncompatibleScoreError, match="needs Quantiles, but the prediction is Points"):
+    with pytest.raises(
+        IncompatibleScoreError, match="needs Quantiles, but the prediction is Points"
+    ):
         asymmetric_quantiles(Points([0.0]), [0.0], alpha=0.1)
     for name, levels in (("alpha", {"alpha": 2}), ("delta", {"alpha": 0.1, "delta": 0})):
         with pytest.raises(ValueError, match=name):
@@ -428,10 +527,14 @@ def test_asymmetric_quantiles_refuse_what_they_cannot_read():
 @pytest.mark.parametrize("centre", [-5.0, 0.0, 5.0])
 @pytest.mark.parametrize("width", [0.0, 1e-12])
 @pytest.mark.parametrize("kind", ["relative", "median"])
-def test_denominators_have_a_floor_by_the_size_of_the_ends_on_both_sides_of_zero(kind, width, centre):
+def test_denominators_have_a_floor_by_the_size_of_the_ends_on_both_sides_of_zero(
+    kind, width, centre
+):
     lower, upper = np.array([centre]), np.array([centre + width])
     record = Quantiles(lower, upper, median=(lower + upper) / 2)
-    unit = max(width / (2 if kind == "median" else 1), 1e-8 * max(abs(lower[0]), abs(upper[0])), 1e-300)
+    unit = max(
+        width / (2 if kind == "median" else 1), 1e-8 * max(abs(lower[0]), abs(upper[0])), 1e-300
+    )
     for y, score in ((centre - 1, 1 / unit), (centre + 1, 1 / unit), (centre, 0.0)):
         assert QuantileResidual(kind).observed(record, [y])[0] == pytest.approx(score, rel=1e-9)
 

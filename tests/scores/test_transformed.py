@@ -64,7 +64,8 @@ def test_the_ends_of_a_range_belong_to_it():
     assert (sets.lower.tolist()[0], sets.upper.tolist()[1]) == (0, 10)
     assert sets.sizes() == pytest.approx([3, 3])
     assert score.sets(record, 2.0).contains([0.0, 10.0]).all()
-    assert list(score.sets(record, np.inf)) == [(-np.inf, np.inf)] * 2  # where nothing is ruled out, no y is
+    # where nothing is ruled out, no y is
+    assert list(score.sets(record, np.inf)) == [(-np.inf, np.inf)] * 2
     assert score.sets(record, [np.inf, 2.0]).upper.tolist() == [np.inf, 10]
     assert score.sets(record, np.inf).contains([-1.0, 11.0]).all()
 
@@ -93,20 +94,32 @@ def test_functions_of_numpy_make_a_pair_that_is_fitted_and_checked():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y, found = np.sinh(X[:, 0] + 0.3 * rng.normal(size=300)), []
-    for transform in ((np.arcsinh, np.sinh), "asinh", (np.cbrt, lambda z: z**3), (np.arctan, lambda z: np.tan(z) + 0.0)):
-        est = dco.DecoupledRegressor(Ridge(), Transformed(AbsoluteResidual(), transform), alpha=0.2, random_state=0)
+    for transform in (
+        (np.arcsinh, np.sinh),
+        "asinh",
+        (np.cbrt, lambda z: z**3),
+        (np.arctan, lambda z: np.tan(z) + 0.0),
+    ):
+        est = dco.DecoupledRegressor(
+            Ridge(), Transformed(AbsoluteResidual(), transform), alpha=0.2, random_state=0
+        )
         found.append(est.fit(X, y / 100))
-        assert est.certificate_.verify(X[est.splits_.calibrate], (y / 100)[est.splits_.calibrate], predictor=est).holds
+        assert est.certificate_.verify(
+            X[est.splits_.calibrate], (y / 100)[est.splits_.calibrate], predictor=est
+        ).holds
     assert np.array_equal(found[0].predict_set(X).sizes(), found[1].predict_set(X).sizes())
     assert len({est.certificate_.structure_fingerprint for est in found}) == 4
 
 
 def test_quantile_scales_are_increasing_inverses_also_beyond_the_targets():
-    score = Transformed(AbsoluteResidual(), "quantile").fitted(np.r_[np.zeros(50), np.arange(300.0) ** 2])
+    score = Transformed(AbsoluteResidual(), "quantile").fitted(
+        np.r_[np.zeros(50), np.arange(300.0) ** 2]
+    )
     y = np.linspace(-100, 2e5, 1001)
     z = score.transform.forward(y)
     assert (np.diff(z) > 0).all()
-    assert score.transform.forward(0.0) == pytest.approx(norm.ppf(51 / 2 / 350))  # the middle of the 51 zeros among 350
+    # the middle of the 51 zeros among 350
+    assert score.transform.forward(0.0) == pytest.approx(norm.ppf(51 / 2 / 350))
     np.testing.assert_allclose(score.transform.inverse(z), y, rtol=1e-9, atol=1e-6)
     with pytest.raises(ValueError, match="fitted to training targets"):
         Transformed(AbsoluteResidual(), "quantile").observed(dco.Points([1.0]), [1.0])
@@ -119,7 +132,12 @@ def test_quantile_scales_are_increasing_inverses_also_beyond_the_targets():
         (lambda: Transformed(AbsoluteResidual(), "cube"), '"log1p"'),
         (lambda: Within(dco.scores.LAC(), low=0), "score of labels"),
         (lambda: Within(AbsoluteResidual(), low=1, high=0), "less than high"),
-        (lambda: TransformedTarget(scale="sqrt").fit([[1.0], [2.0]], [1.0, -4.0]), r"row 1 has -4\): use another"),
+        (
+            lambda: TransformedTarget(scale="sqrt").fit([[1.0], [2.0]], [1.0, -4.0]),
+            r"row 1 has "
+            r"-4\): use "
+            r"another",
+        ),
     ],
 )
 def test_bad_input_is_one_clear_sentence(make, words):

@@ -12,7 +12,11 @@ from dco.sets import Intervals, IntervalUnions, PredictionSets
 
 def unions() -> IntervalUnions:
     """Rows: two pieces, none, the whole line, one point."""
-    return IntervalUnions(np.array([0, 2, 2, 3, 4]), np.array([-3.0, 1.0, -np.inf, 5.0]), np.array([-1.0, 2.0, np.inf, 5.0]))
+    return IntervalUnions(
+        np.array([0, 2, 2, 3, 4]),
+        np.array([-3.0, 1.0, -np.inf, 5.0]),
+        np.array([-1.0, 2.0, np.inf, 5.0]),
+    )
 
 
 def test_both_kinds_are_prediction_sets():
@@ -66,7 +70,9 @@ def test_a_given_rule_decides_membership_for_both_kinds():
 
     y = np.array([1.0, 2.0])
     assert Intervals(np.zeros(2), np.zeros(2), odd).contains(y).tolist() == [True, False]
-    assert IntervalUnions(np.zeros(3, dtype=int), np.zeros(0), np.zeros(0), odd).contains(y).tolist() == [True, False]
+    assert IntervalUnions(np.zeros(3, dtype=int), np.zeros(0), np.zeros(0), odd).contains(
+        y
+    ).tolist() == [True, False]
 
 
 def test_lengths_beyond_the_largest_float_are_infinite():
@@ -121,9 +127,14 @@ def test_frames_show_ends_pieces_and_sizes():
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
-@given(st.lists(st.lists(st.integers(-20, 20), max_size=8, unique=True), min_size=1, max_size=6), st.integers(-21, 21))
+@given(
+    st.lists(st.lists(st.integers(-20, 20), max_size=8, unique=True), min_size=1, max_size=6),
+    st.integers(-21, 21),
+)
 def test_a_union_agrees_with_its_pieces_one_by_one(rows, value):
-    """Any even number of distinct ends, sorted, is a union; membership and length follow from the pieces."""
+    """Any even number of distinct ends, sorted, is a union; membership and length follow from the
+    pieces.
+    """
     pieces = [np.sort(ends[: len(ends) // 2 * 2]).reshape(-1, 2).astype(float) for ends in rows]
     pointers = np.concatenate([[0], np.cumsum([len(p) for p in pieces])])
     flat = np.concatenate(pieces)
@@ -148,29 +159,43 @@ def test_printed_sets_are_one_short_line():
 
 def test_responses_are_rounded_to_float64_before_they_are_compared():
     barely_above = np.array([1 + np.finfo(np.longdouble).eps], dtype=np.longdouble)
-    assert Intervals([0.0], [1.0]).contains(barely_above) == Intervals([0.0], [1.0]).contains(barely_above.astype(float))
+    assert Intervals([0.0], [1.0]).contains(barely_above) == Intervals([0.0], [1.0]).contains(
+        barely_above.astype(float)
+    )
 
 
 def test_mapped_sets_hold_what_the_sets_held():
-    """exp(log(0.1)) is above 0.1, which must stay inside; empty, infinite and overflowing ends stay what they are."""
+    """exp(log(0.1)) is above 0.1, which must stay inside; empty, infinite and overflowing ends stay
+    what they are.
+    """
     y = np.array([0.1, 1.0, 5.0, 3.0, np.finfo(float).max, 0.0])
     with np.errstate(divide="ignore"):
         ends = np.log(y)
-    sets = Intervals(ends, np.where(np.arange(6) == 2, -9.0, [ends[0], 2.0, 0.0, np.inf, 800.0, 0.0]))
+    sets = Intervals(
+        ends, np.where(np.arange(6) == 2, -9.0, [ends[0], 2.0, 0.0, np.inf, 800.0, 0.0])
+    )
     mapped = sets.mapped(np.exp, np.log)
     assert mapped.contains(y).tolist() == [True, True, False, True, True, True]
-    assert mapped.is_empty().tolist() == sets.is_empty().tolist() == [False, False, True, False, False, False]
+    assert (
+        mapped.is_empty().tolist()
+        == sets.is_empty().tolist()
+        == [False, False, True, False, False, False]
+    )
     assert np.all((mapped.lower <= y) & (y <= mapped.upper) == mapped.contains(y))
     np.testing.assert_allclose(mapped.upper[[0, 1]], [0.1, np.exp(2)], rtol=1e-15)
     assert (mapped.upper[3], mapped.upper[4], mapped.lower[5]) == (np.inf, np.inf, 0)
     assert not mapped.contains(np.full(6, -1.0)).any()
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(mapped)).contains(y), mapped.contains(y))
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(mapped)).contains(y), mapped.contains(y)
+    )
     with pytest.raises(ValueError, match="function must be increasing"):
         Intervals([0.0], [1.0]).mapped(np.negative, np.negative)
 
 
 def test_frames_of_single_precision_are_printed_in_full():
-    """float32 prints 0.1 for 0.100000001490116, and read as float64 that is another number, on the inner side."""
+    """float32 prints 0.1 for 0.100000001490116, and read as float64 that is another number, on the
+    inner side.
+    """
     upper = np.float32([0.1])
     text = Intervals(np.float32([0.0]), upper).to_frame().to_csv(index=False)
     assert float(text.splitlines()[1].split(",")[1]) == float(upper[0]) > 0.1
@@ -180,20 +205,34 @@ def test_frames_of_single_precision_are_printed_in_full():
 
 
 def test_intervals_are_cut_and_those_wholly_outside_are_empty():
-    sets = Intervals([-2.0, -3.0, 1.0, -np.inf, 2.0, -1.0], [1.0, -1.0, 2.0, np.inf, 1.0, 0.0]).clip(0, 1.5)
+    sets = Intervals(
+        [-2.0, -3.0, 1.0, -np.inf, 2.0, -1.0], [1.0, -1.0, 2.0, np.inf, 1.0, 0.0]
+    ).clip(0, 1.5)
     np.testing.assert_array_equal(sets.is_empty(), [False, True, False, False, True, False])
     np.testing.assert_array_equal(sets.sizes(), [1.0, 0.0, 0.5, 1.5, 0.0, 0.0])
-    assert sets.contains([-1, -2, 1.5, 1.6, 1.5, 0]).tolist() == [False, False, True, False, False, True]
+    assert sets.contains([-1, -2, 1.5, 1.6, 1.5, 0]).tolist() == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_unions_lose_the_pieces_outside():
-    sets = IntervalUnions([0, 2, 2, 3, 5], [-3, 1, -np.inf, -2, 4], [-1, 2, np.inf, 3, 5]).clip(lower=0, upper=[9, 9, 9, 4])
+    sets = IntervalUnions([0, 2, 2, 3, 5], [-3, 1, -np.inf, -2, 4], [-1, 2, np.inf, 3, 5]).clip(
+        lower=0, upper=[9, 9, 9, 4]
+    )
     assert list(sets) == [[(1, 2)], [], [(0, 9)], [(0, 3), (4, 4)]]
     assert IntervalUnions([0, 1, 1], [-3], [-1]).clip(0).is_empty().all()
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)
-@given(st.lists(st.lists(st.integers(-9, 9), max_size=6, unique=True), min_size=1, max_size=4), st.data())
+@given(
+    st.lists(st.lists(st.integers(-9, 9), max_size=6, unique=True), min_size=1, max_size=4),
+    st.data(),
+)
 def test_a_cut_set_holds_what_the_set_held_between_the_limits(rows, data):
     pieces = [np.sort(ends[: len(ends) // 2 * 2]).reshape(-1, 2) for ends in rows]
     flat = np.concatenate(pieces)
@@ -203,11 +242,15 @@ def test_a_cut_set_holds_what_the_set_held_between_the_limits(rows, data):
         cut = sets.clip(low, high)
         for value in np.arange(-11, 11.5, 0.5):
             y = np.full(len(rows), value)
-            np.testing.assert_array_equal(cut.contains(y), sets.contains(y) & (low <= value <= high))
+            np.testing.assert_array_equal(
+                cut.contains(y), sets.contains(y) & (low <= value <= high)
+            )
 
 
 def test_coverage_of_a_positive_target_is_kept_and_sizes_shrink():
-    """y = exp(z) is never below 0: membership of every y is what it was, to the last bit, by the score and by the ends."""
+    """y = exp(z) is never below 0: membership of every y is what it was, to the last bit, by the
+    score and by the ends.
+    """
     rng = np.random.default_rng(0)
     y = np.exp(rng.normal(size=500))
     mean = np.exp(rng.normal(size=500))
@@ -223,10 +266,18 @@ def test_coverage_of_a_positive_target_is_kept_and_sizes_shrink():
 
 def test_a_union_made_by_a_score_keeps_its_rule():
     rng = np.random.default_rng(1)
-    sets = PredictiveDensity().sets(GaussianMixtures(3 * rng.normal(size=(30, 4)), np.full((30, 4), 0.4)), 3.0)
+    sets = PredictiveDensity().sets(
+        GaussianMixtures(3 * rng.normal(size=(30, 4)), np.full((30, 4), 0.4)), 3.0
+    )
     cut = pickle.loads(pickle.dumps(sets.clip(0, 2)))
     assert sets.contains(np.full(30, 2.5)).any()
-    for y in (sets.hull().upper, np.zeros(30), np.full(30, 2.0), np.full(30, 2.5), rng.normal(size=30) * 3):
+    for y in (
+        sets.hull().upper,
+        np.zeros(30),
+        np.full(30, 2.0),
+        np.full(30, 2.5),
+        rng.normal(size=30) * 3,
+    ):
         np.testing.assert_array_equal(cut.contains(y), sets.contains(y) & (y >= 0) & (y <= 2))
     assert cut.contains(np.zeros(30)).any()
     assert cut.contains(np.full(30, 2.0)).any()
@@ -258,6 +309,9 @@ def test_no_limit_changes_nothing():
     ],
 )
 def test_bad_limits_get_one_sentence(limits, words):
-    for sets in (Intervals([0.0, 0.0], [1.0, 1.0]), IntervalUnions([0, 1, 2], [0.0, 0.0], [1.0, 1.0])):
+    for sets in (
+        Intervals([0.0, 0.0], [1.0, 1.0]),
+        IntervalUnions([0, 1, 2], [0.0, 0.0], [1.0, 1.0]),
+    ):
         with pytest.raises(ValueError, match=words):
             sets.clip(*limits)

@@ -53,7 +53,11 @@ def test_labels_of_several_kinds_keep_their_kinds():
 
 def test_a_label_of_another_kind_than_the_classes_is_not_among_them():
     assert codes_of(np.array([0, 1]), np.array(["0", "1"])).tolist() == [-1, -1]
-    assert codes_of(np.array(["x", 3, None], dtype=object), np.array(["x", "y"])).tolist() == [0, -1, -1]
+    assert codes_of(np.array(["x", 3, None], dtype=object), np.array(["x", "y"])).tolist() == [
+        0,
+        -1,
+        -1,
+    ]
     assert codes_of(np.array([2.0, 2.5]), np.array([1, 2])).tolist() == [1, -1]
 
 
@@ -72,7 +76,9 @@ def test_unseen_labels_of_another_kind_stay_what_they_are():
     assert LAC().observed(record, [7]).tolist() == [np.inf]
 
 
-@pytest.mark.parametrize("y", [[0.7, 1.2, 2.0], ["0", "1", "2"], [np.nan, 1, 2], [True, False, True]])
+@pytest.mark.parametrize(
+    "y", [[0.7, 1.2, 2.0], ["0", "1", "2"], [np.nan, 1, 2], [True, False, True]]
+)
 def test_numbered_sets_refuse_what_is_not_a_whole_number(y):
     """A cast would turn 0.7 into label 0 without a word; `observed` refuses the same."""
     sets = LabelSets.from_dense(DENSE)
@@ -87,12 +93,18 @@ def test_numbered_sets_refuse_what_is_not_a_whole_number(y):
     [
         (lambda: LabelSets.from_dense([True]), "matrix"),
         (lambda: LabelSets.from_dense(DENSE, ["a", "b"]), "each of the 3 labels"),
-        (lambda: LabelSets(np.array([0, 2]), np.array([1]), 3), "row_pointers must run from 0 to the number of codes, 1"),
+        (
+            lambda: LabelSets(np.array([0, 2]), np.array([1]), 3),
+            "row_pointers must run from 0 to the number of codes, 1",
+        ),
         (lambda: LabelSets(np.array([1, 1]), np.array([1]), 3), "row_pointers"),
         (lambda: LabelSets.from_dense(DENSE).contains([0, 1]), "each of the 3 rows"),
         (lambda: ClassProbabilities([[0.5, 0.5]], classes=[np.nan, 1.0]), "distinct labels"),
         (lambda: ClassProbabilities([[0.5, 0.5]], classes=["a", "a"]), "distinct labels"),
-        (lambda: ClassProbabilities([[0.5, 0.5]], classes=["a", "b"], unseen=["b"]), "not among classes"),
+        (
+            lambda: ClassProbabilities([[0.5, 0.5]], classes=["a", "b"], unseen=["b"]),
+            "not among classes",
+        ),
     ],
 )
 def test_bad_input_gets_one_sentence(make, words):
@@ -125,15 +137,22 @@ def test_a_frame_has_a_row_a_set():
 
 def test_printed_sets_are_one_short_line():
     sets = LabelSets.from_dense(DENSE, ["cat", "ant", "dog"])
-    assert repr(sets) == "LabelSets(3 rows of 3 labels, mean size 1.667, 1 empty: {cat, dog}, {}, {cat, ant, dog})"
-    wide = LabelSets.from_dense(np.ones((1000, 1000), dtype=bool), [f"a long name of label {code}" for code in range(1000)])
+    assert (
+        repr(sets)
+        == "LabelSets(3 rows of 3 labels, mean size 1.667, 1 empty: {cat, dog}, {}, {cat, ant, "
+        "dog})"
+    )
+    wide = LabelSets.from_dense(
+        np.ones((1000, 1000), dtype=bool), [f"a long name of label {code}" for code in range(1000)]
+    )
     assert len(str(wide)) < 500
     assert str(wide).endswith(", ...)")
     assert str(LabelSets.from_dense(np.ones((0, 2), dtype=bool))) == "LabelSets(0 rows of 2 labels)"
 
 
 @pytest.mark.parametrize(
-    ("k", "n"), [(1, 0), (1, 200), (2, 40_000), (3, 200), (5, 9000), (8, 200), (9, 200), (20, 3000), (64, 200)]
+    ("k", "n"),
+    [(1, 0), (1, 200), (2, 40_000), (3, 200), (5, 9000), (8, 200), (9, 200), (20, 3000), (64, 200)],
 )
 def test_sets_held_as_marks_are_the_same_sets(k, n):
     """One bit for each label says what row pointers and codes say, in every method."""
@@ -143,7 +162,11 @@ def test_sets_held_as_marks_are_the_same_sets(k, n):
     listed = LabelSets.from_dense(members, names)
     marked = LabelSets.of_marks(np.packbits(members, axis=1, bitorder="little").T, k, names)
     y = np.append(names, "another")[rng.integers(k + 1, size=n)]
-    for sets in (marked, pickle.loads(pickle.dumps(marked)), marked[::-1][np.arange(n - 1, -1, -1)]):
+    for sets in (
+        marked,
+        pickle.loads(pickle.dumps(marked)),
+        marked[::-1][np.arange(n - 1, -1, -1)],
+    ):
         assert len(sets) == n
         np.testing.assert_array_equal(sets.to_dense(), members)
         for method in ("sizes", "is_empty", "is_full"):
@@ -164,7 +187,15 @@ def test_sets_held_as_marks_are_the_same_sets(k, n):
 
 @pytest.mark.parametrize(
     ("k", "dtype"),
-    [(1, "float32"), (2, "float32"), (2, "float64"), (3, "float32"), (5, "float64"), (33, "float64"), (64, "float32")],
+    [
+        (1, "float32"),
+        (2, "float32"),
+        (2, "float64"),
+        (3, "float32"),
+        (5, "float64"),
+        (33, "float64"),
+        (64, "float32"),
+    ],
 )
 def test_scores_of_few_classes_mark_what_their_scores_say(k, dtype):
     """Rows with ties, zeros and tiny numbers included."""
@@ -174,7 +205,13 @@ def test_scores_of_few_classes_mark_what_their_scores_say(k, dtype):
         + np.eye(k)[rng.integers(k, size=500)]
     )
     record = dco.ClassProbabilities((weights / weights.sum(1, keepdims=True)).astype(dtype))
-    for score in (dco.scores.LAC(), dco.scores.APS(), dco.scores.RAPS(0.1, 1), dco.scores.SAPS(0.2), dco.scores.TopK()):
+    for score in (
+        dco.scores.LAC(),
+        dco.scores.APS(),
+        dco.scores.RAPS(0.1, 1),
+        dco.scores.SAPS(0.2),
+        dco.scores.TopK(),
+    ):
         every = score.every_label(record)
         for threshold in np.quantile(every, [0.0, 0.3, 0.9, 1.0]).tolist():
             sets = score.sets(record, threshold)

@@ -10,15 +10,22 @@ from dco.scores import AbsoluteResidual, PredictiveDensity
 from dco.sets import Intervals, IntervalUnions, LabelSets
 
 N = 5
-LABELS = LabelSets.from_dense([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]], ["cat", "ant", "dog"])
+LABELS = LabelSets.from_dense(
+    [[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]], ["cat", "ant", "dog"]
+)
 LINE = Intervals([0.0, 1.0, -np.inf, 3.0, 4.0], [1.0, 0.5, np.inf, 3.0, 9.0])
 UNIONS = IntervalUnions([0, 2, 2, 3, 4, 6], [-3, 1, -np.inf, 5, 0, 8], [-1, 2, np.inf, 5, 7, 9])
 KINDS = {"labels": LABELS, "intervals": LINE, "unions": UNIONS}
 KEYS = {
-    "slice": slice(1, None), "backwards": slice(None, None, -2), "none": slice(0, 0), "numbers": [3, 0, -1],
-    "repeats": np.array([2, 2, 0, 2], dtype=np.uint8), "empty list": [], "mask": np.array([True, False, True, True, False]),
+    "slice": slice(1, None),
+    "backwards": slice(None, None, -2),
+    "none": slice(0, 0),
+    "numbers": [3, 0, -1],
+    "repeats": np.array([2, 2, 0, 2], dtype=np.uint8),
+    "empty list": [],
+    "mask": np.array([True, False, True, True, False]),
     "list mask": [False, True, False, False, True],
-}  # fmt: skip
+}
 
 
 def plain(one):
@@ -28,13 +35,20 @@ def plain(one):
 @pytest.mark.parametrize("sets", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("key", KEYS.values(), ids=KEYS)
 def test_some_rows_are_sets_of_the_same_kind_with_those_rows(sets, key):
-    some, rows = sets[key], np.arange(N)[np.asarray(key, dtype=int) if isinstance(key, list) and not key else key]
+    some, rows = (
+        sets[key],
+        np.arange(N)[np.asarray(key, dtype=int) if isinstance(key, list) and not key else key],
+    )
     assert type(some) is type(sets)
     assert len(some) == len(rows)
     assert [plain(one) for one in some] == [plain(sets[int(row)]) for row in rows]
     np.testing.assert_array_equal(some.sizes(), sets.sizes()[rows])
     np.testing.assert_array_equal(some.is_empty(), sets.is_empty()[rows])
-    y = np.array(["dog", "dog", "ant", "cat", "dog"]) if sets is LABELS else np.array([0.5, 0.7, 1e300, 5.0, 8.5])
+    y = (
+        np.array(["dog", "dog", "ant", "cat", "dog"])
+        if sets is LABELS
+        else np.array([0.5, 0.7, 1e300, 5.0, 8.5])
+    )
     np.testing.assert_array_equal(some.contains(y[rows]), sets.contains(y)[rows])
 
 
@@ -82,20 +96,26 @@ def scored(rng) -> dict[str, Intervals | IntervalUnions]:
     means = rng.normal(size=(40, 6))
     return {
         "intervals": AbsoluteResidual().sets(Points(means[:, 0]), 0.7),
-        "unions": PredictiveDensity().sets(GaussianMixtures(4 * means, np.full(means.shape, 0.3)), 3.0),
+        "unions": PredictiveDensity().sets(
+            GaussianMixtures(4 * means, np.full(means.shape, 0.3)), 3.0
+        ),
     }
 
 
 @pytest.mark.parametrize("kind", ["intervals", "unions"])
 def test_the_score_goes_on_deciding_membership_for_some_rows(kind):
-    """To the last bit: responses lie on the ends of the sets, where the ends and the score disagree for some."""
+    """To the last bit: responses lie on the ends of the sets, where the ends and the score disagree
+    for some.
+    """
     rng = np.random.default_rng(0)
     sets = scored(rng)[kind]
     ends = sets.upper if kind == "intervals" else sets.hull().upper
     for rows in (rng.permutation(40), rng.integers(40, size=100), rng.integers(40, size=7)):
         some = pickle.loads(pickle.dumps(sets[rows]))
         np.testing.assert_array_equal(some.contains(ends[rows]), sets.contains(ends)[rows])
-        np.testing.assert_array_equal(some[::-1].contains(ends[rows][::-1]), sets.contains(ends)[rows][::-1])
+        np.testing.assert_array_equal(
+            some[::-1].contains(ends[rows][::-1]), sets.contains(ends)[rows][::-1]
+        )
     assert not sets.contains(ends).all()  # the ends alone would say that every end is in
 
 
@@ -107,7 +127,9 @@ def test_a_row_chosen_twice_can_be_asked_about_two_values():
 def test_intervals_are_an_array_of_their_ends():
     np.testing.assert_array_equal(np.asarray(LINE), np.column_stack([LINE.lower, LINE.upper]))
     assert np.asarray(LINE, dtype=np.float32).dtype == np.float32
-    assert np.asarray(Intervals(np.zeros(2, np.float32), np.ones(2, np.float32))).dtype == np.float32
+    assert (
+        np.asarray(Intervals(np.zeros(2, np.float32), np.ones(2, np.float32))).dtype == np.float32
+    )
     assert np.asarray(LINE[:0]).shape == (0, 2)
     low, high = np.asarray(LINE[[0, 4]]).T
     assert (low.tolist(), high.tolist()) == ([0.0, 4.0], [1.0, 9.0])

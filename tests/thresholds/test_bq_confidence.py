@@ -22,9 +22,13 @@ def test_zero_one_loss_has_a_beta_law(n, alpha):
         losses = np.r_[np.ones(errors), np.zeros(n - errors)]
         law = betainc(errors + 1, n - errors, alpha) if errors < n else 0.0
         for method in ("exact", "recursion"):
-            assert bq_confidence(losses, alpha=alpha, method=method) == pytest.approx(law, rel=1e-12, abs=1e-300)
+            assert bq_confidence(losses, alpha=alpha, method=method) == pytest.approx(
+                law, rel=1e-12, abs=1e-300
+            )
         if n >= 9:
-            assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(law, abs=1e-12)
+            assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(
+                law, abs=1e-12
+            )
 
 
 def test_by_hand():
@@ -36,8 +40,12 @@ def test_by_hand():
 
 @pytest.mark.parametrize("n", [2, 5, 12, 25])
 def test_recursion_against_the_partial_fraction_formula_in_exact_arithmetic(n):
-    """P(sum c_i E_i > 0) = sum over c_i > 0 of c_i^n / prod (c_i - c_j); it cancels badly in floats, not in fractions."""
-    losses = [Fraction(int(k), 64) for k in np.random.default_rng(n).choice(63, size=n, replace=False)]
+    """P(sum c_i E_i > 0) = sum over c_i > 0 of c_i^n / prod (c_i - c_j); it cancels badly in
+    floats, not in fractions.
+    """
+    losses = [
+        Fraction(int(k), 64) for k in np.random.default_rng(n).choice(63, size=n, replace=False)
+    ]
     for alpha in (Fraction(1, 10), Fraction(3, 10), Fraction(7, 10)):
         c = [loss - alpha for loss in [*losses, Fraction(1)]]
         above = sum(ci**n / math.prod(ci - cj for cj in c if cj != ci) for ci in c if ci > 0)
@@ -50,14 +58,18 @@ def test_tiny_probabilities_keep_their_digits():
     losses = np.r_[np.ones(200), np.zeros(100)]
     law = float(betainc(201, 100, 0.2))
     assert law < 1e-60
-    assert bq_confidence(losses, alpha=0.2, method="recursion") == pytest.approx(law, rel=1e-12, abs=0)
+    assert bq_confidence(losses, alpha=0.2, method="recursion") == pytest.approx(
+        law, rel=1e-12, abs=0
+    )
     nearly = losses.copy()
     nearly[0] = 1 - 1e-9  # not 0/1 any more, so "exact" cannot use the Beta law
     assert bq_confidence(nearly, alpha=0.2) == pytest.approx(law, rel=1e-6, abs=0)
 
 
 def test_a_tiny_delta_is_compared_with_digits_that_mean_something():
-    """Davies' method knows P(L+ > level) to 1e-12 only: below a delta of 1e-9 the recursion decides."""
+    """Davies' method knows P(L+ > level) to 1e-12 only: below a delta of 1e-9 the recursion
+    decides.
+    """
     losses = np.repeat([0.0, 0.1, 0.5], [300, 100, 30])
     level = Fraction(7, 50)
     truth = _by_recursion(*_merged(losses, level))[1]
@@ -65,7 +77,8 @@ def test_a_tiny_delta_is_compared_with_digits_that_mean_something():
     assert bq_failure(losses, level, at_most=1e-10) == pytest.approx(truth, rel=1e-9, abs=0)
     assert bq_failure(losses, level, at_most=0.05) == pytest.approx(truth, abs=1e-11)
     few = np.repeat([0.5, 0.0], [10, 300])
-    assert 0 < bq_failure(few, Fraction(1, 2), at_most=1e-12) < 1e-30  # 1 less the confidence has lost every digit
+    # 1 less the confidence has lost every digit
+    assert 0 < bq_failure(few, Fraction(1, 2), at_most=1e-12) < 1e-30
     assert bq_confidence(few, alpha=0.5, method="recursion") == 1.0
 
 
@@ -76,7 +89,10 @@ def test_recursion_and_davies_agree(n, kind):
     losses = lattice(n, n) if kind == "lattice" else rng.uniform(size=n) ** 3
     mean = (losses.sum() + 1) / (n + 1)
     for factor in (0.9, 1.0, 1.05, 1.3):
-        found = [bq_confidence(losses, alpha=min(mean * factor, 0.95), method=m) for m in ("davies", "recursion")]
+        found = [
+            bq_confidence(losses, alpha=min(mean * factor, 0.95), method=m)
+            for m in ("davies", "recursion")
+        ]
         assert found[0] == pytest.approx(found[1], abs=1e-12)
 
 
@@ -95,17 +111,21 @@ def test_confidence_rises_with_alpha_and_falls_with_losses():
 
 
 def test_the_cost_of_many_losses(lines_run):
-    """A fixed number of steps by Davies' method, one for each loss by recursion; equal losses cost no more than one."""
+    """A fixed number of steps by Davies' method, one for each loss by recursion; equal losses cost
+    no more than one.
+    """
     n = 3000
     continuous, few = np.random.default_rng(0).uniform(size=n) ** 3, lattice(n, 0)
     lines_run(lambda: bq_confidence(continuous, alpha=0.26), at_most=n)
-    lines_run(lambda: bq_confidence(continuous, alpha=0.2), at_most=20 * n)  # a tiny probability, by recursion
+    # a tiny probability, by recursion
+    lines_run(lambda: bq_confidence(continuous, alpha=0.2), at_most=20 * n)
     lines_run(lambda: bq_confidence(few, alpha=0.27), at_most=n)
     tracemalloc.start()
     bq_confidence(few, alpha=0.27)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 64 * n  # Davies' method takes 64 nodes at once, and eight bytes for each of them and each distinct loss
+    # Davies' method takes 64 nodes at once, and eight bytes for each of them and each distinct loss
+    assert peak < 64 * n
 
 
 @pytest.mark.parametrize(

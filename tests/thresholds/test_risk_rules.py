@@ -21,7 +21,12 @@ from dco.guarantees.rules import (
     split_conformal,
 )
 from dco.guarantees.rules.bq_confidence import _by_recursion, _merged
-from dco.guarantees.rules.loss_matrix import binomial_p_value, hoeffding_bentkus_p_value, total, wsr_p_value
+from dco.guarantees.rules.loss_matrix import (
+    binomial_p_value,
+    hoeffding_bentkus_p_value,
+    total,
+    wsr_p_value,
+)
 from dco.losses import miscoverage
 
 pytestmark = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
@@ -44,7 +49,9 @@ def falling_losses(n=200, columns=50, seed=0):
 @pytest.mark.parametrize("n", [3, 9, 19, 99, 120])
 @pytest.mark.parametrize("tied", [False, True])
 def test_zero_one_loss_is_one_order_statistic(n, alpha, tied):
-    """On 0/1 loss CRC is split conformal; BQ, binomial RCPS and fixed-sequence LTT are the PAC rank. Exactly."""
+    """On 0/1 loss CRC is split conformal; BQ, binomial RCPS and fixed-sequence LTT are the PAC
+    rank. Exactly.
+    """
     rng = np.random.default_rng(n)
     scores = rng.integers(0, 12, size=n).astype(float) if tied else rng.normal(size=n)
     cuts = np.unique(scores)
@@ -53,11 +60,15 @@ def test_zero_one_loss_is_one_order_statistic(n, alpha, tied):
     assert crc.value == split_conformal(scores, alpha=alpha).value
     if not tied and n == 99:  # thresholds 1..n are their own ranks
         losses = miscoverage(np.arange(1.0, n + 1), None, np.arange(1.0, n + 1))
-        assert conformal_risk_control(losses, np.arange(1.0, n + 1), alpha=alpha).value == conformal_rank(n, alpha=alpha)
+        assert conformal_risk_control(
+            losses, np.arange(1.0, n + 1), alpha=alpha
+        ).value == conformal_rank(n, alpha=alpha)
     for delta in (0.05, 0.1, 0.3):
         pac = bayesian_quadrature(scores, alpha=alpha, delta=delta)
         bq = bayesian_quadrature_risk(losses, cuts, alpha=alpha, delta=delta, safe_at_infinity=True)
-        rcps = risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="binomial", safe_at_infinity=True)
+        rcps = risk_controlling(
+            losses, cuts, alpha=alpha, delta=delta, test="binomial", safe_at_infinity=True
+        )
         ltt = learn_then_test(losses[:, ::-1], alpha=alpha, delta=delta, test="binomial")
         assert bq.value == rcps.value == pac.value
         assert bq.guarantee == rcps.guarantee == ltt.guarantee == "pac"
@@ -81,7 +92,9 @@ def test_crc_against_brute_force_in_fractions():
 def test_crc_pays_the_whole_bound():
     """Nine rows and a largest loss of 8: (sum + 8) / 10 <= 0.8 allows no loss at all."""
     losses, cuts = falling_losses()
-    one, eight = (conformal_risk_control(losses * b, cuts, alpha=f"{0.3 * b:.1f}", bound=b) for b in (1, 8))
+    one, eight = (
+        conformal_risk_control(losses * b, cuts, alpha=f"{0.3 * b:.1f}", bound=b) for b in (1, 8)
+    )
     assert (eight.value, eight.alpha) == (one.value, 2.4)
     assert (one.guarantee, one.delta) == ("expected_risk", None)
     for loss, value in ((0.5, 2.0), (0.0, 1.0)):
@@ -91,7 +104,9 @@ def test_crc_pays_the_whole_bound():
 
 
 def test_crc_counts_no_loss_where_it_certifies_nothing():
-    """One threshold of risk 1/2 and ten rows, over all counts of losses: 0.3 holds for all draws, not for the certified."""
+    """One threshold of risk 1/2 and ten rows, over all counts of losses: 0.3 holds for all draws,
+    not for the certified.
+    """
     expected = certified = 0.0
     for errors in range(11):
         chance = binom.pmf(errors, 10, 0.5)
@@ -111,7 +126,9 @@ def test_bq_takes_the_first_column_with_enough_confidence():
 
 @pytest.mark.parametrize(("n", "alpha", "delta"), [(25, 0.2, 0.1), (30, 0.1, 0.05), (12, 0.5, 0.2)])
 def test_bq_errs_under_the_name_pac_with_probability_at_most_delta(n, alpha, delta):
-    """A loss of 1, 1/2 or 0 with probabilities p, q and the rest, at a risk p + q / 2 = alpha; over all samples, exactly."""
+    """A loss of 1, 1/2 or 0 with probabilities p, q and the rest, at a risk p + q / 2 = alpha; over
+    all samples, exactly.
+    """
     allowed = n - pac_rank(n, alpha=alpha, delta=delta)  # so many losses of 1
     wrong = np.zeros((n + 1, n + 1), dtype=bool)  # by the numbers of losses of 1 and of 1/2
     for ones in range(n + 1):
@@ -129,7 +146,8 @@ def test_bq_errs_under_the_name_pac_with_probability_at_most_delta(n, alpha, del
         chance[q] = float(multinomial.pmf(samples, n, [p, q, 1 - p - q]).sum())
     assert max(chance.values()) <= delta
     assert chance[0.0] == pytest.approx(binom.cdf(allowed, n, alpha))
-    assert binom.cdf(allowed + 1, n, alpha) > delta  # one more loss would be too many: the bound is used up
+    # one more loss would be too many: the bound is used up
+    assert binom.cdf(allowed + 1, n, alpha) > delta
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -140,12 +158,16 @@ def test_thresholds_fall_as_alpha_grows_whatever_the_order_of_rows(name):
     assert values[0] > values[-1]
     assert RULES[name](np.zeros((100, 4)), np.arange(4.0)).value == 0.0  # every column passes
     shuffled = np.random.default_rng(9).permutation(len(losses))
-    assert name == "wsr" or RULES[name](losses, cuts) == RULES[name](losses[shuffled], cuts)  # wsr bets row after row
+    # wsr bets row after row
+    assert name == "wsr" or RULES[name](losses, cuts) == RULES[name](losses[shuffled], cuts)
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_no_column_passes(name):
-    for safe, said, guarantee in ((False, "not certified", {"none"}), (True, "safe_at_infinity", {"expected_risk", "pac"})):
+    for safe, said, guarantee in (
+        (False, "not certified", {"none"}),
+        (True, "safe_at_infinity", {"expected_risk", "pac"}),
+    ):
         with pytest.warns(InfeasibleLevelWarning, match=said):
             found = RULES[name](np.ones((30, 3)), np.arange(3.0), safe_at_infinity=safe)
         assert found.value == np.inf
@@ -162,9 +184,17 @@ LOSSES, CUTS = falling_losses(20, 5)
         (LOSSES, CUTS[:4], {}, "one number for each of the 5 columns"),
         (LOSSES, CUTS[::-1], {}, "strictly ascending"),
         (LOSSES, CUTS[[0, 1, 1, 2, 3]], {}, "strictly ascending"),
-        *((LOSSES, wrong, {}, r"^thresholds must be real numbers, got ")
-          for wrong in ("abcde", list("abcde"), {1: 2}, [0, 1, 2, 3, [4]], [1j] * 5)),
-        ([[1.0, 0.5], [1.0]], CUTS, {}, r"^losses must be real numbers, got lists of different lengths"),
+        *(
+            (LOSSES, wrong, {}, r"^thresholds must be real numbers, got ")
+            for wrong in ("abcde", list("abcde"), {1: 2}, [0, 1, 2, 3, [4]], [1j] * 5)
+        ),
+        (
+            [[1.0, 0.5], [1.0]],
+            CUTS,
+            {},
+            r"^losses must be real numbers, got lists of different "
+            r"lengths",
+        ),
         (np.full((20, 5), 2.0), CUTS, {}, r"\[0, bound\] = \[0, 1\], but they range from 2 to 2"),
         (LOSSES - 1, CUTS, {}, r"\[0, bound\]"),
         (np.where(LOSSES > 0.5, np.nan, LOSSES), CUTS, {}, "NaN"),
@@ -173,9 +203,14 @@ LOSSES, CUTS = falling_losses(20, 5)
         (LOSSES, CUTS, {"bound": 0}, "bound must be a positive number, got 0"),
         (LOSSES, CUTS, {"bound": "one"}, "bound must be a positive number, got 'one'"),
         (LOSSES, CUTS, {"alpha": 1.0}, "alpha"),
-        (LOSSES, CUTS, {"alpha": 8.0, "bound": 8.0}, "alpha must be a number strictly between 0 and bound"),
+        (
+            LOSSES,
+            CUTS,
+            {"alpha": 8.0, "bound": 8.0},
+            "alpha must be a number strictly between 0 and bound",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused(name, losses, cuts, options, message):
     with pytest.raises(ValueError, match=message):
         RULES[name](losses, cuts, **options)
@@ -191,10 +226,15 @@ def test_rcps_stops_at_the_first_failure_from_the_safe_end():
     """A column that would pass again beyond a failure is not reached."""
     losses = np.tile([0.0, 1.0, 0.0, 0.0], (100, 1))
     for test in ("wsr", "hoeffding-bentkus", "binomial"):
-        assert risk_controlling(losses, np.arange(4.0), alpha=0.3, delta=0.1, test=test).value == 2.0
+        assert (
+            risk_controlling(losses, np.arange(4.0), alpha=0.3, delta=0.1, test=test).value == 2.0
+        )
 
 
-@pytest.mark.parametrize(("test", "message"), [("binomial", "every loss must be 0 or"), ("t-test", "test must be one of")])
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [("binomial", "every loss must be 0 or"), ("t-test", "test must be one of")],
+)
 def test_rcps_refuses_a_test_that_does_not_fit(test, message):
     with pytest.raises(ValueError, match=message):
         RULES["wsr"](*falling_losses(), test=test)
@@ -204,12 +244,19 @@ def test_hoeffding_bentkus_by_hand():
     """No loss at all: Hoeffding's term is (1 - alpha)^n, below Bentkus's e (1 - alpha)^n."""
 
     def p_value(count, loss, n):
-        return hoeffding_bentkus_p_value(np.repeat([loss, 0.0], [count, n - count]), Fraction(1, 10))
+        return hoeffding_bentkus_p_value(
+            np.repeat([loss, 0.0], [count, n - count]), Fraction(1, 10)
+        )
 
     assert p_value(0, 1.0, 20) == pytest.approx(0.9**20)
     assert p_value(20, 0.5, 20) == p_value(20, 1.0, 20) == 1.0
     assert binomial_p_value(15, 200, Fraction(1, 10)) < p_value(15, 1.0, 200)
-    assert p_value(15, 1.0, 200) == p_value(29, 0.5, 200) == pytest.approx(math.e * binom.cdf(15, 200, 0.1))  # 14.5 is 15
+    # 14.5 is 15
+    assert (
+        p_value(15, 1.0, 200)
+        == p_value(29, 0.5, 200)
+        == pytest.approx(math.e * binom.cdf(15, 200, 0.1))
+    )
 
 
 def test_wsr_against_the_plain_recursion():
@@ -227,26 +274,34 @@ def test_wsr_against_the_plain_recursion():
 
 
 def test_a_larger_loss_never_lowers_the_p_value_of_a_count_or_a_mean():
-    """So a column that passes speaks for all thresholds up to the next, wherever the columns come from."""
+    """So a column that passes speaks for all thresholds up to the next, wherever the columns come
+    from.
+    """
     rng = np.random.default_rng(0)
     for _ in range(300):
         n, level = int(rng.integers(1, 60)), Fraction(int(rng.integers(1, 20)), 20)
         losses = rng.uniform(size=n) * (rng.uniform(size=n) < rng.uniform())
         larger = losses + (1 - losses) * rng.uniform(size=n) * (rng.uniform(size=n) < 0.2)
-        assert hoeffding_bentkus_p_value(losses, level) <= hoeffding_bentkus_p_value(larger, level) * (1 + 1e-9)
+        assert hoeffding_bentkus_p_value(losses, level) <= hoeffding_bentkus_p_value(
+            larger, level
+        ) * (1 + 1e-9)
         few, more = sorted(rng.integers(0, n + 1, size=2).tolist())
         assert binomial_p_value(few, n, level) <= binomial_p_value(more, n, level)
 
 
 def test_a_larger_loss_can_lower_the_p_value_of_wsr():
-    """400 losses of 0.5, or ten of them 0: the larger ones vary less, so that bets on them are higher."""
+    """400 losses of 0.5, or ten of them 0: the larger ones vary less, so that bets on them are
+    higher.
+    """
     larger, smaller = np.full(400, 0.5), np.repeat([0.0, 0.5], [10, 390])
     assert wsr_p_value(larger, 0.6, wager=0.05) < wsr_p_value(smaller, 0.6, wager=0.05) / 2
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_bets_of_wsr_are_sized_for_the_level_and_made_in_one_order_of_the_rows(seed):
-    """Delta for RCPS, delta / J for LTT without an order; the seed gives the order for all columns."""
+    """Delta for RCPS, delta / J for LTT without an order; the seed gives the order for all
+    columns.
+    """
     alpha, delta, n, columns = 0.3, 0.01, 80, 40
     rng, cuts = np.random.default_rng(seed), np.linspace(0, 1, columns)
     losses = rng.uniform(size=(n, 1)) * (rng.uniform(size=(n, 1)) > cuts)
@@ -255,21 +310,35 @@ def test_bets_of_wsr_are_sized_for_the_level_and_made_in_one_order_of_the_rows(s
     while column and wsr_p_value(ordered[:, column - 1], alpha, wager=delta) <= delta:
         column -= 1
     assert column < columns
-    assert risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="wsr", seed=seed).value == cuts[column]
+    assert (
+        risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="wsr", seed=seed).value
+        == cuts[column]
+    )
     for correction in ("bonferroni", "holm"):
-        found = learn_then_test(losses, alpha=alpha, delta=delta, test="wsr", correction=correction, seed=seed)
-        assert found.p_values == pytest.approx([wsr_p_value(own, alpha, wager=delta / columns) for own in ordered.T])
+        found = learn_then_test(
+            losses, alpha=alpha, delta=delta, test="wsr", correction=correction, seed=seed
+        )
+        assert found.p_values == pytest.approx(
+            [wsr_p_value(own, alpha, wager=delta / columns) for own in ordered.T]
+        )
 
 
 # ---- learn then test
 
 
 def test_fixed_sequence_stops_at_the_first_failure():
-    falling = learn_then_test(np.arange(100)[:, None] < [9, 6, 3, 0], alpha=0.3, delta=0.1, correction="holm")
+    falling = learn_then_test(
+        np.arange(100)[:, None] < [9, 6, 3, 0], alpha=0.3, delta=0.1, correction="holm"
+    )
     assert np.all(np.diff(falling.p_values) < 0)
-    assert falling.indices.tolist() == [0, 1, 2, 3]  # ascending whatever the order of their p-values
+    # ascending whatever the order of their p-values
+    assert falling.indices.tolist() == [0, 1, 2, 3]
     losses = np.tile([0.0, 0.0, 1.0, 0.0, 0.0], (100, 1))
-    for correction, found in {"fixed-sequence": [0, 1], "bonferroni": [0, 1, 3, 4], "holm": [0, 1, 3, 4]}.items():
+    for correction, found in {
+        "fixed-sequence": [0, 1],
+        "bonferroni": [0, 1, 3, 4],
+        "holm": [0, 1, 3, 4],
+    }.items():
         record = learn_then_test(losses, alpha=0.2, delta=0.1, correction=correction)
         assert np.asarray(record).tolist() == found
         assert len(record) == len(found)
@@ -277,12 +346,15 @@ def test_fixed_sequence_stops_at_the_first_failure():
 
 
 def test_holm_holds_what_bonferroni_holds_and_more():
-    """By their definitions; columns between delta / 6 and delta / 5 make Holm's second step matter."""
+    """By their definitions; columns between delta / 6 and delta / 5 make Holm's second step
+    matter.
+    """
     rng, more = np.random.default_rng(3), 0
     for _ in range(300):
         losses = (rng.uniform(size=(60, 6)) < rng.uniform(0, 0.3, size=6)).astype(float)
         bonferroni, holm = (
-            learn_then_test(losses, alpha=0.2, delta=0.1, test="binomial", correction=c) for c in ("bonferroni", "holm")
+            learn_then_test(losses, alpha=0.2, delta=0.1, test="binomial", correction=c)
+            for c in ("bonferroni", "holm")
         )
         p = np.sort(holm.p_values)
         fails = np.flatnonzero(p > 0.1 / (6 - np.arange(6)))
@@ -297,9 +369,14 @@ def test_several_risks_take_the_largest_p_value():
     first, second = ((rng.uniform(size=(80, 4)) < share).astype(float) for share in (0.1, 0.2))
     options = {"alpha": [0.2, 0.4], "delta": 0.1, "test": "binomial"}
     both = learn_then_test([first, second], **options)
-    alone = [learn_then_test(one, **{**options, "alpha": a}).p_values for one, a in ((first, 0.2), (second, 0.4))]
+    alone = [
+        learn_then_test(one, **{**options, "alpha": a}).p_values
+        for one, a in ((first, 0.2), (second, 0.4))
+    ]
     assert np.array_equal(both.p_values, np.maximum(*alone))
-    assert np.array_equal(both.p_values, learn_then_test(np.stack([first, second], axis=2), **options).p_values)
+    assert np.array_equal(
+        both.p_values, learn_then_test(np.stack([first, second], axis=2), **options).p_values
+    )
     marks = rng.uniform(size=(80, 4, 2)) < 0.7
     in_a_list = learn_then_test([first, second], where=[marks[:, :, 0], marks[:, :, 1]], **options)
     in_one_array = learn_then_test(np.stack([first, second], axis=2), where=marks, **options)
@@ -316,16 +393,27 @@ def test_a_column_is_certified_only_if_all_its_risks_are(test, correction):
     safe, unsafe = np.zeros((60, 3)), np.ones((60, 3))
     for risks in ([safe, unsafe], [unsafe, safe]):
         with pytest.warns(InfeasibleLevelWarning, match="No setting is certified"):
-            assert len(learn_then_test(risks, alpha=0.2, delta=0.1, test=test, correction=correction)) == 0
-    assert len(learn_then_test([safe, safe], alpha=0.2, delta=0.1, test=test, correction=correction)) == 3
+            assert (
+                len(learn_then_test(risks, alpha=0.2, delta=0.1, test=test, correction=correction))
+                == 0
+            )
+    assert (
+        len(learn_then_test([safe, safe], alpha=0.2, delta=0.1, test=test, correction=correction))
+        == 3
+    )
 
 
 def test_where_is_the_test_on_the_rows_that_count():
     rng = np.random.default_rng(0)
-    losses, counted = (rng.uniform(size=(80, 3)) < 0.1).astype(float), rng.uniform(size=(80, 3)) < 0.6
+    losses, counted = (
+        (rng.uniform(size=(80, 3)) < 0.1).astype(float),
+        rng.uniform(size=(80, 3)) < 0.6,
+    )
     counted[:, 2] = False
     for test in ("binomial", "hoeffding-bentkus"):
-        record = learn_then_test(losses, alpha=0.2, delta=0.1, test=test, where=counted, correction="bonferroni")
+        record = learn_then_test(
+            losses, alpha=0.2, delta=0.1, test=test, where=counted, correction="bonferroni"
+        )
         kept = losses[counted[:, 0], :1]
         alone = learn_then_test(kept, alpha=0.2, delta=0.1, test=test)
         assert record.p_values[0] == pytest.approx(alone.p_values[0], rel=1e-12)
@@ -335,7 +423,11 @@ def test_where_is_the_test_on_the_rows_that_count():
 
 def test_a_first_column_that_fails_is_told_where_another_order_would_certify():
     falling = np.tile(np.linspace(1, 0, 101), (500, 1))
-    with pytest.warns(InfeasibleLevelWarning, match=r"first column failed .* losses\[:, ::-1\].* order_of_testing") as told:
+    with pytest.warns(
+        InfeasibleLevelWarning,
+        match=r"first column failed .* losses\[:, ::-1\].* "
+        r"order_of_testing",
+    ) as told:
         assert len(learn_then_test(falling, alpha=0.1, delta=0.05)) == 0
     assert told[0].filename == __file__
     assert len(learn_then_test(falling[:, ::-1], alpha=0.1, delta=0.05)) > 0
@@ -352,7 +444,8 @@ def test_the_result_prints_in_two_short_lines():
     losses[:, [3, 4, 9]] = 1
     levels, every_second = {"delta": 0.05, "correction": "holm"}, np.tile([0.0, 1.0], (500, 20))
     assert str(learn_then_test(losses, alpha=0.1, **levels)) == (
-        "17 of 20 settings certified: risk <= 0.1 with probability >= 0.95 (500 rows)\ncolumns 0 to 2, 5 to 8, 10 to 19"
+        "17 of 20 settings certified: risk <= 0.1 with probability >= 0.95 (500 rows)\ncolumns 0 "
+        "to 2, 5 to 8, 10 to 19"
     )
     several = str(learn_then_test([every_second] * 2, alpha=[0.1, 0.2], **levels))
     assert several.startswith("20 of 40 settings certified: risks <= 0.1, 0.2 with")
@@ -368,7 +461,9 @@ def test_an_order_learned_on_tuning_rows():
     assert order_of_testing([losses, other], alpha=[0.2, 0.9]).tolist() == [1, 3, 0, 2]
     counted = np.array([[True, False, True, True]] * 2)
     assert order_of_testing(losses, alpha=0.2, where=counted).tolist() == [3, 0, 2, 1]
-    assert order_of_testing([[1.0, 0.2], [0.0, 0.2]], alpha=0.5, where=[[0, 1], [1, 1]]).tolist() == [0, 1]
+    assert order_of_testing(
+        [[1.0, 0.2], [0.0, 0.2]], alpha=0.5, where=[[0, 1], [1, 1]]
+    ).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -391,12 +486,18 @@ def test_bad_input_of_learn_then_test_is_refused(losses, options, message):
 
 
 def test_sums_on_a_border_are_those_of_the_decimals():
-    """0.1 + 0.1 + 0.1 is above 0.3 in floats, and a hundred times 0.55 above 55, even when summed without rounding."""
+    """0.1 + 0.1 + 0.1 is above 0.3 in floats, and a hundred times 0.55 above 55, even when summed
+    without rounding.
+    """
     losses = np.repeat([0.1, 0.0], [3, 9])[:, None]
     assert math.fsum(losses[:, 0]) > 0.3
     assert conformal_risk_control(losses, [1.0], alpha=0.1).value == 1.0  # (0.3 + 1) / 13 is 0.1
     assert math.fsum(np.full(100, 0.55)) > 55
-    assert [math.ceil(total(np.full(n, x))) for n, x in ((100, 0.55), (30, 0.1), (7, 0.3))] == [55, 3, 3]
+    assert [math.ceil(total(np.full(n, x))) for n, x in ((100, 0.55), (30, 0.1), (7, 0.3))] == [
+        55,
+        3,
+        3,
+    ]
 
 
 def test_a_p_value_of_exactly_delta_certifies():
@@ -414,4 +515,7 @@ def test_a_tiny_delta_is_decided_by_digits_that_mean_something():
     enough = bayesian_quadrature_risk(losses[:, None], [1.0], alpha=0.16, delta=2 * failure)
     assert (enough.value, enough.guarantee) == (1.0, "pac-conjectured")
     with pytest.warns(InfeasibleLevelWarning, match="not certified"):
-        assert bayesian_quadrature_risk(losses[:, None], [1.0], alpha=0.16, delta=failure / 2).value == np.inf
+        assert (
+            bayesian_quadrature_risk(losses[:, None], [1.0], alpha=0.16, delta=failure / 2).value
+            == np.inf
+        )

@@ -1,4 +1,6 @@
-"""Facts of every rule of `guarantee=` (whoever registers one has it tested here), and the laws of the two in dco."""
+"""Facts of every rule of `guarantee=` (whoever registers one has it tested here), and the laws of
+the two in dco.
+"""
 
 import math
 from dataclasses import dataclass
@@ -36,34 +38,50 @@ def calibrate(request):
     return PUBLIC[request.param]
 
 
-# ---- every rule ------------------------------------------------------------------------------------------------------
+# ---- every rule ----------------------------------------------------------------------------------
+# --------------------
 
 
-@pytest.mark.parametrize(("alpha", "delta"), [(0.1, 0.05), (0.25, 0.1), ("0.5", 0.5), (1 - 0.9, Fraction(3, 10))])
+@pytest.mark.parametrize(
+    ("alpha", "delta"), [(0.1, 0.05), (0.25, 0.1), ("0.5", 0.5), (1 - 0.9, Fraction(3, 10))]
+)
 def test_a_threshold_is_the_order_statistic_of_its_rank_and_knows_its_statement(rule, alpha, delta):
     """Infinite below `smallest_n` rows, finite from there on."""
     least = rule.smallest_n(alpha=alpha, delta=delta)
     for n in range(1, least + 90):
-        threshold = rule.threshold(np.random.default_rng(n).permutation(np.arange(1.0, n + 1)), alpha=alpha, delta=delta)
+        threshold = rule.threshold(
+            np.random.default_rng(n).permutation(np.arange(1.0, n + 1)), alpha=alpha, delta=delta
+        )
         assert threshold.rank == rule.rank(n, alpha=alpha, delta=delta)
         assert float(threshold) == threshold.value == (threshold.rank if n >= least else np.inf)
         assert (threshold.rank <= n) == (n >= least)
-        assert (threshold.n, threshold.guarantee, threshold.alpha) == (n, rule.certifies, round(float(alpha), 9))
+        assert (threshold.n, threshold.guarantee, threshold.alpha) == (
+            n,
+            rule.certifies,
+            round(float(alpha), 9),
+        )
         assert threshold.delta == (float(delta) if rule.needs_delta else None)
         assert threshold.expected_coverage == threshold.rank / (n + 1)
 
 
 def test_a_larger_alpha_or_delta_never_has_a_higher_rank(rule):
-    ranks = np.array([[rule.rank(100, alpha=a / 20, delta=d / 20) for a in range(1, 20)] for d in range(1, 20)])
+    ranks = np.array(
+        [[rule.rank(100, alpha=a / 20, delta=d / 20) for a in range(1, 20)] for d in range(1, 20)]
+    )
     assert max(np.diff(ranks, axis=0).max(), np.diff(ranks, axis=1).max()) <= 0
 
 
 def test_ties_only_raise_coverage(rule):
-    """Scores in {0, 1, 2, 3}: mean coverage at least k / (n + 1), by a one-sided test with error rate 0.1 %."""
+    """Scores in {0, 1, 2, 3}: mean coverage at least k / (n + 1), by a one-sided test with error
+    rate 0.1 %.
+    """
     rng, n, runs, law = np.random.default_rng(3), 40, 4000, np.array([0.4, 0.3, 0.2, 0.1])
-    found = [rule.threshold(rng.choice(4, size=n, p=law), alpha=0.1, delta=0.1) for _ in range(runs)]
+    found = [
+        rule.threshold(rng.choice(4, size=n, p=law), alpha=0.1, delta=0.1) for _ in range(runs)
+    ]
     coverage = np.cumsum(law)[[int(threshold.value) for threshold in found]]
-    assert coverage.mean() > found[0].expected_coverage - 3.1 * 0.3 / math.sqrt(runs)  # coverage is 0.4 to 1: sd at most 0.3
+    # coverage is 0.4 to 1: sd at most 0.3
+    assert coverage.mean() > found[0].expected_coverage - 3.1 * 0.3 / math.sqrt(runs)
 
 
 def test_rows_that_belong_together_are_weighed_by_the_rule_or_picked_by_its_caller(rule):
@@ -76,7 +94,9 @@ def test_rows_that_belong_together_are_weighed_by_the_rule_or_picked_by_its_call
 
 
 def test_the_sentence_takes_what_a_statement_knows(rule):
-    said = rule.sentence.format(level="90 %", sure="95 %", who="a new row", many="new rows", where=", everywhere")
+    said = rule.sentence.format(
+        level="90 %", sure="95 %", who="a new row", many="new rows", where=", everywhere"
+    )
     assert "90 %" in said
     assert ("95 %" in said) == rule.needs_delta
     assert ", everywhere." in said
@@ -100,20 +120,26 @@ def test_a_rule_is_registered_by_a_name_that_is_free(monkeypatch):
         register_rule(Cautious())
 
 
-# ---- laws ------------------------------------------------------------------------------------------------------------
+# ---- laws ----------------------------------------------------------------------------------------
+# --------------------
 
 
 @pytest.mark.parametrize(
-    ("n", "alpha", "delta"), [(99, 0.1, None), (50, 0.2, None), (30, 0.05, None), (60, 0.1, 0.1), (200, 0.2, 0.05)]
+    ("n", "alpha", "delta"),
+    [(99, 0.1, None), (50, 0.2, None), (30, 0.05, None), (60, 0.1, 0.1), (200, 0.2, 0.05)],
 )
 def test_coverage_follows_its_beta_law(n, alpha, delta):
-    """Uniform scores: coverage equals the threshold, which is Beta(k, n + 1 - k). Error rate of each test 1 %.
+    """Uniform scores: coverage equals the threshold, which is Beta(k, n + 1 - k). Error rate of
+    each test 1 %.
 
-    P(coverage < 1 - alpha) of a PAC threshold is the Beta tail, which is at most delta, and would exceed it one rank lower.
+    P(coverage < 1 - alpha) of a PAC threshold is the Beta tail, which is at most delta, and would
+    exceed it one rank lower.
     """
     rng, runs = np.random.default_rng(20), 3000
     calibrate = (
-        partial(split_conformal, alpha=alpha) if delta is None else partial(bayesian_quadrature, alpha=alpha, delta=delta)
+        partial(split_conformal, alpha=alpha)
+        if delta is None
+        else partial(bayesian_quadrature, alpha=alpha, delta=delta)
     )
     coverage = np.array([calibrate(rng.uniform(size=n)).value for _ in range(runs)])
     k = conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
@@ -128,14 +154,21 @@ def test_coverage_follows_its_beta_law(n, alpha, delta):
         assert binomtest(int(np.sum(coverage < 1 - alpha)), runs, law.cdf(1 - alpha)).pvalue > 0.01
 
 
-# ---- too few rows, what is refused and what is legal -----------------------------------------------------------------
+# ---- too few rows, what is refused and what is legal
+# -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, 8])
-@pytest.mark.parametrize(("calibrate", "least"), [(split_conformal, 9), (partial(bayesian_quadrature, delta=0.05), 29)])
+@pytest.mark.parametrize(
+    ("calibrate", "least"), [(split_conformal, 9), (partial(bayesian_quadrature, delta=0.05), 29)]
+)
 def test_too_few_rows_give_infinity_and_name_the_smallest_n(n, calibrate, least):
     rows = "1 calibration row is" if n == 1 else f"{n} calibration rows are"
-    with pytest.warns(InfeasibleLevelWarning, match=rf"^{rows} too few.*At least {least} rows are") as caught:
+    with pytest.warns(
+        InfeasibleLevelWarning,
+        match=rf"^{rows} too few.*At least {least} rows "
+        rf"are",
+    ) as caught:
         threshold = calibrate(np.zeros(n), alpha=0.1)
     assert (threshold.value, threshold.rank) == (math.inf, n + 1)
     assert threshold.guarantee == ("marginal" if least == 9 else "pac")
@@ -145,7 +178,11 @@ def test_too_few_rows_give_infinity_and_name_the_smallest_n(n, calibrate, least)
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        (np.where(np.isin(np.arange(50), [7, 9]), np.nan, 1.0), r"2 of 50 scores are NaN \(first: row 7\)"),
+        (
+            np.where(np.isin(np.arange(50), [7, 9]), np.nan, 1.0),
+            r"2 of 50 scores are NaN \(first: "
+            r"row 7\)",
+        ),
         (np.zeros((5, 2)), "scores must be"),
         (np.float64(3), "scores must be"),
         (np.array(["a", "b"]), "scores must be"),
@@ -170,7 +207,8 @@ def test_infinite_scores_are_legal_and_sort_last(calibrate):
 
 
 @pytest.mark.parametrize(
-    "dtype", [np.int8, np.int64, np.uint16, np.bool_, np.float16, np.float32, np.float64, np.longdouble]
+    "dtype",
+    [np.int8, np.int64, np.uint16, np.bool_, np.float16, np.float32, np.float64, np.longdouble],
 )
 def test_every_real_dtype_keeps_its_values(calibrate, dtype):
     scores = (np.arange(40) % 7).astype(dtype)
@@ -198,7 +236,9 @@ def test_lists_and_strided_and_read_only_arrays(calibrate):
 scores_with_ties = hnp.arrays(
     st.sampled_from([np.float32, np.float64]),
     st.integers(10, 60),
-    elements=st.one_of(st.sampled_from([0.0, 1.0, -1.0, math.inf, -math.inf]), st.floats(width=32, allow_nan=False)),
+    elements=st.one_of(
+        st.sampled_from([0.0, 1.0, -1.0, math.inf, -math.inf]), st.floats(width=32, allow_nan=False)
+    ),
 )
 
 
@@ -208,17 +248,25 @@ def test_order_of_rows_is_irrelevant_and_the_rank_is_right_under_ties(scores, se
     for calibrate in PUBLIC.values():
         threshold = calibrate(scores)
         assert calibrate(np.random.default_rng(seed).permutation(scores)) == threshold
-        assert np.sum(scores < threshold.value) < threshold.rank <= np.sum(scores <= threshold.value)
+        assert (
+            np.sum(scores < threshold.value) < threshold.rank <= np.sum(scores <= threshold.value)
+        )
         wide = scores.astype(np.float64)  # an increasing map of scores maps the threshold
         assert calibrate(np.arctan(wide)).value == np.arctan(calibrate(wide).value)
         assert calibrate(wide.astype(np.float32)).value == np.float32(calibrate(wide).value)
 
 
 def test_bad_levels_are_named():
-    with pytest.raises(ValueError, match=r"alpha must be a number strictly between 0 and 1, got 1\.5"):
+    with pytest.raises(
+        ValueError,
+        match=r"alpha must be a number strictly between 0 and 1, got "
+        r"1\.5",
+    ):
         split_conformal(np.arange(5.0), alpha=1.5)
     for delta in (0, None):
-        with pytest.raises(ValueError, match=f"delta must be a number strictly between 0 and 1, got {delta}"):
+        with pytest.raises(
+            ValueError, match=f"delta must be a number strictly between 0 and 1, got {delta}"
+        ):
             bayesian_quadrature(np.arange(50.0), alpha=0.1, delta=delta)
 
 
@@ -230,7 +278,8 @@ def test_a_threshold_is_a_float_and_not_nan():
         Threshold(float("nan"), rank=2, n=3, guarantee="none", alpha=0.5)
 
 
-# ---- scores in many places -------------------------------------------------------------------------------------------
+# ---- scores in many places
+# -------------------------------------------------------------------------------------------
 
 
 def scores_of(kind):
@@ -261,7 +310,9 @@ def test_parts_are_read_where_they_lie(tmp_path):
     for place, part in enumerate(parts):
         np.save(tmp_path / f"{place}.npy", part)
     read = [partial(np.load, tmp_path / f"{place}.npy") for place in range(3)]
-    assert partitioned_conformal(read, alpha=0.1, n_jobs=2) == split_conformal(parts.ravel(), alpha=0.1)
+    assert partitioned_conformal(read, alpha=0.1, n_jobs=2) == split_conformal(
+        parts.ravel(), alpha=0.1
+    )
 
 
 def test_too_few_scores_and_scores_that_are_no_numbers():

@@ -1,4 +1,6 @@
-"""Two thresholds with one law: by enumeration, by simulation, and against two thresholds calibrated apart."""
+"""Two thresholds with one law: by enumeration, by simulation, and against two thresholds calibrated
+apart.
+"""
 
 from fractions import Fraction
 from itertools import permutations, product
@@ -24,7 +26,9 @@ def share_covered(first, second, alpha):
 
 @pytest.mark.parametrize("alpha", ["0.4", "0.5", "0.7", "0.9"])
 def test_every_order_of_two_scores_covers_its_rank_exactly(alpha):
-    """Six rows in any of the 720 orders of the second score against the first: k of 6 are covered, whatever the order."""
+    """Six rows in any of the 720 orders of the second score against the first: k of 6 are covered,
+    whatever the order.
+    """
     right = Fraction(conformal_rank(5, alpha=alpha), 6)
     assert right < 1
     for order in permutations(range(6)):
@@ -45,12 +49,13 @@ def test_every_pattern_of_ties_covers_at_least_its_rank():
 def simulated(n, runs, seed, rounded, **levels):
     """Coverage where spread depends on x, so that the two scores order rows differently.
 
-    y given x is Gaussian with sd 0.7 or 2; the quantiles are -0.25 - |x| and 0.5 |x|. If `rounded`, y is cut to quarters and
-    x has four values, so that all scores are quarters.
+    y given x is Gaussian with sd 0.7 or 2; the quantiles are -0.25 - |x| and 0.5 |x|. If `rounded`,
+    y is cut to quarters and x has four values, so that all scores are quarters.
     """
     rng = np.random.default_rng(seed)
     step = 0.25
-    x_new = np.array([-1.5, -0.5, 0.5, 1.5]) if rounded else norm.ppf((np.arange(400) + 0.5) / 400)  # equally likely
+    # equally likely
+    x_new = np.array([-1.5, -0.5, 0.5, 1.5]) if rounded else norm.ppf((np.arange(400) + 0.5) / 400)
     coverage = np.empty(runs)
     for run in range(runs):
         x = rng.choice(x_new, size=n)
@@ -65,9 +70,13 @@ def simulated(n, runs, seed, rounded, **levels):
     return coverage
 
 
-@pytest.mark.parametrize("levels", [{"alpha": 0.2}, {"alpha": 0.2, "delta": 0.1}], ids=["marginal", "pac"])
+@pytest.mark.parametrize(
+    "levels", [{"alpha": 0.2}, {"alpha": 0.2, "delta": 0.1}], ids=["marginal", "pac"]
+)
 def test_coverage_has_the_beta_law_of_one_rank(levels):
-    """Kolmogorov-Smirnov against Beta(k, n + 1 - k), error rate 0.001; the misses are an odd and an even number."""
+    """Kolmogorov-Smirnov against Beta(k, n + 1 - k), error rate 0.001; the misses are an odd and an
+    even number.
+    """
     for n in (60, 74):
         k = pac_rank(n, **levels) if "delta" in levels else conformal_rank(n, **levels)
         coverage = simulated(n, 2000, n, False, **levels)
@@ -75,15 +84,21 @@ def test_coverage_has_the_beta_law_of_one_rank(levels):
 
 
 def test_a_pac_statement_holds_with_ties_too():
-    """Failures among 2,000 draws, error rate 0.001. Ties raise coverage: its mean is 4 errors above the law's."""
+    """Failures among 2,000 draws, error rate 0.001. Ties raise coverage: its mean is 4 errors above
+    the law's.
+    """
     coverage = simulated(60, 2000, 1, True, alpha=0.2, delta=0.1)
     assert binomtest(int(np.sum(coverage < 0.8)), 2000, 0.1, alternative="greater").pvalue > 0.001
-    assert coverage.mean() > pac_rank(60, alpha=0.2, delta=0.1) / 61 + 4 * coverage.std() / np.sqrt(2000)
+    assert coverage.mean() > pac_rank(60, alpha=0.2, delta=0.1) / 61 + 4 * coverage.std() / np.sqrt(
+        2000
+    )
 
 
 @pytest.mark.parametrize("delta", [None, 0.1])
 def test_neither_threshold_is_above_that_of_its_score_alone_at_half_the_levels(delta):
-    """Always, and by PAC clearly below on the mean: two statements at delta / 2 ask for more than one at delta."""
+    """Always, and by PAC clearly below on the mean: two statements at delta / 2 ask for more than
+    one at delta.
+    """
     rng, saved = np.random.default_rng(2), []
     for n in (60, 61, 75, 200, 399):
         for _ in range(40):
@@ -97,16 +112,28 @@ def test_neither_threshold_is_above_that_of_its_score_alone_at_half_the_levels(d
     assert np.mean(saved) > (0.2 if delta else 0)
 
 
-def test_the_order_of_rows_plays_no_part_and_of_equal_rows_those_with_the_larger_second_score_are_put_aside():
-    """Nine rows at 0.5 may miss five: the three highest by the first score, here 8, 7 and 6, then two of the rest."""
-    assert [(end.value, end.rank, end.n) for end in two_ends(np.zeros(9), np.arange(9.0), alpha=0.5)] == [
+def test_the_order_of_rows_plays_no_part():
+    """Nine rows at 0.5 may miss five: the three highest by the first score, here 8, 7 and 6, then
+    two of the rest.
+    """
+    assert [
+        (end.value, end.rank, end.n) for end in two_ends(np.zeros(9), np.arange(9.0), alpha=0.5)
+    ] == [
         (0, 7, 9),
         (4, 5, 6),
     ]
     rng = np.random.default_rng(3)
     first, second = np.round(rng.normal(size=(2, 80)), 1)
     orders = [rng.permutation(80) for _ in range(50)]
-    assert len({tuple(map(float, two_ends(first[order], second[order], alpha=0.3))) for order in orders}) == 1
+    assert (
+        len(
+            {
+                tuple(map(float, two_ends(first[order], second[order], alpha=0.3)))
+                for order in orders
+            }
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize(("alpha", "delta"), [(0.1, None), (0.3, None), (0.1, 0.05), (0.25, 0.2)])
@@ -115,7 +142,8 @@ def test_one_row_too_few_is_told_and_the_least_number_is_enough(alpha, delta):
     with pytest.warns(InfeasibleLevelWarning, match=f"At least {n} rows are needed"):
         ends = two_ends(np.arange(n - 1.0), np.arange(n - 1.0), alpha=alpha, delta=delta)
     assert [end.value for end in ends] == [np.inf, np.inf]
-    ends = two_ends(np.arange(float(n)), -np.arange(float(n)), alpha=alpha, delta=delta)  # a warning would be an error
+    # a warning would be an error
+    ends = two_ends(np.arange(float(n)), -np.arange(float(n)), alpha=alpha, delta=delta)
     assert [(end.value, end.guarantee) for end in ends] == [(n - 1.0, "none"), (0.0, "none")]
 
 

@@ -1,4 +1,6 @@
-"""ResNet-50 in torch, layer by layer under the names of torchvision's file of weights, for machines without torchvision."""
+"""ResNet-50 in torch, layer by layer under the names of torchvision's file of weights, for machines
+without torchvision.
+"""
 
 from enum import Enum
 
@@ -10,11 +12,16 @@ class Bottleneck(nn.Module):
     def __init__(self, inside, width, stride):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(inside, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = (
+            nn.Conv2d(width, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
         self.downsample = None
         if stride > 1 or inside != 4 * width:
-            self.downsample = nn.Sequential(nn.Conv2d(inside, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inside, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width)
+            )
 
     def forward(self, x):
         way = self.bn1(self.conv1(x)).relu()
@@ -51,10 +58,15 @@ class ResNet50_Weights(Enum):  # noqa: N801  # as torchvision names it
 
     @property
     def url(self):
-        return {0.5: "https://here/resnet50-0676ba61.pth", 0.4: "https://here/resnet50-11ad3fa6.pth"}[self.value]
+        return {
+            0.5: "https://here/resnet50-0676ba61.pth",
+            0.4: "https://here/resnet50-11ad3fa6.pth",
+        }[self.value]
 
     def transforms(self):
-        return lambda image: (nn.functional.interpolate(image[None].float(), size=32)[0] / 255 - self.value) / 0.25
+        return lambda image: (
+            (nn.functional.interpolate(image[None].float(), size=32)[0] / 255 - self.value) / 0.25
+        )
 
 
 def resnet50(weights=None):

@@ -15,7 +15,10 @@ class Halved(Rule):
     needs_delta = False
     exchangeable = True
     claim = "marginal coverage, with room to spare"
-    sentence = "For {who}, the prediction set contains the true value with probability well above {level}{where}."
+    sentence = (
+        "For {who}, the prediction set contains the true value with probability well "
+        "above {level}{where}."
+    )
 
     def rank(self, n, *, alpha, delta=None):
         return conformal_rank(n, alpha=as_rational(alpha) / 2)

@@ -19,7 +19,8 @@ class SquaredResidual(Score):
         return (np.asarray(y) - prediction.mean) ** 2
 
     def sets(self, prediction, threshold):
-        half = np.sqrt(np.maximum(float(threshold), 0.0)) * (1 + 1e-12)  # outwards by more than a square root rounds
+        # outwards by more than a square root rounds
+        half = np.sqrt(np.maximum(float(threshold), 0.0)) * (1 + 1e-12)
         return Intervals(prediction.mean - half, prediction.mean + half)
 
 

@@ -1,4 +1,6 @@
-"""Growing the tuning split: which rows it takes and when it stops. (Coverage: tests/guarantees/test_growing_split.py.)"""
+"""Growing the tuning split: which rows it takes and when it stops. (Coverage:
+tests/guarantees/test_growing_split.py.)
+"""
 
 import numpy as np
 import pytest
@@ -37,13 +39,22 @@ def test_rows_are_taken_in_order_until_settled():
     assert found.reason == "settled"
     assert found.tune.tolist() == order[:16].tolist()
     assert found.calibrate.tolist() == order[16:].tolist()
-    assert [(step.n_tune, step.settled) for step in found.steps] == [(4, False), (8, False), (16, True)]
+    assert [(step.n_tune, step.settled) for step in found.steps] == [
+        (4, False),
+        (8, False),
+        (16, True),
+    ]
 
 
 def test_a_look_has_settled_where_regret_is_at_most_one_percent():
     for regret, wanted in ((0.0101, False), (0.0099, True)):
         seen = Stability("a", "a", 0.5, {"a": 1, "b": 1}, 1.0, regret, 2, 10)
-        assert grow_until_settled(np.arange(50), lambda rows, seen=seen: seen, alpha=0.1).steps[0].settled == wanted
+        assert (
+            grow_until_settled(np.arange(50), lambda rows, seen=seen: seen, alpha=0.1)
+            .steps[0]
+            .settled
+            == wanted
+        )
 
 
 def test_what_cannot_grow_is_refused():
@@ -58,14 +69,18 @@ def test_what_cannot_grow_is_refused():
 def test_whole_groups_go_to_one_role():
     rng = np.random.default_rng(1)
     groups = rng.integers(40, size=200)
-    found = grow_until_settled(rng.permutation(200), lambda rows: len(rows) > 60, alpha=0.1, start=2, groups=groups)
+    found = grow_until_settled(
+        rng.permutation(200), lambda rows: len(rows) > 60, alpha=0.1, start=2, groups=groups
+    )
     assert not set(groups[found.tune]) & set(groups[found.calibrate])
     assert sorted([*found.tune, *found.calibrate]) == list(range(200))
     assert len(set(groups[found.calibrate])) >= 9
 
 
 def test_clear_winners_settle_early_and_near_ties_do_not_matter():
-    """Residual sds 1 and 3 settle at the first look; so do two candidates that differ by nothing."""
+    """Residual sds 1 and 3 settle at the first look; so do two candidates that differ by
+    nothing.
+    """
     rng = np.random.default_rng(2)
     y = rng.standard_normal(400)
     bad = 3 * rng.standard_normal(400)
@@ -79,17 +94,28 @@ def test_clear_winners_settle_early_and_near_ties_do_not_matter():
         return {"a": 0 * y[rows], "b": 0 * y[rows]}
 
     for candidates_on in (clear, same):
-        found = grow_tuning_split(np.arange(400), candidates_on, alpha=0.1, seed=0, start=40, calibrate_size=100)
+        found = grow_tuning_split(
+            np.arange(400), candidates_on, alpha=0.1, seed=0, start=40, calibrate_size=100
+        )
         assert (found.reason, len(found.tune)) == ("settled", 40)
         assert found.steps[0].stability.relative_regret <= 0.01
-    again = grow_tuning_split(np.arange(400), clear, alpha=0.1, seed=0, start=40, calibrate_size=100)
-    assert again.steps == grow_tuning_split(np.arange(400), clear, alpha=0.1, seed=0, start=40, calibrate_size=100).steps
+    again = grow_tuning_split(
+        np.arange(400), clear, alpha=0.1, seed=0, start=40, calibrate_size=100
+    )
+    assert (
+        again.steps
+        == grow_tuning_split(
+            np.arange(400), clear, alpha=0.1, seed=0, start=40, calibrate_size=100
+        ).steps
+    )
 
 
 def _points(y):
     def decorate(means_on):
         def candidates_on(rows):
-            return {name: (AbsoluteResidual(), Points(mean)) for name, mean in means_on(rows).items()}, y[rows]
+            return {
+                name: (AbsoluteResidual(), Points(mean)) for name, mean in means_on(rows).items()
+            }, y[rows]
 
         return candidates_on
 
@@ -118,7 +144,9 @@ def test_a_look_is_the_bootstrap_of_its_own_rows_groups_and_seed(seed, monkeypat
     noisy = 0.9 * y + rng.normal(size=(2, 120))
 
     def candidates_on(rows):
-        return {f"m{i}": (AbsoluteResidual(), Points(mean[rows])) for i, mean in enumerate(noisy)}, y[rows]
+        return {
+            f"m{i}": (AbsoluteResidual(), Points(mean[rows])) for i, mean in enumerate(noisy)
+        }, y[rows]
 
     options = {"alpha": 0.2, "repetitions": 50}
     found = grow_tuning_split(np.arange(120), candidates_on, seed=seed, groups=groups, **options)
@@ -126,5 +154,7 @@ def test_a_look_is_the_bootstrap_of_its_own_rows_groups_and_seed(seed, monkeypat
     for step in found.steps:
         rows = np.concatenate([np.flatnonzero(groups == group) for group in blocks[: step.n_tune]])
         own = np.random.default_rng([seed, len(rows)])
-        assert step.stability == bootstrap_stability(*candidates_on(rows), rng=own, groups=groups[rows], **options)
+        assert step.stability == bootstrap_stability(
+            *candidates_on(rows), rng=own, groups=groups[rows], **options
+        )
     assert len(found.steps) > 1

@@ -1,4 +1,6 @@
-"""The candidates of ``models=None``: one place for estimators and command line, chosen without calibration rows."""
+"""The candidates of ``models=None``: one place for estimators and command line, chosen without
+calibration rows.
+"""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,9 @@ LOGS = {"linear-log", "boosting-log"}
 
 
 def table(n=200, seed=0):
-    """Numbers with gaps, categories with gaps, truth values; targets are positive, with relative errors."""
+    """Numbers with gaps, categories with gaps, truth values; targets are positive, with relative
+    errors.
+    """
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -28,11 +32,17 @@ def table(n=200, seed=0):
             "flag": rng.uniform(size=n) < 0.5,
         }
     )
-    return frame, np.exp(2 + frame["a"].to_numpy() + frame["flag"] + 0.3 * rng.normal(size=n)).to_numpy()
+    return frame, np.exp(
+        2 + frame["a"].to_numpy() + frame["flag"] + 0.3 * rng.normal(size=n)
+    ).to_numpy()
 
 
 def models_of(est):
-    return {row.name.split(" / ")[0] for row in est.ranking_.table if not row.name.startswith("average of")}
+    return {
+        row.name.split(" / ")[0]
+        for row in est.ranking_.table
+        if not row.name.startswith("average of")
+    }
 
 
 def test_a_regressor_without_models_takes_any_frame_and_finds_the_scale_of_the_errors():
@@ -41,7 +51,9 @@ def test_a_regressor_without_models_takes_any_frame_and_finds_the_scale_of_the_e
     assert models_of(est) == SCANT | {"linear-log"}
     assert "predicted by 3 folds" in est.certificate_.selection
     assert est.ranking_.failed == ()
-    plain = dco.DecoupledRegressor(["linear", "boosting"], dco.scores.AbsoluteResidual(), random_state=0).fit(X, y)
+    plain = dco.DecoupledRegressor(
+        ["linear", "boosting"], dco.scores.AbsoluteResidual(), random_state=0
+    ).fit(X, y)
     assert est.ranking_.table[0].mean_size < 0.8 * plain.ranking_.table[0].mean_size
     assert np.isfinite(est.predict_set(X).sizes()).all()
 
@@ -56,10 +68,14 @@ def test_a_classifier_without_models_takes_frames_and_arrays():
 
 
 def test_candidates_are_chosen_without_calibration_rows():
-    """A negative target among calibration rows leaves the logarithms in; it scores +inf where they win."""
+    """A negative target among calibration rows leaves the logarithms in; it scores +inf where they
+    win.
+    """
     X, y = table()
     given = X.iloc[:50], np.r_[-1.0, y[1:50]]
-    est = dco.DecoupledRegressor(["linear", "linear-log"], random_state=0).fit(X.iloc[50:], y[50:], calibrate=given)
+    est = dco.DecoupledRegressor(["linear", "linear-log"], random_state=0).fit(
+        X.iloc[50:], y[50:], calibrate=given
+    )
     assert "linear-log" in models_of(est)
     assert "Transformed" in est.best_candidate_
     assert np.isinf(est.predictor_.calibration.scores).sum() == 1
@@ -68,7 +84,9 @@ def test_candidates_are_chosen_without_calibration_rows():
 @pytest.mark.parametrize(("target", "log"), [(0.0, "log1p"), (-1.0, None)])
 @pytest.mark.parametrize("size", [0.25, "auto"])
 def test_a_tuning_target_that_a_log_does_not_take_leaves_it_out(target, log, size):
-    """The winner is fitted to tuning targets too: that fit must not fail for what training rows do not show."""
+    """The winner is fitted to tuning targets too: that fit must not fail for what training rows do
+    not show.
+    """
     X, y = table(400)
     settings = {"tune_size": size, "calibrate_size": 0.25, "random_state": 0}
     first = dco.DecoupledRegressor(["linear"], **settings).fit(X, y).splits_.tune[0]
@@ -82,12 +100,15 @@ def test_one_target_for_all_and_predictions_far_from_it():
     X, y = table(120)
     est = dco.DecoupledRegressor(["linear"], random_state=0).fit(X, np.full(120, -5.0))
     assert est.predict_set(X).sizes().max() < 1e-6
-    est = dco.DecoupledRegressor(["linear"], random_state=0).fit(X[["a"]], y**3)  # some lines pass below 0: e**700 sizes
+    # some lines pass below 0: e**700 sizes
+    est = dco.DecoupledRegressor(["linear"], random_state=0).fit(X[["a"]], y**3)
     assert est.ranking_.failed == ()
 
 
 def test_missing_values_of_any_kind_are_one():
-    """pandas.NA in columns of pandas' own types, also where training rows had none: the same sets as of plain columns."""
+    """pandas.NA in columns of pandas' own types, also where training rows had none: the same sets
+    as of plain columns.
+    """
     X, y = table(160)
     X["count"] = np.where(np.arange(160) % 7 == 0, np.nan, np.arange(160) % 5)
     X["late"] = np.where(np.arange(160) < 150, "u", None)
@@ -95,8 +116,13 @@ def test_missing_values_of_any_kind_are_one():
     own["flag"] = own["flag"].mask(np.arange(160) % 9 == 0)
     X["flag"] = X["flag"].astype(object).mask(np.arange(160) % 9 == 0)
     assert {str(dtype) for dtype in own.dtypes} >= {"Float64", "Int64", "boolean"}
-    for estimator, target in ((dco.DecoupledRegressor, y), (dco.DecoupledClassifier, y > np.median(y))):
-        plain, other = (estimator(random_state=0).fit(rows[:150], target[:150]) for rows in (X, own))
+    for estimator, target in (
+        (dco.DecoupledRegressor, y),
+        (dco.DecoupledClassifier, y > np.median(y)),
+    ):
+        plain, other = (
+            estimator(random_state=0).fit(rows[:150], target[:150]) for rows in (X, own)
+        )
         assert other.ranking_.failed == ()
         assert other.ranking_ == plain.ranking_
         with pytest.warns(NoteWarning, match="'late' in 10"):
@@ -137,12 +163,19 @@ def test_names_that_are_not_offered_are_named():
 
 @pytest.mark.parametrize(
     ("n", "rows", "folds"),
-    [(24, {"train": 15, "tune": 0, "calibrate": 9}, True), (39, {"train": 19, "tune": 10, "calibrate": 10}, False)],
+    [
+        (24, {"train": 15, "tune": 0, "calibrate": 9}, True),
+        (39, {"train": 19, "tune": 10, "calibrate": 10}, False),
+    ],
 )
 def test_few_rows_get_finite_sets_by_default(n, rows, folds):
-    """mtcars has 32 rows, and 24 of them are often what is left to fit on: a quarter is too few for a threshold."""
+    """mtcars has 32 rows, and 24 of them are often what is left to fit on: a quarter is too few for
+    a threshold.
+    """
     X, y = table(n)
-    est = dco.DecoupledRegressor([Ridge(), DummyRegressor()], random_state=0, on_infeasible="raise").fit(X[["a"]], y)
+    est = dco.DecoupledRegressor(
+        [Ridge(), DummyRegressor()], random_state=0, on_infeasible="raise"
+    ).fit(X[["a"]], y)
     assert est.certificate_.rows == rows
     assert ("folds" in est.certificate_.selection) == folds
     assert np.isfinite(est.predict_set(X[["a"]]).sizes()).all()
@@ -150,7 +183,9 @@ def test_few_rows_get_finite_sets_by_default(n, rows, folds):
 
 def test_sizes_that_are_given_stay_and_too_few_rows_are_noted():
     X, y = table(24)
-    given = dco.DecoupledRegressor(Ridge(), tune_size=0.25, calibrate_size=10, random_state=0).fit(X[["a"]], y)
+    given = dco.DecoupledRegressor(Ridge(), tune_size=0.25, calibrate_size=10, random_state=0).fit(
+        X[["a"]], y
+    )
     assert given.certificate_.rows == {"train": 8, "tune": 6, "calibrate": 10}
     with pytest.warns(dco.InfeasibleLevelWarning, match="too few"):
         dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[["a"]][:10], y[:10])
@@ -158,8 +193,16 @@ def test_sizes_that_are_given_stay_and_too_few_rows_are_noted():
 
 @pytest.mark.parametrize(
     ("y", "wanted"),
-    [([0.001, 1, 5], "log"), ([0.0009, 1, 5], "log1p"), ([0, 1, 5], "log1p"), ([-1e-9, 1, 5], None), ([3, 3, 3], "log")],
+    [
+        ([0.001, 1, 5], "log"),
+        ([0.0009, 1, 5], "log1p"),
+        ([0, 1, 5], "log1p"),
+        ([-1e-9, 1, 5], None),
+        ([3, 3, 3], "log"),
+    ],
 )
 def test_the_log_is_one_that_suits_the_least_target(y, wanted):
-    """Targets of a thousandth of the median, or 0, would lie far out on the scale of a plain log."""
+    """Targets of a thousandth of the median, or 0, would lie far out on the scale of a plain
+    log.
+    """
     assert log_scale(np.array(y, dtype=float)) == wanted

@@ -1,4 +1,6 @@
-"""What fit notes of tuning rows, seldom when it is not due and blind to calibration rows; and sets cut to a support."""
+"""What fit notes of tuning rows, seldom when it is not due and blind to calibration rows; and sets
+cut to a support.
+"""
 
 import json
 import warnings
@@ -32,12 +34,17 @@ def test_a_class_that_is_left_behind_is_named_with_what_mends_it():
     found = noted(dco.DecoupledClassifier(LogisticRegression(), random_state=0), RARE)
     assert "rare" in found["low-classes"].text
     assert "condition_on" in found["low-classes"].remedy
-    assert not noted(dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0), RARE)
+    assert not noted(
+        dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0), RARE
+    )
 
 
 def test_empty_sets_are_counted():
     y = np.where(X[:, 0] > 0, "a", "b")
-    found = noted(dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), alpha=0.2, random_state=0), y)
+    found = noted(
+        dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), alpha=0.2, random_state=0),
+        y,
+    )
     assert "% of the sets of the tuning rows are empty" in found["empty-sets"].text
     assert not noted(dco.DecoupledClassifier(LogisticRegression(), alpha=0.2, random_state=0), y)
 
@@ -52,7 +59,9 @@ def test_one_width_is_noted_where_errors_differ_in_size(spread):
 
 
 def test_notes_are_seldom_wrong():
-    """Coverage of .7 in each of five classes, .8 in each fifth: a note appears with probability at most 5 %."""
+    """Coverage of .7 in each of five classes, .8 in each fifth: a note appears with probability at
+    most 5 %.
+    """
     rng, classes, widths = np.random.default_rng(2), 0, 0
     for _ in range(400):
         y, centres = rng.integers(0, 5, size=150), rng.normal(size=150)
@@ -85,8 +94,12 @@ def rows(n=400, seed=0):
 
 def test_sets_and_sizes_in_the_ranking_are_cut_and_the_rest_is_as_before(tmp_path):
     X, y = rows()
-    plain, cut = (dco.DecoupledRegressor(LinearRegression(), AbsoluteResidual(), support=support, random_state=0).fit(X, y)
-                  for support in (None, (0, None)))  # fmt: skip
+    plain, cut = (
+        dco.DecoupledRegressor(
+            LinearRegression(), AbsoluteResidual(), support=support, random_state=0
+        ).fit(X, y)
+        for support in (None, (0, None))
+    )
     assert cut.best_candidate_ == plain.best_candidate_ == "linearregression / AbsoluteResidual"
     before, after = plain.predict_set(X), cut.predict_set(X)
     np.testing.assert_array_equal(after.lower, np.maximum(before.lower, 0))
@@ -100,9 +113,15 @@ def test_sets_and_sizes_in_the_ranking_are_cut_and_the_rest_is_as_before(tmp_pat
     certificate = dco.Certificate.from_json(again.certificate_.to_json())
     assert certificate.support == (0.0, np.inf)
     assert "cut to the support, 0 to inf" in str(certificate)
-    assert certificate.verify(X[cut.splits_.calibrate], y[cut.splits_.calibrate], predictor=again).holds
+    assert certificate.verify(
+        X[cut.splits_.calibrate], y[cut.splits_.calibrate], predictor=again
+    ).holds
     assert not replace(certificate, support=(0.0, 5.0)).verify(predictor=again).holds
-    older = {name: value for name, value in json.loads(certificate.to_json()).items() if name != "support"}
+    older = {
+        name: value
+        for name, value in json.loads(certificate.to_json()).items()
+        if name != "support"
+    }
     assert dco.Certificate.from_json(json.dumps(older)).support is None
 
 
@@ -112,7 +131,12 @@ def test_coverage_follows_its_beta_law():
     for seed in range(200):
         y = np.abs(rng.normal(size=60))
         est = dco.DecoupledRegressor(
-            DummyRegressor(), AbsoluteResidual(), tune_size=0, calibrate_size=39, support=(0, None), random_state=seed
+            DummyRegressor(),
+            AbsoluteResidual(),
+            tune_size=0,
+            calibrate_size=39,
+            support=(0, None),
+            random_state=seed,
         ).fit(np.zeros((60, 1)), y)
         ((low, high),) = est.predict_set(np.zeros((1, 1)))
         coverage.append(2 * (norm.cdf(high) - norm.cdf(low)))
@@ -121,21 +145,33 @@ def test_coverage_follows_its_beta_law():
 
 def test_it_is_advised_and_never_inferred():
     X, y = rows()
-    est = dco.DecoupledRegressor(LinearRegression(), random_state=0).fit(X, y)  # advice is no warning
+    # advice is no warning
+    est = dco.DecoupledRegressor(LinearRegression(), random_state=0).fit(X, y)
     (note,) = est.notes_
     assert note.kind == "below-zero"
     assert "support=(0, None)" in note.remedy
     assert est.predict_set(X).lower.min() < 0
-    assert dco.DecoupledRegressor(LinearRegression(), support=(0, None), random_state=0).fit(X, y).notes_ == []
+    assert (
+        dco.DecoupledRegressor(LinearRegression(), support=(0, None), random_state=0)
+        .fit(X, y)
+        .notes_
+        == []
+    )
     assert dco.DecoupledRegressor(LinearRegression(), random_state=0).fit(X, y - 1).notes_ == []
 
 
 def test_targets_outside_the_support_are_told():
     X, y = rows(100)
-    with pytest.raises(ValueError, match=r"of 75 training and tuning targets .* lie outside support \(1 to inf\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"of 75 training and tuning targets .* lie outside "
+        r"support \(1 to inf\)",
+    ):
         dco.DecoupledRegressor(LinearRegression(), support=(1, None), random_state=0).fit(X, y)
     est = dco.DecoupledRegressor(LinearRegression(), support=(0, None), random_state=0)
-    with pytest.warns(UserWarning, match="1 of 20 calibration rows has a target outside the support"):
+    with pytest.warns(
+        UserWarning, match="1 of 20 calibration rows has a target outside the support"
+    ):
         est.fit(X[:80], y[:80], calibrate=(X[80:], np.r_[-5.0, y[81:]]))
     assert np.isinf(est.predictor_.calibration.scores).sum() == 1
 
@@ -152,10 +188,21 @@ def test_a_support_is_a_pair(support):
 def test_the_command_takes_a_range_and_advises_it(tmp_path):
     X, y = rows(200)
     pd.DataFrame({"x": X[:, 0], "y": y}).to_csv(tmp_path / "rows.csv", index=False)
-    words = ["fit", str(tmp_path / "rows.csv"), "--target", "y", "--models", "linear", "--scores", "absolute"]
+    words = [
+        "fit",
+        str(tmp_path / "rows.csv"),
+        "--target",
+        "y",
+        "--models",
+        "linear",
+        "--scores",
+        "absolute",
+    ]
     told = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "a.dco")])
     assert "--range 0 inf cuts them there" in told.stderr
-    told = CliRunner().invoke(main, [*words, "--range", "0", "inf", "--out", str(tmp_path / "b.dco")])
+    told = CliRunner().invoke(
+        main, [*words, "--range", "0", "inf", "--out", str(tmp_path / "b.dco")]
+    )
     assert "reach below 0" not in told.stderr
     assert "Sets are cut to the support, 0 to inf" in told.stdout
     assert dco.load(tmp_path / "b.dco").certificate_.support == (0.0, np.inf)

@@ -1,4 +1,6 @@
-"""``condition_on="label-clusters"``: rare labels share a threshold, learnt without calibration rows, with its own law."""
+"""``condition_on="label-clusters"``: rare labels share a threshold, learnt without calibration
+rows, with its own law.
+"""
 
 import warnings
 from contextlib import nullcontext
@@ -15,7 +17,8 @@ from dco.guarantees.theory import coverage_law
 from dco.tuning.label_clusters import label_clusters
 
 SHARES = np.array([0.5, 0.26, 0.04, 0.04, 0.04, 0.04, 0.04, 0.04])
-POWER = np.array([1.0, 0.5, 0.3, 4.0, 0.3, 4.0, 0.3, 4.0])  # the score of label k has distribution function s ** (1 / POWER)
+# the score of label k has distribution function s ** (1 / POWER)
+POWER = np.array([1.0, 0.5, 0.3, 4.0, 0.3, 4.0, 0.3, 4.0])
 
 
 class Given(ClassifierMixin, BaseEstimator):
@@ -45,10 +48,16 @@ def fitted(seed, *, n=600):
     X, y = rows(n, np.random.default_rng(seed))
     model = FrozenEstimator(Given().fit(X))
     sizes = {"tune_size": 200, "calibrate_size": n - 200, "random_state": seed}
-    return dco.DecoupledClassifier(model, dco.scores.LAC(), condition_on="label-clusters", **sizes).fit(X, y)
+    return dco.DecoupledClassifier(
+        model, dco.scores.LAC(), condition_on="label-clusters", **sizes
+    ).fit(X, y)
 
 
-EACH, KINDS, ALL = tuple((label,) for label in range(8)), ((0,), (1,), (2, 4, 6), (3, 5, 7)), (tuple(range(8)),)
+EACH, KINDS, ALL = (
+    tuple((label,) for label in range(8)),
+    ((0,), (1,), (2, 4, 6), (3, 5, 7)),
+    (tuple(range(8)),),
+)
 
 
 @pytest.mark.parametrize(("least", "wanted"), [(1, EACH), (30, EACH), (110, KINDS), (10_000, ALL)])
@@ -59,9 +68,15 @@ def test_labels_with_rows_stay_alone_and_rare_ones_share_with_those_of_their_law
 
 
 def test_labels_without_rows_and_lone_rare_labels_join_others():
-    scores, labels = np.r_[np.zeros(50), np.full(50, 5.0), 4.9, 5.1], np.array(["a"] * 50 + ["b"] * 50 + ["c"] * 2)
+    scores, labels = (
+        np.r_[np.zeros(50), np.full(50, 5.0), 4.9, 5.1],
+        np.array(["a"] * 50 + ["b"] * 50 + ["c"] * 2),
+    )
     classes = np.array(["a", "b", "c", "never"])
-    assert label_clusters(scores, labels, labels, classes, rows=100, least=36) == (("a",), ("b", "c", "never"))
+    assert label_clusters(scores, labels, labels, classes, rows=100, least=36) == (
+        ("a",),
+        ("b", "c", "never"),
+    )
 
 
 def test_labels_of_calibration_rows_alone_move_no_other_label():
@@ -83,8 +98,16 @@ def test_labels_of_calibration_rows_alone_change_no_ranking(condition_on, object
     X[:, 0] += y
     found = []
     for labels in (y[400:], np.where(np.arange(200) < 100, y[400:], np.arange(200))):
-        options = {"condition_on": condition_on, "objective": objective, "alpha": 0.6, "tune_size": 0.4, "random_state": 0}
-        est = dco.DecoupledClassifier(LogisticRegression(), [dco.scores.LAC(), dco.scores.Margin()], **options)
+        options = {
+            "condition_on": condition_on,
+            "objective": objective,
+            "alpha": 0.6,
+            "tune_size": 0.4,
+            "random_state": 0,
+        }
+        est = dco.DecoupledClassifier(
+            LogisticRegression(), [dco.scores.LAC(), dco.scores.Margin()], **options
+        )
         with warnings.catch_warnings(action="ignore"):
             found.append(est.fit(X[:400], y[:400], calibrate=(X[400:], labels)).ranking_)
     assert found[0] == found[1]
@@ -93,17 +116,25 @@ def test_labels_of_calibration_rows_alone_change_no_ranking(condition_on, object
 def test_truth_values_are_conditions_that_files_hold(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
-    est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0).fit(X, X[:, 0] > 0)
+    est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0).fit(
+        X, X[:, 0] > 0
+    )
     dco.save(est, tmp_path / "m.dco")
     assert dco.load(tmp_path / "m.dco").ranking_ == est.ranking_
 
 
 def test_coverage_within_a_cluster_follows_its_beta_law():
-    """Exact coverage of each cluster given each of 150 fits, by the law of its own rank: uniform. Wrong once in 1000."""
+    """Exact coverage of each cluster given each of 150 fits, by the law of its own rank: uniform.
+    Wrong once in 1000.
+    """
     places = []
     for seed in range(150):
         est = fitted(seed)
-        names = {name: labels for labels in est.predictor_.structure.clusters for name in [", ".join(map(str, labels))]}
+        names = {
+            name: labels
+            for labels in est.predictor_.structure.clusters
+            for name in [", ".join(map(str, labels))]
+        }
         for entry in est.certificate_.thresholds:
             own = np.array(names[entry.group])
             covered = np.average(min(entry.value, 1.0) ** (1 / POWER[own]), weights=SHARES[own])
@@ -121,8 +152,14 @@ def test_calibration_rows_have_no_say_in_the_clusters():
     model = FrozenEstimator(Given().fit(X))
     found = []
     for calibrate in ((other, others), (other, np.zeros(400, int)), (other, np.full(400, 7))):
-        est = dco.DecoupledClassifier(model, dco.scores.LAC(), condition_on="label-clusters", tune_size=200, random_state=0)
-        with pytest.warns(dco.InfeasibleLevelWarning) if len(set(calibrate[1])) == 1 else nullcontext():
+        est = dco.DecoupledClassifier(
+            model, dco.scores.LAC(), condition_on="label-clusters", tune_size=200, random_state=0
+        )
+        with (
+            pytest.warns(dco.InfeasibleLevelWarning)
+            if len(set(calibrate[1])) == 1
+            else nullcontext()
+        ):
             found.append(est.fit(X, y, calibrate=calibrate).predictor_.structure.clusters)
     assert found[0] == found[1] == found[2]
     assert len(found[0]) > 2
@@ -135,10 +172,15 @@ def test_rare_labels_get_smaller_sets_than_alone_and_the_certificate_names_them(
     y = np.char.add("c", y.astype(str))
     made = {}
     for condition_on in ("label", "label-clusters"):
-        est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), condition_on=condition_on, random_state=0)
+        est = dco.DecoupledClassifier(
+            LogisticRegression(), dco.scores.LAC(), condition_on=condition_on, random_state=0
+        )
         with pytest.warns(dco.InfeasibleLevelWarning) if condition_on == "label" else nullcontext():
             made[condition_on] = est.fit(X[:1000], y[:1000])
-    est, sizes = made["label-clusters"], {name: own.predict_set(X).sizes().mean() for name, own in made.items()}
+    est, sizes = (
+        made["label-clusters"],
+        {name: own.predict_set(X).sizes().mean() for name, own in made.items()},
+    )
     assert sizes["label-clusters"] < 0.6 * sizes["label"]
     certificate = est.certificate_
     assert certificate.guarantee == "marginal"
@@ -155,14 +197,24 @@ def test_rare_labels_get_smaller_sets_than_alone_and_the_certificate_names_them(
     assert np.array_equal(est.predict_p(X) > 0.1, est.predict_set(X).to_dense())
     dco.save(est, tmp_path / "m.dco")
     assert dco.load(tmp_path / "m.dco").predict_set(X).to_lists() == est.predict_set(X).to_lists()
-    void = dco.DecoupledClassifier(LogisticRegression(), condition_on="label-clusters", stratify=True, random_state=0)
-    assert void.fit(X, y).certificate_.guarantee == "none", "shares of labels within a cluster are no longer random"
+    void = dco.DecoupledClassifier(
+        LogisticRegression(), condition_on="label-clusters", stratify=True, random_state=0
+    )
+    assert void.fit(X, y).certificate_.guarantee == "none", (
+        "shares of labels within a cluster are no longer random"
+    )
 
 
 def test_what_cannot_be_learnt_is_said():
     with pytest.raises(ValueError, match="learnt on tuning rows: raise tune_size"):
         dco.DecoupledClassifier(
-            LogisticRegression(), dco.scores.LAC(), condition_on="label-clusters", tune_size=0, random_state=0
+            LogisticRegression(),
+            dco.scores.LAC(),
+            condition_on="label-clusters",
+            tune_size=0,
+            random_state=0,
         ).fit(*rows(200, np.random.default_rng(0)))
     with pytest.raises(ValueError, match='condition_on="label-clusters" is for classes'):
-        dco.DecoupledRegressor(LinearRegression(), condition_on="label-clusters").fit([[0.0]], [0.0])
+        dco.DecoupledRegressor(LinearRegression(), condition_on="label-clusters").fit(
+            [[0.0]], [0.0]
+        )

@@ -1,4 +1,6 @@
-"""Objectives of the search: the definition of "even", its law, and coverage that does not depend on what was minimised."""
+"""Objectives of the search: the definition of "even", its law, and coverage that does not depend on
+what was minimised.
+"""
 
 from dataclasses import dataclass
 
@@ -11,22 +13,34 @@ import dco
 from dco.tuning.objectives import OBJECTIVES, Objective, objective_of, register_objective
 
 
-def even_by_definition(score, prediction, centre, y, alpha, *, tolerance=0.05, groups=(), labels=None):
+def even_by_definition(
+    score, prediction, centre, y, alpha, *, tolerance=0.05, groups=(), labels=None
+):
     """(shortfall, size) of one candidate in plain loops, from the docstring of `Even`."""
     n = len(y)
     cut = np.sort(score.observed(prediction, y))[n - int(n * alpha + 1e-9) - 1]
     sets = score.sets(prediction, cut)
     covered, sizes = sets.contains(y), np.asarray(sets.sizes(), dtype=float)
     edges = [np.sort(centre)[int(np.ceil(n * k / 5)) - 1] for k in (1, 2, 3, 4)]
-    slices = [[i for i in range(n) if sum(centre[i] > edge for edge in edges) == k] for k in range(5)]
-    slices += [[i for i in range(n) if group[i] == value] for group in groups for value in sorted(set(group))]
+    slices = [
+        [i for i in range(n) if sum(centre[i] > edge for edge in edges) == k] for k in range(5)
+    ]
+    slices += [
+        [i for i in range(n) if group[i] == value]
+        for group in groups
+        for value in sorted(set(group))
+    ]
     if labels is not None:
         slices += [[i for i in range(n) if y[i] == label] for label in labels]
     slices = [rows for rows in slices if rows]
     lacking = []
     for rows in slices:
         hits = sum(bool(covered[i]) for i in rows)
-        bound = binomtest(hits, len(rows), alternative="less").proportion_ci(1 - 0.05 / len(slices)).high
+        bound = (
+            binomtest(hits, len(rows), alternative="less")
+            .proportion_ci(1 - 0.05 / len(slices))
+            .high
+        )
         lacking.append(min(1 - alpha - bound, 1 - alpha - tolerance - hits / len(rows)))
     whole = max(y) - min(y) if labels is None else len(labels)
     told = [whole if empty else size for empty, size in zip(sets.is_empty(), sizes, strict=True)]
@@ -50,7 +64,10 @@ def test_even_is_its_definition_for_numbers(seed):
         "flat": (dco.scores.AbsoluteResidual(), dco.Points(3 * x)),
         "noisy": (dco.scores.AbsoluteResidual(), dco.Points(noisy)),
         "scaled": (dco.scores.NormalisedResidual(), dco.PointsWithSpread(3 * x, scale)),
-        "crossed": (dco.scores.QuantileResidual(), dco.Quantiles(3 * x - 3 * scale, 3 * x + 3 * scale)),
+        "crossed": (
+            dco.scores.QuantileResidual(),
+            dco.Quantiles(3 * x - 3 * scale, 3 * x + 3 * scale),
+        ),
     }
     ranking = dco.tune(candidates, y, alpha=0.2, objective="even", slices={"sex": sexes})
     centres = {"flat": 3 * x, "noisy": noisy, "scaled": 3 * x, "crossed": 3 * x}
@@ -70,13 +87,19 @@ def test_even_is_its_definition_for_labels_and_counts_empty_sets_as_full():
     chances = rng.dirichlet([6, 1, 1], size=400)
     y = np.array([rng.choice(3, p=row) for row in chances])
     record = dco.ClassProbabilities(rng.dirichlet([4, 1, 1], size=400) * 0.3 + chances * 0.7)
-    candidates = {str(score): (score, record) for score in (dco.scores.LAC(), dco.scores.APS(), dco.scores.TopK())}
+    candidates = {
+        str(score): (score, record)
+        for score in (dco.scores.LAC(), dco.scores.APS(), dco.scores.TopK())
+    }
     ranking = dco.tune(candidates, y, alpha=0.4, objective="even")
     for row in ranking.table:
         score = candidates[row.name][0]
-        wanted = even_by_definition(score, record, record.probabilities.max(axis=1), y, 0.4, labels=[0, 1, 2])
+        wanted = even_by_definition(
+            score, record, record.probabilities.max(axis=1), y, 0.4, labels=[0, 1, 2]
+        )
         assert (row.shortfall, row.objective) == pytest.approx(wanted)
-    assert ranking[str(dco.scores.LAC())].objective > ranking[str(dco.scores.LAC())].mean_size  # it has empty sets
+    # it has empty sets
+    assert ranking[str(dco.scores.LAC())].objective > ranking[str(dco.scores.LAC())].mean_size
 
 
 def test_an_even_structure_is_seldom_turned_away():
@@ -88,12 +111,19 @@ def test_an_even_structure_is_seldom_turned_away():
             candidate = dco.scores.AbsoluteResidual(), dco.Points(rng.normal(size=n))
             y = candidate[1].mean + rng.normal(size=n)
             slices = {"group": rng.integers(0, groups, size=n)}
-            away += dco.tune({"one": candidate}, y, alpha=0.1, objective="even", slices=slices).table[0].shortfall > 0
+            away += (
+                dco.tune({"one": candidate}, y, alpha=0.1, objective="even", slices=slices)
+                .table[0]
+                .shortfall
+                > 0
+            )
         assert away <= binom.ppf(0.999, 400, 0.05)
 
 
 def test_mean_size_leaves_slices_behind_and_even_does_not():
-    """The planted mistake: ranked by mean size alone, a structure whose widths follow the spread loses to one width."""
+    """The planted mistake: ranked by mean size alone, a structure whose widths follow the spread
+    loses to one width.
+    """
     rng = np.random.default_rng(3)
 
     def candidates(x, scale):
@@ -115,14 +145,18 @@ def test_mean_size_leaves_slices_behind_and_even_does_not():
     for name, ranking in found.items():
         score, record = new[ranking.best]
         covered = score.sets(record, ranking.threshold_of(ranking.best)).contains(y)
-        worst[name] = min(covered[dco.predictions.fifths(record.centres) == k].mean() for k in range(5))
+        worst[name] = min(
+            covered[dco.predictions.fifths(record.centres) == k].mean() for k in range(5)
+        )
     assert worst["mean_size"] < 0.75
     assert worst["even"] > 0.82
 
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES, lambda sets, y: -float(np.min(sets.sizes()))])
 def test_coverage_follows_its_beta_law_whatever_was_minimised(objective):
-    """Two spreads; the coverage of a threshold is known in closed form for both candidates. 60 rows tune, 49 calibrate."""
+    """Two spreads; the coverage of a threshold is known in closed form for both candidates. 60 rows
+    tune, 49 calibrate.
+    """
     rng = np.random.default_rng(4)
     spreads, n = np.array([1.0, 3.0]), 109
     coverage = []
@@ -134,16 +168,23 @@ def test_coverage_follows_its_beta_law_whatever_was_minimised(objective):
             "flat": (dco.scores.AbsoluteResidual(), dco.Points, (mean,)),
             "scaled": (dco.scores.NormalisedResidual(), dco.PointsWithSpread, (mean, scale)),
         }
-        tuning = {name: (score, kind(*(part[:60] for part in parts))) for name, (score, kind, parts) in names.items()}
+        tuning = {
+            name: (score, kind(*(part[:60] for part in parts)))
+            for name, (score, kind, parts) in names.items()
+        }
         best = dco.tune(tuning, y[:60], alpha=0.2, objective=objective).best
         score, kind, parts = names[best]
-        value = dco.split_conformal(score.observed(kind(*(p[60:] for p in parts)), y[60:]), alpha=0.2).value
+        value = dco.split_conformal(
+            score.observed(kind(*(p[60:] for p in parts)), y[60:]), alpha=0.2
+        ).value
         coverage.append(np.mean(2 * norm.cdf(value / (spreads if best == "flat" else 1)) - 1))
     assert kstest(coverage, beta(40, 10).cdf).pvalue > 0.005
 
 
 def test_coverage_of_labels_follows_its_beta_law_under_a_decision_loss():
-    """Labels drawn from known probabilities; coverage of a threshold is their mass below it, on average over many rows."""
+    """Labels drawn from known probabilities; coverage of a threshold is their mass below it, on
+    average over many rows.
+    """
     rng = np.random.default_rng(5)
     loss = dco.objectives.DecisionLoss([[0, 1, 8], [2, 0, 1], [1, 2, 0]])
     many, coverage, chosen = rng.dirichlet([0.6] * 3, size=20_000), [], set()
@@ -151,7 +192,10 @@ def test_coverage_of_labels_follows_its_beta_law_under_a_decision_loss():
     for _ in range(300):
         known = rng.dirichlet([0.6] * 3, size=109)
         y = (rng.uniform(size=(109, 1)) > known.cumsum(axis=1)).sum(axis=1)
-        tuning = {name: (dco.scores.LAC(), dco.ClassProbabilities(of(known[:60]))) for name, of in said.items()}
+        tuning = {
+            name: (dco.scores.LAC(), dco.ClassProbabilities(of(known[:60])))
+            for name, of in said.items()
+        }
         best = dco.tune(tuning, y[:60], alpha=0.2, objective=loss).best
         scores = 1 - said[best](known[60:])[np.arange(49), y[60:]]
         value = dco.split_conformal(scores, alpha=0.2).value
@@ -169,29 +213,47 @@ def test_objectives_choose_by_what_they_name():
     found = dco.tune(candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(losses))
     for row in found.table:
         score = candidates[row.name][0]
-        acts = dco.scores.decision.act(score.sets(record, row.ranking_threshold), record, loss_matrix=losses).actions
-        assert row.objective == pytest.approx(np.mean([losses[a][k] for a, k in zip(acts, y, strict=True)]))
-    largest = dco.tune(candidates, y, alpha=0.3, objective=lambda sets, y: -float(sets.sizes().mean()))
+        acts = dco.scores.decision.act(
+            score.sets(record, row.ranking_threshold), record, loss_matrix=losses
+        ).actions
+        assert row.objective == pytest.approx(
+            np.mean([losses[a][k] for a, k in zip(acts, y, strict=True)])
+        )
+    largest = dco.tune(
+        candidates, y, alpha=0.3, objective=lambda sets, y: -float(sets.sizes().mean())
+    )
     assert largest.table[0].mean_size == max(row.mean_size for row in largest.table)
     p95 = dco.tune(candidates, y, alpha=0.3, objective="p95_size")
     assert [row.objective for row in p95.table] == [row.p95_size for row in p95.table]
 
 
 def test_rows_that_belong_together_are_no_more_evidence_than_their_clusters():
-    """A slice of 200 rows is covered .7 of the time: surely low if rows are independent, and may be chance in 4 clusters."""
+    """A slice of 200 rows is covered .7 of the time: surely low if rows are independent, and may be
+    chance in 4 clusters.
+    """
     y = np.where(np.arange(600) % 10 < np.where(np.arange(600) < 200, 3, 0), 2.0, 0.5)
     candidates = {"one": (dco.scores.AbsoluteResidual(), dco.Points(np.zeros(600)))}
     settings = {"alpha": 0.1, "objective": "even", "slices": {"part": np.arange(600) < 200}}
     alone = dco.tune(candidates, y, **settings).table[0]
-    pairs, together = (dco.tune(candidates, y, groups=np.arange(600) // size, **settings).table[0] for size in (2, 50))
+    pairs, together = (
+        dco.tune(candidates, y, groups=np.arange(600) // size, **settings).table[0]
+        for size in (2, 50)
+    )
     assert [row.miscoverage for row in (alone, pairs, together)] == pytest.approx([0.1] * 3)
     assert alone.shortfall > pairs.shortfall > together.shortfall == 0
 
 
 def test_a_set_of_no_length_that_covers_is_no_empty_set():
-    """18 of 20 targets are predicted exactly: the two others lie in no set, and these count as the range of the targets."""
+    """18 of 20 targets are predicted exactly: the two others lie in no set, and these count as the
+    range of the targets.
+    """
     y = np.r_[np.zeros(18), 1, -1]
-    found = dco.tune({"one": (dco.scores.AbsoluteResidual(), dco.Points(np.zeros(20)))}, y, alpha=0.1, objective="even")
+    found = dco.tune(
+        {"one": (dco.scores.AbsoluteResidual(), dco.Points(np.zeros(20)))},
+        y,
+        alpha=0.1,
+        objective="even",
+    )
     assert (found.table[0].mean_size, found.table[0].objective) == (0, pytest.approx(2 * 2 / 20))
 
 
@@ -202,8 +264,15 @@ def test_losses_are_never_those_of_another_label():
     candidates = {"one": (dco.scores.LAC(), record)}
     with pytest.raises(ValueError, match=r"3 columns for 2 labels \(\[0, 2\]\)"):
         dco.tune(candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(losses))
-    named = dco.tune(candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(losses, labels=[0, 1, 2]))
-    alone = dco.tune(candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(np.delete(losses, 1, axis=1)))
+    named = dco.tune(
+        candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(losses, labels=[0, 1, 2])
+    )
+    alone = dco.tune(
+        candidates,
+        y,
+        alpha=0.3,
+        objective=dco.objectives.DecisionLoss(np.delete(losses, 1, axis=1)),
+    )
     assert named.table[0].objective == alone.table[0].objective == 2 / 3
 
 
@@ -218,16 +287,22 @@ def test_folds_and_clusters_and_conditions_take_objectives():
         seen.append(len(y))
         return 2 * float(np.mean(sets.sizes()))
 
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), objective=doubled, tune_folds=3, random_state=0)
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), dco.scores.LAC(), objective=doubled, tune_folds=3, random_state=0
+    )
     row = est.fit(X, y).ranking_.table[0]
     assert sorted(seen) == [100, 101, 101]
     assert row.objective == pytest.approx(2 * row.mean_size)
     assert "doubled" in est.certificate_.selection
     by = dco.objectives.Even(by=[0, lambda X: X[:, 1] > 0])
-    est = dco.DecoupledRegressor(Ridge(), objective=by, condition_on=lambda X: X[:, 2] > 0, random_state=0)
+    est = dco.DecoupledRegressor(
+        Ridge(), objective=by, condition_on=lambda X: X[:, 2] > 0, random_state=0
+    )
     assert "even" in est.fit(np.round(X), X[:, 0]).certificate_.selection
     noisy, clusters = X[:, 0] + rng.normal(size=403), np.arange(403) // 4
-    clustered = dco.DecoupledRegressor(Ridge(), objective="even", random_state=0).fit(X, noisy, groups=clusters)
+    clustered = dco.DecoupledRegressor(Ridge(), objective="even", random_state=0).fit(
+        X, noisy, groups=clusters
+    )
     assert clustered.ranking_.table[0].shortfall == 0
     assert clustered.get_params()["objective"] == "even"
 

@@ -1,4 +1,6 @@
-"""Search strategies: what they try, that a seed repeats them, and that one failed trial does not end a search."""
+"""Search strategies: what they try, that a seed repeats them, and that one failed trial does not
+end a search.
+"""
 
 import math
 
@@ -27,7 +29,10 @@ def test_exhaustive_search_tries_all_and_keeps_the_first_of_equals():
 
 
 def test_random_search_tries_n_different_candidates_and_repeats_by_seed():
-    found, again = Random(12, seed=4).search(distance, PAIRS), Random(12, seed=4).search(distance, PAIRS)
+    found, again = (
+        Random(12, seed=4).search(distance, PAIRS),
+        Random(12, seed=4).search(distance, PAIRS),
+    )
     tried = [trial.number for trial in found.trials]
     assert len(set(tried)) == 12
     assert tried == sorted(tried) == [trial.number for trial in again.trials]
@@ -36,7 +41,9 @@ def test_random_search_tries_n_different_candidates_and_repeats_by_seed():
 
 
 def test_random_search_draws_evenly():
-    """Each of 30 candidates is among 3 drawn with probability .1; chi-square on 29 degrees, wrong once in 10,000."""
+    """Each of 30 candidates is among 3 drawn with probability .1; chi-square on 29 degrees, wrong
+    once in 10,000.
+    """
     from scipy.stats import chi2
 
     counts = [0] * len(PAIRS)
@@ -84,7 +91,8 @@ def test_pruning_stops_a_hopeless_trial():
     assert 0 < len(pruned) < 27
     assert all(trial.objective is None for trial in pruned)
     assert abs(found.best.model) == min(abs(trial.model) for trial in found.trials)
-    without = Optuna(parabola, trials=4, seed=0, pruner=pruner).search(evaluate_parabola)  # no `report`: nothing to prune by
+    # no `report`: nothing to prune by
+    without = Optuna(parabola, trials=4, seed=0, pruner=pruner).search(evaluate_parabola)
     assert all(trial.objective is not None for trial in without.trials)
 
 
@@ -106,7 +114,9 @@ def _interrupt(model, score):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("strategy", [Exhaustive(), Random(30, seed=0), Optuna(parabola, trials=20, seed=0)], ids=type)
+@pytest.mark.parametrize(
+    "strategy", [Exhaustive(), Random(30, seed=0), Optuna(parabola, trials=20, seed=0)], ids=type
+)
 def test_failed_trials_are_reported_and_left_out(strategy):
     def evaluate(model, score):
         if score == "a":
@@ -115,7 +125,9 @@ def test_failed_trials_are_reported_and_left_out(strategy):
 
     found = strategy.search(evaluate, PAIRS)
     assert found.best.score == "b"
-    assert {trial.reason for trial in found.trials if trial.score == "a"} == {"RuntimeError: broken"}
+    assert {trial.reason for trial in found.trials if trial.score == "a"} == {
+        "RuntimeError: broken"
+    }
     assert all("NaN" in trial.reason for trial in found.trials if trial.score == "c")
 
 
@@ -127,7 +139,10 @@ def test_when_all_trials_fail_one_error_has_every_reason():
 
 def test_a_space_that_gives_no_pair_is_told_what_to_give():
     found = Optuna(lambda trial: "model", trials=1, seed=0).search(lambda model, score: 1.0)
-    assert found.trials[0].reason == "TypeError: space(trial) must return a pair (model, score), got str"
+    assert (
+        found.trials[0].reason
+        == "TypeError: space(trial) must return a pair (model, score), got str"
+    )
 
 
 def test_bad_input_is_one_clear_sentence():

@@ -1,4 +1,6 @@
-"""pyarrow and its parts, for the modules that read and write tables; without it, a sentence that names the extra."""
+"""pyarrow and its parts, for the modules that read and write tables; without it, a sentence that
+names the extra.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """What the cells of an Arrow column are: numbers, dates or text.
 
-Columns of a CSV are read as text. They become numbers if all cells are numbers and none is a code: ``007`` and ``+49`` would
-lose a character as numbers, so such a column stays text. Words such as ``NA`` are missing values among numbers; in a column
-of text only an empty cell is missing, since ``NA`` may be Namibia.
+Columns of a CSV are read as text. They become numbers if all cells are numbers and none is a code:
+``007`` and ``+49`` would lose a character as numbers, so such a column stays text. Words such as
+``NA`` are missing values among numbers; in a column of text only an empty cell is missing, since
+``NA`` may be Namibia.
 """
 
 from __future__ import annotations
@@ -19,15 +20,38 @@ from dco.cli.arrow import arrow, compute, types
 from dco.foundations.arrays import AnyArray, first_rounded
 
 # missing, among numbers; the spellings are those that Arrow and pandas take for missing
-_MISSING_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+_MISSING_WORDS = (
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+)
 _ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?$"
-_ISO_TIME_IN_ZONE = _ISO_DATE.removesuffix("?$") + r"(Z|[+-][0-9]{2}:?[0-9]{2})$"  # a zone belongs to a time of day
+# a zone belongs to a time of day
+_ISO_TIME_IN_ZONE = _ISO_DATE.removesuffix("?$") + r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
 _OTHER = {".": ",", ",": "."}  # decimal signs
-# what Arrow reads as a number, by the decimal sign; and numbers with separated thousands, such as 1,549.34 or 1 549.34
+# what Arrow reads as a number, by the decimal sign; and numbers with separated thousands, such as
+# 1,549.34 or 1 549.34
 _NUMBER = {
-    sign: rf"[+-]?(([0-9]+([{sign}][0-9]*)?|[{sign}][0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))" for sign in _OTHER
+    sign: (
+        rf"[+-]?(([0-9]+([{sign}][0-9]*)?|[{sign}][0-9]+)([eE][+-]?[0-9]+)?"
+        r"|(?i:inf|infinity|nan))"
+    )
+    for sign in _OTHER
 }
-_GROUPED = {sign: f"[+-]?[0-9]{{1,3}}([{other}' ’\u00a0][0-9]{{3}})+([{sign}][0-9]+)?" for sign, other in _OTHER.items()}
+_GROUPED = {
+    sign: f"[+-]?[0-9]{{1,3}}([{other}' ’\u00a0][0-9]{{3}})+([{sign}][0-9]+)?"
+    for sign, other in _OTHER.items()
+}
 _MONEY = r"(€|\$|£|¥|EUR|USD|GBP|CHF|%)?"
 _MOST = 0.9  # of the cells
 
@@ -45,7 +69,8 @@ def kind_of(column: Any, name: str, path: Path, decimal: str) -> str:
         return "text" if _holds_codes(column) else "number"
     if as_float(column) is None:
         raise ValueError(
-            f"{path}: the column {name!r} holds {kind}, which no model here can use; leave it out with --drop {name!r}, or "
+            f"{path}: the column {name!r} holds {kind}, which no model here can use; leave it out "
+            f"with --drop {name!r}, or "
             "convert it to numbers or text."
         )
     return "number"
@@ -61,39 +86,56 @@ def is_date(kind: Any) -> bool:
     return bool(types.is_timestamp(kind) or types.is_date(kind))
 
 
-def numbers(column: Any, name: str, *, path: Path, first_row: int = 0, decimal: str = ".") -> AnyArray:
+def numbers(
+    column: Any, name: str, *, path: Path, first_row: int = 0, decimal: str = "."
+) -> AnyArray:
     """A column as float64; a cell that is not a finite number is an error that names it."""
     values = as_float(column, decimal)
     if values is None:
-        wrong, other = first_unread(column, lambda part: as_float(part, decimal), first_row), _OTHER[decimal]
+        wrong, other = (
+            first_unread(column, lambda part: as_float(part, decimal), first_row),
+            _OTHER[decimal],
+        )
         sign = {",": "a comma", ".": "a point"}[other]
-        turned = f"; if {sign} is the decimal sign, use --decimal {other}" if as_float(column, other) is not None else "."
+        turned = (
+            f"; if {sign} is the decimal sign, use --decimal {other}"
+            if as_float(column, other) is not None
+            else "."
+        )
         raise ValueError(
-            f"{path}: the column {name!r} has {wrong}, where a number is expected; correct the cell, or leave it empty if "
+            f"{path}: the column {name!r} has {wrong}, where a number is expected; correct the "
+            f"cell, or leave it empty if "
             f"the value is missing{turned}"
         )
     found = np.asarray(values)
     if np.any(infinite := np.isinf(found)):
         raise ValueError(
-            f"{path}: the column {name!r} is infinite in row {first_row + int(np.argmax(infinite)) + 1}; write a finite "
+            f"{path}: the column {name!r} is infinite in row "
+            f"{first_row + int(np.argmax(infinite)) + 1}; write a finite "
             "number, or leave the cell empty if the value is missing."
         )
     return found
 
 
 def seconds(column: Any, name: str, *, path: Path, first_row: int) -> AnyArray:
-    """A column of dates, typed or as ISO text, in seconds since 1970; any other cell is an error that names it."""
+    """A column of dates, typed or as ISO text, in seconds since 1970; any other cell is an error
+    that names it.
+    """
     values = as_seconds(column)
     if values is None:
         raise ValueError(
-            f"{path}: the column {name!r} has {first_unread(column, as_seconds, first_row)}, where the fit had dates; write "
-            "dates as 2026-01-31 (all or no times with a zone), or leave the cell empty if the date is missing."
+            f"{path}: the column {name!r} has {first_unread(column, as_seconds, first_row)}, "
+            f"where the fit had dates; write "
+            "dates as 2026-01-31 (all or no times with a zone), or leave the cell empty if the "
+            "date is missing."
         )
     return np.asarray(values)
 
 
 def first_unread(column: Any, read: Callable[[Any], Any], first_row: int = 0) -> str:
-    """The first cell, and its row, for which `read` gives None, as it does for every part that has the cell."""
+    """The first cell, and its row, for which `read` gives None, as it does for every part that has
+    the cell.
+    """
     row = bisect_left(range(len(column)), True, key=lambda row: read(column[: row + 1]) is None)
     return f"{str(column[row])!r:.40} in row {first_row + row + 1}"
 
@@ -116,7 +158,9 @@ def as_texts(column: Any, fill: str | None = None) -> AnyArray:
     """A column as texts in an array of objects, `fill` where a cell is missing."""
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    return np.array([fill if value is None else _text(value) for value in column.to_pylist()], dtype=object)
+    return np.array(
+        [fill if value is None else _text(value) for value in column.to_pylist()], dtype=object
+    )
 
 
 def _text(value: Any) -> str:
@@ -124,7 +168,9 @@ def _text(value: Any) -> str:
 
 
 def are_whole_labels(column: Any) -> bool:
-    """Whether labels stay different as whole numbers: typed, spelled as whole numbers, or all of them with a .0."""
+    """Whether labels stay different as whole numbers: typed, spelled as whole numbers, or all of
+    them with a .0.
+    """
     if not is_text(column.type):
         return first_rounded_cell(column) is None
     spelt = r"^(0|-?[1-9][0-9]{0,14})"  # more digits than these do not fit into a float
@@ -137,7 +183,9 @@ def first_code(column: Any) -> str:
 
 
 def as_float(column: Any, decimal: str = ".") -> Any:
-    """The column as float64, or None if a cell is not a number. Dates become seconds since 1970, durations seconds."""
+    """The column as float64, or None if a cell is not a number. Dates become seconds since 1970,
+    durations seconds.
+    """
     kind = column.type
     if types.is_boolean(kind) or types.is_dictionary(kind):
         return None
@@ -185,18 +233,28 @@ def _with_points(column: Any, decimal: str) -> Any:
 
 
 def _holds_codes(column: Any) -> bool:
-    """Whether a cell is a whole number that begins with 0, or with + in a column without a minus."""
-    zeros, plus, minus = (_like(column, pattern).any() for pattern in (r"^[+-]?0[0-9]+$", r"^\+[0-9]+$", "^-"))
+    """Whether a cell is a whole number that begins with 0, or with + in a column without a
+    minus.
+    """
+    zeros, plus, minus = (
+        _like(column, pattern).any() for pattern in (r"^[+-]?0[0-9]+$", r"^\+[0-9]+$", "^-")
+    )
     return bool(zeros or (plus and not minus))
 
 
 def _like(column: Any, pattern: str) -> AnyArray:
     """Which cells match without the blanks around them; missing ones do not."""
-    return np.asarray(compute.match_substring_regex(compute.utf8_trim_whitespace(column), pattern).fill_null(False))
+    return np.asarray(
+        compute.match_substring_regex(compute.utf8_trim_whitespace(column), pattern).fill_null(
+            False
+        )
+    )
 
 
 def look_of(column: Any, decimal: str) -> tuple[str, str] | None:
-    """How text looks like numbers, if nine of ten cells do: "cells" (some do not), "decimal" or "signs"; and the words."""
+    """How text looks like numbers, if nine of ten cells do: "cells" (some do not), "decimal" or
+    "signs"; and the words.
+    """
     if not is_text(column.type) or as_float(column, decimal) is not None:
         return None
     cells, other = with_gaps(column), _OTHER[decimal]
@@ -204,7 +262,8 @@ def look_of(column: Any, decimal: str) -> tuple[str, str] | None:
     number, turned_number = _NUMBER[decimal], f"{_NUMBER[other]}|{_GROUPED[other]}"
     money = f"{_MONEY} *({number}|{_GROUPED[decimal]}|{turned_number}) *{_MONEY}"
     plain, turned, apart, signs = (
-        _like(cells, f"^({pattern})$") for pattern in (number, turned_number, _GROUPED[decimal], money)
+        _like(cells, f"^({pattern})$")
+        for pattern in (number, turned_number, _GROUPED[decimal], money)
     )
 
     def most(mask: AnyArray) -> bool:
@@ -219,9 +278,17 @@ def look_of(column: Any, decimal: str) -> tuple[str, str] | None:
         advice = "correct such cells, or leave them empty if the value is missing"
         return "cells", f"has numbers in {counts} cells, and {shown(there & ~plain)}; {advice}"
     if most(plain | turned) and np.any(swapped := turned & ~plain & ~apart):
-        written, advice = ("commas", "use --decimal ,") if decimal == "." else ("points", "leave out --decimal ,")
-        words = f"looks like numbers with decimal {written} ({shown(swapped)}); {advice} to read them as numbers"
+        written, advice = (
+            ("commas", "use --decimal ,") if decimal == "." else ("points", "leave out --decimal ,")
+        )
+        words = (
+            f"looks like numbers with decimal {written} ({shown(swapped)}); {advice} to read "
+            f"them as numbers"
+        )
         return "decimal", words
     if most(signs):
-        return "signs", f"looks like numbers with other signs ({shown(signs & ~plain)}); write plain numbers"
+        return (
+            "signs",
+            f"looks like numbers with other signs ({shown(signs & ~plain)}); write plain numbers",
+        )
     return None

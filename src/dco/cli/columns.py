@@ -1,4 +1,6 @@
-"""The columns of an Arrow table: what each is for, which task the target asks for, and their rows as models take them."""
+"""The columns of an Arrow table: what each is for, which task the target asks for, and their rows
+as models take them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def make_layout(table: Any, asked: Layout, *, path: Path) -> tuple[Layout, str]:
     left_out = {asked.target, asked.groups, asked.key, *asked.dropped}
     order = tuple(name for name in table.column_names if name not in left_out)
     if not order:
-        raise ValueError(f"{path} has no column left to predict {asked.target!r} from; give a table with features.")
+        raise ValueError(
+            f"{path} has no column left to predict {asked.target!r} from; give a "
+            f"table with features."
+        )
     kinds = {name: cells.kind_of(table.column(name), name, path, asked.decimal) for name in order}
     task, why = _task(table.column(asked.target), asked, path)
     _check_conditions(asked, task)
@@ -54,14 +59,17 @@ def make_layout(table: Any, asked: Layout, *, path: Path) -> tuple[Layout, str]:
 
 
 def _check_conditions(asked: Layout, task: str) -> None:
-    """Conditions are columns that the models use, or the target (or clusters of its labels) by itself."""
+    """Conditions are columns that the models use, or the target (or clusters of its labels) by
+    itself.
+    """
     for name in asked.conditions:
         of_target = name in (asked.target, LABEL_CLUSTERS)
         if name in (asked.groups, asked.key, *asked.dropped):
             problem = "must be the target or a column that the models may use; it has another role."
         elif of_target and task == "regression":
             problem = (
-                f"gives classes of the target thresholds of their own, and {asked.target!r} is a quantity here; name a "
+                f"gives classes of the target thresholds of their own, and {asked.target!r} is a "
+                f"quantity here; name a "
                 "feature, or use --task classification."
             )
         elif of_target and len(asked.conditions) > 1:
@@ -81,11 +89,13 @@ def _task(column: Any, asked: Layout, path: Path) -> tuple[str, str]:
     if task == "regression" and kind == "text" and not is_number:
         wrong = cells.first_unread(column, lambda part: cells.as_float(part, decimal))
         raise ValueError(
-            f"{path}: {target} has {wrong}, and a regression needs numbers; correct the cell, or use --task classification."
+            f"{path}: {target} has {wrong}, and a regression needs numbers; correct the cell, or "
+            f"use --task classification."
         )
     if kind == "date" and task != "classification":
         raise ValueError(
-            f"{path}: {target} contains dates; convert them to numbers, such as days since one of them, or use --task "
+            f"{path}: {target} contains dates; convert them to numbers, such as days since one of "
+            f"them, or use --task "
             "classification."
         )
     if task:
@@ -93,34 +103,52 @@ def _task(column: Any, asked: Layout, path: Path) -> tuple[str, str]:
     if kind == "text" and is_number:
         found = f"contains codes such as {cells.first_code(column)} ({distinct} values)"
         return "classification", (
-            f"Task: classification, because {target} {found}; --task regression treats them as numbers."
+            f"Task: classification, because {target} {found}; --task regression treats them as "
+            f"numbers."
         )
     if kind == "text":
         look = cells.look_of(column, decimal)
         if look is not None and (look[0] == "decimal" or distinct > _FEW_LABELS):
-            raise ValueError(f"{path}: {target} {look[1]}, or use --task classification if these are labels.")
-        return "classification", f"Task: classification, because {target} is text with {distinct} values."
+            raise ValueError(
+                f"{path}: {target} {look[1]}, or use --task classification if these are labels."
+            )
+        return (
+            "classification",
+            f"Task: classification, because {target} is text with {distinct} values.",
+        )
     values = cells.numbers(column, str(asked.target), path=path, decimal=decimal)
     values = values[~np.isnan(values)]
     if np.all(values == np.floor(values)) and distinct <= _FEW_LABELS:
-        found = f"has only {distinct} different whole numbers; --task regression treats it as a quantity"
+        found = (
+            f"has only {distinct} different whole numbers; --task regression treats it as a "
+            f"quantity"
+        )
         return "classification", f"Task: classification, because {target} {found}."
-    found = f"is a number with {distinct} different values; --task classification treats them as labels"
+    found = (
+        f"is a number with {distinct} different values; --task classification treats them as labels"
+    )
     return "regression", f"Task: regression, because {target} {found}."
 
 
-# --- rows as models take them ---------------------------------------------------------------------------------------
+# --- rows as models take them
+# ---------------------------------------------------------------------------------------
 
 
 def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
-    """The features as a pandas frame: numbers as float64 (NaN is missing), texts as str (None is missing)."""
+    """The features as a pandas frame: numbers as float64 (NaN is missing), texts as str (None is
+    missing).
+    """
     pandas = require("pandas", extra="tables")
     columns: dict[str, Any] = {}
     are_texts, are_dates = set(layout.texts), set(layout.dates or ())
     for name in layout.order:
         column = table.column(name)
         if name not in are_dates and layout.dates is not None and cells.is_date(column.type):
-            was = "read it as text; write it as for the fit" if name in are_texts else "had numbers there; give numbers"
+            was = (
+                "read it as text; write it as for the fit"
+                if name in are_texts
+                else "had numbers there; give numbers"
+            )
             raise ValueError(f"{path}: the column {name!r} contains dates, and the fit {was}.")
         if name in are_texts:
             texts = cells.as_texts(column, fill=MISSING if name in layout.conditions else None)
@@ -128,50 +156,68 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
         elif name in are_dates:
             columns[name] = cells.seconds(column, name, path=path, first_row=first_row)
         else:
-            columns[name] = cells.numbers(column, name, path=path, first_row=first_row, decimal=layout.decimal)
+            columns[name] = cells.numbers(
+                column, name, path=path, first_row=first_row, decimal=layout.decimal
+            )
     frame = pandas.DataFrame(columns, copy=False)
     frame.attrs["dates"] = layout.dates  # so that slices of them read as dates
     return frame
 
 
 def known_targets(table: Any, layout: Layout) -> Any:
-    """The rows whose target is known, if rows without one are to be left out; otherwise the table as it is."""
+    """The rows whose target is known, if rows without one are to be left out; otherwise the table
+    as it is.
+    """
     if not layout.drop_missing_target or layout.target not in table.column_names:
         return table
     missing = _missing(table.column(layout.target))
     if count := int(np.count_nonzero(missing)):
-        text = f"{counted(count, 'row')} of {table.num_rows} without a target {are(count)} left out."
+        text = (
+            f"{counted(count, 'row')} of {table.num_rows} without a target {are(count)} left out."
+        )
         show([Note("missing-targets", text)])
     return table.filter(~missing)
 
 
 def _missing(column: Any) -> Bools:
     """Which cells of a target are missing; a label called NA would be taken for a class."""
-    return np.asarray(cells.with_gaps(column).is_null() if cells.is_text(column.type) else column.is_null(nan_is_null=True))
+    return np.asarray(
+        cells.with_gaps(column).is_null()
+        if cells.is_text(column.type)
+        else column.is_null(nan_is_null=True)
+    )
 
 
 def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None = None) -> AnyArray:
-    """The target column: float64 for a regression, whole numbers or texts for classes. No cell may be missing."""
+    """The target column: float64 for a regression, whole numbers or texts for classes. No cell may
+    be missing.
+    """
     assert layout.target is not None
     column, target = table.column(layout.target), f"{path}: the target {layout.target!r}"
     if (missing := np.flatnonzero(_missing(column))).size:
         raise ValueError(
-            f"{target} is missing in {counted(missing.size, 'row')} (first: row {missing[0] + 1}); remove such rows, or fit "
+            f"{target} is missing in {counted(missing.size, 'row')} (first: row "
+            f"{missing[0] + 1}); remove such rows, or fit "
             "with --drop-missing-target."
         )
     if layout.task == "regression":
         rounded = cells.first_rounded_cell(column, layout.decimal)
         if rounded is not None:
             raise ValueError(
-                f"{target} is {column[rounded]} in row {rounded + 1}, which float64 rounds, so that different values would "
+                f"{target} is {column[rounded]} in row {rounded + 1}, which float64 rounds, so "
+                f"that different values would "
                 "become equal; subtract a whole number from the column first."
             )
         if cells.is_date(column.type):
-            raise ValueError(f"{target} contains dates; convert them to numbers, such as days since one of them.")
+            raise ValueError(
+                f"{target} contains dates; convert them to numbers, such as days since one of them."
+            )
         return cells.numbers(column, layout.target, path=path, decimal=layout.decimal)
     whole_classes = None if classes is None else classes.dtype.kind in "iu"
     if whole_classes is None:
-        whole = cells.kind_of(column, layout.target, path, layout.decimal) == "number" and cells.are_whole_labels(column)
+        whole = cells.kind_of(
+            column, layout.target, path, layout.decimal
+        ) == "number" and cells.are_whole_labels(column)
     else:
         whole = whole_classes and cells.as_float(column, layout.decimal) is not None
     if whole:
@@ -188,17 +234,25 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
 
 def labels(table: Any, name: str | None, rows: AnyArray | slice = slice(None)) -> AnyArray | None:
     """A column as text, one value per row (of `rows`), for groups; None if no column is named."""
-    return None if name is None else cells.as_texts(table.column(name), fill=MISSING).astype(np.str_)[rows]
+    return (
+        None
+        if name is None
+        else cells.as_texts(table.column(name), fill=MISSING).astype(np.str_)[rows]
+    )
 
 
-def row_names(table: Any, key: str | None, rows: AnyArray | slice = slice(None)) -> list[str] | None:
+def row_names(
+    table: Any, key: str | None, rows: AnyArray | slice = slice(None)
+) -> list[str] | None:
     """What the rows are called on a page, if there is a key column."""
     found = labels(table, key, rows)
     return None if found is None else [f"{key} {value}" for value in found]
 
 
 class NewValues:
-    """What rows have and those of the fit had not, counted over batches: categories by column, and what sets depend on."""
+    """What rows have and those of the fit had not, counted over batches: categories by column, and
+    what sets depend on.
+    """
 
     def __init__(self) -> None:
         self.rows = 0
@@ -208,7 +262,9 @@ class NewValues:
         self.gaps: Counter[Any] = Counter()  # missing values by column
 
     def count(self, X: Any, layout: Layout) -> None:
-        """Count the cells of features; not of the condition's column, since such rows get another note."""
+        """Count the cells of features; not of the condition's column, since such rows get another
+        note.
+        """
         self.rows += len(X)
         for name, kept in layout.categories.items():
             if name not in layout.conditions:
@@ -230,13 +286,18 @@ class NewValues:
     def _add(self, name: str, count: int, texts: Iterable[str]) -> None:
         if count:
             self.cells[name] += count
-            self.examples[name] = list(dict.fromkeys([*self.examples.get(name, []), *texts]))[:_EXAMPLES]
+            self.examples[name] = list(dict.fromkeys([*self.examples.get(name, []), *texts]))[
+                :_EXAMPLES
+            ]
 
     def notes(self) -> list[Note]:
         """One note per column with categories that the fit never saw."""
         notes = []
         for name, count in self.cells.items():
             shown = ", ".join(f"{text!r:.40}" for text in self.examples[name])
-            text = f"{count:,} of {self.rows:,} cells have values that the fit never saw, such as {shown}."
+            text = (
+                f"{count:,} of {self.rows:,} cells have values that the fit never saw, such "
+                f"as {shown}."
+            )
             notes.append(Note("new-values", f"The column {name!r}: {text}"))
         return notes

@@ -16,34 +16,74 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 
 @click.command(
     "compare",
-    epilog=opt.example("dco compare patients.csv --target progression --splits 4 --models linear --out comparison"),
+    epilog=opt.example(
+        "dco compare patients.csv --target progression --splits 4 --models linear --out comparison"
+    ),
 )
 @opt.table_options
-@click.option("--splits", type=opt.WholeType(min=1), default=50, show_default=True, help="Number of random splits.")
-@opt.level_options()
-@click.option("--delta", type=opt.LEVEL, default=0.05, show_default=True, help="Failure probability of a PAC guarantee.")
-@opt.objective_option("mean_size")
-@click.option("--tune-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows that rank candidates.")
-@click.option("--calibrate-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows for calibration.")
 @click.option(
-    "--test-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows that measure coverage and size."
+    "--splits",
+    type=opt.WholeType(min=1),
+    default=50,
+    show_default=True,
+    help="Number of random splits.",
 )
-@click.option("--hold-out", type=opt.SizeType(), help="Rows to keep out of the comparison, in a file for `dco fit`.")
+@opt.level_options()
+@click.option(
+    "--delta",
+    type=opt.LEVEL,
+    default=0.05,
+    show_default=True,
+    help="Failure probability of a PAC guarantee.",
+)
+@opt.objective_option("mean_size")
+@click.option(
+    "--tune-size",
+    type=opt.SizeType(),
+    default="0.25",
+    show_default=True,
+    help="Rows that rank candidates.",
+)
+@click.option(
+    "--calibrate-size",
+    type=opt.SizeType(),
+    default="0.25",
+    show_default=True,
+    help="Rows for calibration.",
+)
+@click.option(
+    "--test-size",
+    type=opt.SizeType(),
+    default="0.25",
+    show_default=True,
+    help="Rows that measure coverage and size.",
+)
+@click.option(
+    "--hold-out",
+    type=opt.SizeType(),
+    help="Rows to keep out of the comparison, in a file for `dco fit`.",
+)
 @opt.sample_option
 @opt.seed_option
 @opt.work_options
 @click.option(
-    "--out", type=opt.FILE, default=Path("comparison"), show_default=True, help="The folder for records and tables."
+    "--out",
+    type=opt.FILE,
+    default=Path("comparison"),
+    show_default=True,
+    help="The folder for records and tables.",
 )
 @opt.resume_option
 @opt.force_option
 @as_json
 def command(data: Path, as_json: bool, **options: Any) -> None:
-    """Run split conformal prediction, CRC, CQR, ModSel-CP, BQ, BCP-CRC, LTT, DirectTune, EFCP and DCO on repeated splits.
+    """Run split conformal prediction, CRC, CQR, ModSel-CP, BQ, BCP-CRC, LTT, DirectTune, EFCP and
+    DCO on repeated splits.
 
-    All methods see the same models and the same rows; those that tune nothing calibrate on tuning and calibration rows
-    together. There is one table per kind of guarantee, with paired Wilcoxon tests against DCO of the same kind. Finished
-    splits are kept, so that --resume continues a stopped run with the same result.
+    All methods see the same models and the same rows; those that tune nothing calibrate on tuning
+    and calibration rows together. There is one table per kind of guarantee, with paired Wilcoxon
+    tests against DCO of the same kind. Finished splits are kept, so that --resume continues a
+    stopped run with the same result.
     """
     from dco.cli.comparison import ADVICE, CANDIDATE, run_comparison, shown
 
@@ -53,15 +93,26 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         found = run_comparison(data, options, quiet=as_json)
     advised = None if found.held_out is None else _fit_command(found.held_out, options)
     if as_json:
-        print_json({
-            "why": found.why, "splits": options["splits"], "alpha": options["alpha"],
-            "tables": [json.loads(table.to_json()) for table in found.tables], "failed": found.failed,
-            "advice": ADVICE, "held_out": found.held_out, "next": advised, "out": options["out"], "notes": notes,
-        })  # fmt: skip
+        print_json(
+            {
+                "why": found.why,
+                "splits": options["splits"],
+                "alpha": options["alpha"],
+                "tables": [json.loads(table.to_json()) for table in found.tables],
+                "failed": found.failed,
+                "advice": ADVICE,
+                "held_out": found.held_out,
+                "next": advised,
+                "out": options["out"],
+                "notes": notes,
+            }
+        )
         return
     say(found.why)
     for table in found.tables:
-        print_table(table.columns, shown(table).rows, title=table.title, spare=[CANDIDATE, "P95 size"])
+        print_table(
+            table.columns, shown(table).rows, title=table.title, spare=[CANDIDATE, "P95 size"]
+        )
     say(found.tables[0].caption)
     print_notes([*found.failed, *notes])
     say(f"Records and tables are in {options['out']}.", ADVICE)
@@ -70,7 +121,9 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
 
 
 def _fit_command(held_out: Path, options: Mapping[str, Any]) -> str:
-    """How to fit on the rows that were held out, with the columns, the level and the models of the comparison."""
+    """How to fit on the rows that were held out, with the columns, the level and the models of the
+    comparison.
+    """
     words = ["dco", "fit", str(held_out), "--target", options["target"]]
     if options["decimal"] != ".":
         words += ["--decimal", options["decimal"]]

@@ -1,4 +1,6 @@
-"""The work of ``dco compare``: every method on repeated random splits, and tables from the records of the splits."""
+"""The work of ``dco compare``: every method on repeated random splits, and tables from the records
+of the splits.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,24 @@ from dco.cli.reading import read_sample, read_table, table_format
 from dco.cli.sets_files import write_tables
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
-from dco.foundations.files import Written, plain, take_places, write_whole, written_beside, written_together
+from dco.foundations.files import (
+    Written,
+    plain,
+    take_places,
+    write_whole,
+    written_beside,
+    written_together,
+)
 from dco.models.adapt import predict_record, seeded_models
 from dco.reproduction.experiment import Experiment, Options, column, rows_by
-from dco.reproduction.methods import METHODS, SELECTIONS, TABLE_ROWS, Given, evaluated_roles, selected_sets
+from dco.reproduction.methods import (
+    METHODS,
+    SELECTIONS,
+    TABLE_ROWS,
+    Given,
+    evaluated_roles,
+    selected_sets,
+)
 from dco.reproduction.records import run_splits
 from dco.reproduction.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
@@ -35,27 +51,50 @@ from dco.rows.rows import Rows
 from dco.tuning.defaults import Maker, columns_of
 from dco.tuning.selection import Workbench, expand, fit_model
 
-# The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
+# The methods in the order of the tables, each beside those with the same kind of guarantee, and the
+# one it is paired with.
 FAMILIES = {
-    "marginal": ("dco_warmstart", ("dco_warmstart", "score_tuned_cp", "split_cp", "crc", "cqr", *SELECTIONS)),
+    "marginal": (
+        "dco_warmstart",
+        ("dco_warmstart", "score_tuned_cp", "split_cp", "crc", "cqr", *SELECTIONS),
+    ),
     "pac": ("dco_pac", ("dco_pac", "bq", "bcp_crc", "ltt")),
     "none": ("dco_warmstart", ("direct_tune", "efcp")),
 }
 _NAMES = {name: method.name for name, method in METHODS.items()} | SELECTIONS | {"efcp": "EFCP"}
-EFCP = TABLE_ROWS["EFCP (tuned and calibrated on the pool)"]  # what ModSel-CP repairs: the same choice, uncorrected
+# what ModSel-CP repairs: the same choice, uncorrected
+EFCP = TABLE_ROWS["EFCP (tuned and calibrated on the pool)"]
 CANDIDATE = "candidate, most often"
 ADVICE = (
-    "Fit a method or a level picked from this table on rows that were not in it: the table has seen every row that it was "
+    "Fit a method or a level picked from this table on rows that were not in it: the table has "
+    "seen every row that it was "
     "made from (picking among 16 on the whole table costs up to 4 points of coverage at n = 120)."
 )
-_WRITTEN = ("records.jsonl", "held-out.csv", "held-out.parquet", "held-out.feather", "tables.json", "tables.md")
+_WRITTEN = (
+    "records.jsonl",
+    "held-out.csv",
+    "held-out.parquet",
+    "held-out.feather",
+    "tables.json",
+    "tables.md",
+)
 _SETTINGS = "settings.json"
 _HEADINGS = {
     "marginal": "Marginal guarantee: a new row is covered with probability at least 1 − alpha",
-    "pac": "PAC guarantee: coverage is at least 1 − alpha with confidence 1 − delta over the calibration rows",
+    "pac": "PAC guarantee: coverage is at least 1 − alpha with confidence 1 − delta over the "
+    "calibration rows",
     "none": "No guarantee, for comparison only",
 }
-_COLUMNS = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", CANDIDATE)
+_COLUMNS = (
+    "method",
+    "n",
+    "coverage",
+    "mean size",
+    "P95 size",
+    "size − DCO",
+    "Wilcoxon p",
+    CANDIDATE,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,45 +154,83 @@ def run_comparison(data: Path, o: Mapping[str, Any], *, quiet: bool) -> Comparis
 
 
 def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any, str]:
-    """Read the table: the split to run, the settings that its records share, the rows held out, and the task in words."""
+    """Read the table: the split to run, the settings that its records share, the rows held out, and
+    the task in words.
+    """
     sampled = read_sample(data, o["sample_rows"], seed=o["seed"]) if o["sample_rows"] else None
     asked = Layout.asked(o)
     table = known_targets(read_table(data) if sampled is None else sampled[0], asked)
     layout, why = make_layout(table, asked, path=data)
-    why += f" The comparison is on {table.num_rows:,} of {sampled[2]:,} rows, drawn at random." if sampled else ""
+    why += (
+        f" The comparison is on {table.num_rows:,} of {sampled[2]:,} rows, drawn at random."
+        if sampled
+        else ""
+    )
     classes = layout.task == "classification"
-    names = chosen_models(o["models"], layout.task) or ["linear", "forest", "boosting", *([] if classes else ["quantiles"])]
-    X, y, groups = features(table, layout, path=data), targets(table, layout, path=data), labels(table, o["groups"])
+    names = chosen_models(o["models"], layout.task) or [
+        "linear",
+        "forest",
+        "boosting",
+        *([] if classes else ["quantiles"]),
+    ]
+    X, y, groups = (
+        features(table, layout, path=data),
+        targets(table, layout, path=data),
+        labels(table, o["groups"]),
+    )
     if classes and len(np.unique(y)) < 2:
-        raise ValueError(f"{data}: the target {layout.target!r} has one class only; a comparison needs at least two.")
+        raise ValueError(
+            f"{data}: the target {layout.target!r} has one class only; a comparison "
+            f"needs at least two."
+        )
     own_seed = int(np.random.SeedSequence([o["seed"], 3]).generate_state(1)[0])
-    dealt = assign_roles(len(y), tune=0, calibrate=0, test=o["hold_out"] or 0, groups=groups, seed=own_seed)
+    dealt = assign_roles(
+        len(y), tune=0, calibrate=0, test=o["hold_out"] or 0, groups=groups, seed=own_seed
+    )
     kept, apart = np.sort(dealt.train), np.sort(dealt.test)
     sizes = (o["tune_size"], o["calibrate_size"], o["test_size"])
     settings = {
-        "rows": role_fingerprint(row_fingerprints(X, y)), "target": layout.target, "task": layout.task, "models": names,
-        "features": list(layout.order), "groups": o["groups"], "alpha": o["alpha"], "delta": o["delta"],
-        "sizes": list(sizes), "hold_out": o["hold_out"], "hold_out_seed": o["seed"] if apart.size else None,
-    } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})  # fmt: skip
+        "rows": role_fingerprint(row_fingerprints(X, y)),
+        "target": layout.target,
+        "task": layout.task,
+        "models": names,
+        "features": list(layout.order),
+        "groups": o["groups"],
+        "alpha": o["alpha"],
+        "delta": o["delta"],
+        "sizes": list(sizes),
+        "hold_out": o["hold_out"],
+        "hold_out_seed": o["seed"] if apart.size else None,
+    } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})
     maker = Maker(columns_of(X), classes, o["alpha"])
     models = {name: maker.model(name) for name in names}
     rows = (X.iloc[kept].reset_index(drop=True), y[kept], None if groups is None else groups[kept])
-    return Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"]), settings, table.take(apart), why
+    return (
+        Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"]),
+        settings,
+        table.take(apart),
+        why,
+    )
 
 
 def _check_input_is_kept(data: Path, out: Path) -> None:
-    """The results must not go where the table is: rows that are held out could be written over it."""
+    """The results must not go where the table is: rows that are held out could be written
+    over it.
+    """
     if data.is_dir():
         check_apart(out, data)
     at = data.parent.resolve()
     if out.resolve() in (at, *at.parents, *data.resolve().parents):
-        raise ValueError(f"{data} lies in {out}, where the results would go; choose another folder for --out.")
+        raise ValueError(
+            f"{data} lies in {out}, where the results would go; choose another folder for --out."
+        )
 
 
 def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool) -> Path:
     """The folder to work in, which is empty or belongs to the same order.
 
-    It is the folder of the results; if --force replaces what is there, a folder in it until all is done.
+    It is the folder of the results; if --force replaces what is there, a folder in it until all is
+    done.
     """
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; the results go to a folder. Choose another name.")
@@ -171,7 +248,9 @@ def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool)
 
 
 def _replace_results(work: Path, out: Path) -> None:
-    """Replace earlier results by finished ones, and leave none of those: rows held out then may be compared now."""
+    """Replace earlier results by finished ones, and leave none of those: rows held out then may be
+    compared now.
+    """
     found = [name for name in (_SETTINGS, *_WRITTEN) if (work / name).exists()]
     take_places(
         [Written(work / name, out / name, overwrite=True) for name in found],
@@ -181,7 +260,9 @@ def _replace_results(work: Path, out: Path) -> None:
 
 
 def _write_held_out(rows: Any, data: Path, out: Path) -> str:
-    """The rows that were held out, all columns, as a table that the other commands read; the name of the file."""
+    """The rows that were held out, all columns, as a table that the other commands read; the name
+    of the file.
+    """
     kind = table_format(data)
     name = f"held-out.{'parquet' if kind == 'folder' else kind}"
     with written_beside(out / name) as beside:
@@ -190,17 +271,23 @@ def _write_held_out(rows: Any, data: Path, out: Path) -> str:
 
 
 def _write_tables(tables: Sequence[Any], out: Path) -> None:
-    once = [tables[0], *(replace(table, caption="") for table in tables[1:])]  # they share their caption
-    write_whole(out / "tables.md", "\n".join([*(shown(table).to_markdown() for table in once), ADVICE, ""]))
+    # they share their caption
+    once = [tables[0], *(replace(table, caption="") for table in tables[1:])]
+    write_whole(
+        out / "tables.md", "\n".join([*(shown(table).to_markdown() for table in once), ADVICE, ""])
+    )
     write_whole(out / "tables.json", "[" + ",\n".join(table.to_json() for table in tables) + "]\n")
 
 
-# --- one split, and the tables of all ----------------------------------------------------------------------------
+# --- one split, and the tables of all
+# ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One random split of the table: fit every model on training rows, run every method, measure on test rows."""
+    """One random split of the table: fit every model on training rows, run every method, measure on
+    test rows.
+    """
 
     X: Any
     y: Any
@@ -214,39 +301,69 @@ class Split:
     def roles(self, seed: int) -> Any:
         """Training, tuning, calibration and test rows of one split."""
         tune, calibrate, test = self.sizes
-        roles = assign_roles(len(self.y), tune=tune, calibrate=calibrate, test=test, groups=self.groups, seed=seed)
+        roles = assign_roles(
+            len(self.y), tune=tune, calibrate=calibrate, test=test, groups=self.groups, seed=seed
+        )
         if roles.train.size == 0:
-            raise ValueError("No row is left for training: ask for smaller --tune-size, --calibrate-size or --test-size.")
+            raise ValueError(
+                "No row is left for training: ask for smaller --tune-size, "
+                "--calibrate-size or --test-size."
+            )
         return roles
 
     def __call__(self, seed: int, options: Any) -> list[dict[str, Any]]:
         """The record of one split: one row per method, and one per model that failed."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # infinite thresholds and unconverged fits show in the numbers
+            # infinite thresholds and unconverged fits show in the numbers
+            warnings.simplefilter("ignore")
             on, targets, failed = self._candidates(self.roles(seed), seed)
             candidates = evaluated_roles({role: on[role] for role in on if role != "test"}, targets)
             rows: list[dict[str, Any]] = [{"method": None, "failed": reason} for reason in failed]
             for name in [name for _, names in FAMILIES.values() for name in names]:
                 threshold = None
                 if name in SELECTIONS:
-                    most, sets, n = selected_sets(name, on, targets, alpha=self.alpha, objective=self.objective)
+                    most, sets, n = selected_sets(
+                        name, on, targets, alpha=self.alpha, objective=self.objective
+                    )
                 else:
                     method = METHODS.get(name, EFCP)
-                    suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
+                    suited = {
+                        each: parts
+                        for each, parts in candidates.items()
+                        if method.suits(on["tune"][each][0])
+                    }
                     if not suited:
                         continue  # no quantile model among the candidates
-                    choice = method(Given(suited, next(iter(suited)), self.alpha, self.delta, objective=self.objective))
-                    most, threshold, n = choice.candidate, choice.threshold.value, choice.threshold.n
+                    choice = method(
+                        Given(
+                            suited,
+                            next(iter(suited)),
+                            self.alpha,
+                            self.delta,
+                            objective=self.objective,
+                        )
+                    )
+                    most, threshold, n = (
+                        choice.candidate,
+                        choice.threshold.value,
+                        choice.threshold.n,
+                    )
                     score, prediction = on["test"][most]
                     sets = score.sets(prediction, choice.threshold)
                 found = evaluate(sets, targets["test"])
-                measured = {name: getattr(found, name) for name in ("coverage", "mean_size", "p95_size")}
+                measured = {
+                    name: getattr(found, name) for name in ("coverage", "mean_size", "p95_size")
+                }
                 counts = {"threshold": threshold, "calibration_rows": n, "test_rows": found.n}
                 rows.append({"method": name, "candidate": most, **measured, **counts})
         return rows
 
-    def _candidates(self, roles: Any, seed: int) -> tuple[dict[Any, dict[str, Any]], dict[Any, Any], list[str]]:
-        """Score and prediction of each candidate by role, the targets by role, and which models failed."""
+    def _candidates(
+        self, roles: Any, seed: int
+    ) -> tuple[dict[Any, dict[str, Any]], dict[Any, Any], list[str]]:
+        """Score and prediction of each candidate by role, the targets by role, and which models
+        failed.
+        """
         classes = None if self.y.dtype.kind == "f" else np.unique(self.y)
         train = Rows(self.X, self.y).take(roles.train)
         pool = np.concatenate([roles.tune, roles.calibrate])
@@ -256,36 +373,54 @@ class Split:
         for name, model in seeded_models(self.models, seed).items():
             try:
                 fitted = fit_model(model, train)
-                candidates = expand({name: model}, None, Workbench(train, train, None, classes, seed))
+                candidates = expand(
+                    {name: model}, None, Workbench(train, train, None, classes, seed)
+                )
                 records = {
                     (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)
                     for kind in dict.fromkeys(each.kind for each in candidates)
                     for role, at in rows.items()
                 }
                 for role in rows:
-                    found[role] |= {each.name: (each.score, records[role, each.kind]) for each in candidates}
+                    found[role] |= {
+                        each.name: (each.score, records[role, each.kind]) for each in candidates
+                    }
             except Exception as error:  # a model that cannot be fitted is named and left out
                 failed.append(f"{name}: {type(error).__name__}: {error}")
         if not found["test"]:
-            raise ValueError(f"Every model failed on the training rows of split {seed}. {'; '.join(failed)}")
+            raise ValueError(
+                f"Every model failed on the training rows of split {seed}. {'; '.join(failed)}"
+            )
         return found, {role: self.y[at] for role, at in rows.items()}, failed
 
 
-def comparison_tables(records: Sequence[Any], alpha: float, *, groups: str | None = None) -> list[Any]:
-    """One table per kind of guarantee, from the records alone; `groups` is the column whose values stay together."""
+def comparison_tables(
+    records: Sequence[Any], alpha: float, *, groups: str | None = None
+) -> list[Any]:
+    """One table per kind of guarantee, from the records alone; `groups` is the column whose values
+    stay together.
+    """
     runs, caption, tables = rows_by(records), _caption(records, alpha, groups), []
     for guarantee, (partner, methods) in FAMILIES.items():
-        rows = tuple(_row(method, runs[method], runs[partner]) for method in methods if method in runs)
+        rows = tuple(
+            _row(method, runs[method], runs[partner]) for method in methods if method in runs
+        )
         if rows:
             tables.append(ResultTable(_HEADINGS[guarantee], caption, _COLUMNS, rows, digits=4))
     return tables
 
 
 def _row(method: str, own: list[Any], partner: list[Any]) -> tuple[Any, ...]:
-    """One method: its numbers over splits, and its difference in size to its partner, if sizes are finite."""
+    """One method: its numbers over splits, and its difference in size to its partner, if sizes are
+    finite.
+    """
     sizes, others = column(own, "mean_size"), column(partner, "mean_size")
     paired = None
-    if own is not partner and len(sizes) == len(others) and all(size < math.inf for size in sizes + others):
+    if (
+        own is not partner
+        and len(sizes) == len(others)
+        and all(size < math.inf for size in sizes + others)
+    ):
         paired = paired_comparison(sizes, others)
     return (
         _NAMES[method],
@@ -298,27 +433,37 @@ def _row(method: str, own: list[Any], partner: list[Any]) -> tuple[Any, ...]:
 
 def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
     grouped = (
-        f" Rows come in groups ({groups}), and these methods count rows as if each came alone: the guarantees of the "
+        f" Rows come in groups ({groups}), and these methods count rows as if each came alone: "
+        f"the guarantees of the "
         "headings need not hold here. `dco fit --groups` has one for groups."
     )
     return (
-        f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n is the number of rows "
-        "behind the threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to "
-        "DCO-Warmstart if there is none). Splits of one table are not independent: the p-values are about splits of this "
-        "table. ModSel-CP makes unions of candidates' sets; the one named is in most. EFCP chooses and calibrates on the "
-        "same rows: with M candidates and independent rows it covers at least 1 − alpha − (1/3 + √(log(2M)/2))/√n. ROCP is "
+        f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n "
+        f"is the number of rows "
+        "behind the threshold; size − DCO is the difference in mean size to DCO with the same "
+        "kind of guarantee (to "
+        "DCO-Warmstart if there is none). Splits of one table are not independent: the p-values "
+        "are about splits of this "
+        "table. ModSel-CP makes unions of candidates' sets; the one named is in most. EFCP "
+        "chooses and calibrates on the "
+        "same rows: with M candidates and independent rows it covers at least 1 − alpha − (1/3 + "
+        "√(log(2M)/2))/√n. ROCP is "
         "left out: it needs a loss matrix." + ("" if groups is None else grouped)
     )
 
 
 def failures(records: Sequence[Any]) -> list[str]:
     """Models that failed in some split, each reason once."""
-    reasons = Counter(row["failed"] for record in records for row in record.rows if row["method"] is None)
+    reasons = Counter(
+        row["failed"] for record in records for row in record.rows if row["method"] is None
+    )
     return [f"{reason} (in {count} of {len(records)} splits)" for reason, count in reasons.items()]
 
 
 def shown(table: Any) -> Any:
-    """The table with its cells as people read them: a standard deviation in two digits, its mean to the same decimal."""
+    """The table with its cells as people read them: a standard deviation in two digits, its mean to
+    the same decimal.
+    """
     return replace(table, rows=tuple(tuple(_cell(cell) for cell in row) for row in table.rows))
 
 
@@ -326,6 +471,8 @@ def _cell(cell: Any) -> str:
     if not isinstance(cell, Measured):
         return cell if isinstance(cell, str) else number(cell)
     if not (math.isfinite(cell.sd) and cell.sd > 0):
-        return number(cell.mean) if math.isnan(cell.sd) else f"{number(cell.mean)} ± {number(cell.sd)}"
+        return (
+            number(cell.mean) if math.isnan(cell.sd) else f"{number(cell.mean)} ± {number(cell.sd)}"
+        )
     decimals = max(0, 1 - math.floor(math.log10(cell.sd)))
     return f"{cell.mean:.{decimals}f} ± {cell.sd:.{decimals}f}"

@@ -13,18 +13,42 @@ import click
 
 from dco.cli import options as opt
 from dco.cli.outputs import check_outputs, check_page
-from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
+from dco.cli.printing import (
+    as_json,
+    collected_notes,
+    print_json,
+    print_notes,
+    print_table,
+    progress,
+    say,
+)
 from dco.foundations.display import counted
 from dco.foundations.notes import QUIET
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
-_COLUMNS = ("name", "mean_size", "p95_size", "miscoverage", "feasible", "objective", "shortfall")  # of the ranking
-_SAME = ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler", "selection", "support")
+# of the ranking
+_COLUMNS = ("name", "mean_size", "p95_size", "miscoverage", "feasible", "objective", "shortfall")
+_SAME = (
+    "alpha",
+    "guarantee",
+    "delta",
+    "tune_size",
+    "calibrate_size",
+    "tune_folds",
+    "scheduler",
+    "selection",
+    "support",
+)
 _MOST_CANDIDATES = 8  # that are printed
 
 
-@click.command("fit", epilog=opt.example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
+@click.command(
+    "fit",
+    epilog=opt.example(
+        "dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"
+    ),
+)
 @opt.table_options
 @opt.level_options()
 @opt.guarantee_options()
@@ -36,49 +60,77 @@ _MOST_CANDIDATES = 8  # that are printed
     help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile, transformed.",
 )
 @opt.objective_option(None)
-@click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Ends of the target's range: 0 inf, say.")
+@click.option(
+    "--range",
+    "support",
+    type=float,
+    nargs=2,
+    metavar="LOW HIGH",
+    help="Ends of the target's range: 0 inf, say.",
+)
 @click.option(
     "--selection",
     type=click.Choice(["decoupled", "pointwise", "joint"]),
     default="decoupled",
     show_default=True,
-    help="One candidate for all rows; for each row the one with the smallest set; or joint: calibration rows choose too.",
+    help="One candidate for all rows; for each row the one with the smallest set; or joint: "
+    "calibration rows choose too.",
 )
 @click.option(
     "--condition-on",
     metavar="COL",
     multiple=True,
-    help="A threshold for each value of this column, or for each class if it is the target; label-clusters: rare classes "
+    help="A threshold for each value of this column, or for each class if it is the target; "
+    "label-clusters: rare classes "
     "share one. Repeat it for groups that overlap.",
 )
-@click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
+@click.option(
+    "--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size)."
+)
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
 @click.option(
     "--tune-size",
     type=opt.SizeType(auto=True, zero=True),
-    help="Rows that rank candidates. auto: as many as the choice needs. 0: for one model and one score.  "
+    help="Rows that rank candidates. auto: as many as the choice needs. 0: for one model and one "
+    "score.  "
     "[default: 0.25; with few rows, folds instead]",
 )
 @click.option(
-    "--calibrate-size", type=opt.SizeType(), help="Rows for calibration.  [default: 0.25; with few rows, what they need]"
+    "--calibrate-size",
+    type=opt.SizeType(),
+    help="Rows for calibration.  [default: 0.25; with few rows, what they need]",
 )
 @opt.folds_option
 @opt.sample_option
-@click.option("--test-size", type=opt.SizeType(zero=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
+@click.option(
+    "--test-size",
+    type=opt.SizeType(zero=True),
+    help="Rows to evaluate on.  [default: 0, with --by 0.2]",
+)
 @opt.seed_option
 @opt.work_options
-@click.option("--out", type=opt.FILE, default=Path("model.dco"), show_default=True, help="The model file to write.")
+@click.option(
+    "--out",
+    type=opt.FILE,
+    default=Path("model.dco"),
+    show_default=True,
+    help="The model file to write.",
+)
 @click.option("--report", type=opt.FILE, help="Also write an HTML page that explains the model.")
 @click.option(
-    "--certificate", type=opt.FILE, help="Also write the certificate (JSON), to be kept elsewhere for `dco audit`."
+    "--certificate",
+    type=opt.FILE,
+    help="Also write the certificate (JSON), to be kept elsewhere for `dco audit`.",
 )
 @opt.force_option
 @as_json
 def command(data: Path, as_json: bool, **options: Any) -> None:
-    """Fit models on DATA (CSV, Parquet or Feather), pick the smallest sets, calibrate once, write a model file.
+    """Fit models on DATA (CSV, Parquet or Feather), pick the smallest sets, calibrate once, write a
+    model file.
 
-    Rows are assigned to training, tuning and calibration at random. Models and scores compete on training and tuning rows;
-    the calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
+    Rows are assigned to training, tuning and calibration at random. Models and scores compete on
+    training and tuning rows; the calibration rows are opened once, for the winner. Missing values
+    and categories are handled inside each model.
     """
     options["alpha"] = opt.chosen_alpha(options["alpha"], options.pop("confidence"))
     options["delta"] = opt.chosen_delta(options["guarantee"], options["delta"])
@@ -86,28 +138,45 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     check_outputs(outputs, force=options["force"], inputs=[data])
     check_page(options["report"])
     if options["tune_folds"] is not None and options["tune_size"] is not None:
-        raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
+        raise click.UsageError(
+            "--tune-folds ranks candidates on the training rows: leave --tune-size out."
+        )
     if options["by"] is not None and options["test_size"] == 0:
-        raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
+        raise click.UsageError(
+            "--by evaluates rows set aside, and --test-size 0 sets none aside: "
+            "leave one of them out."
+        )
     if options["test_size"] is None:
         options["test_size"] = 0 if options["by"] is None else 0.2
     with progress("Fitting", None, quiet=as_json), collected_notes(options["target"]) as notes:
         opt.note_large(options["alpha"])
         fitted = fit_table(data, options)
-    certificate, told = fitted.model.certificate_, [note for note in fitted.model.notes_ if note.kind in QUIET]
+    certificate, told = (
+        fitted.model.certificate_,
+        [note for note in fitted.model.notes_ if note.kind in QUIET],
+    )
     told += [] if fitted.evaluation is None else fitted.evaluation.notes
     notes += [note.spelled(partial(opt.option, target=options["target"])) for note in told]
     _write(fitted, data, options)
     ranking = fitted.model.ranking_
     if as_json:
-        print_json({
-            "task": fitted.layout.task, "why": fitted.why, "columns": fitted.layout.by_kind(),
-            "candidate": fitted.model.best_candidate_,
-            "ranking": [{column: getattr(row, column) for column in _COLUMNS} for row in ranking.table],
-            "failed": dict(certificate.failed_candidates), "certificate": json.loads(certificate.to_json()),
-            "evaluation": None if fitted.evaluation is None else fitted.evaluation.to_dict(),
-            "notes": notes, "model": str(options["out"]), "report": options["report"],
-        })  # fmt: skip
+        print_json(
+            {
+                "task": fitted.layout.task,
+                "why": fitted.why,
+                "columns": fitted.layout.by_kind(),
+                "candidate": fitted.model.best_candidate_,
+                "ranking": [
+                    {column: getattr(row, column) for column in _COLUMNS} for row in ranking.table
+                ],
+                "failed": dict(certificate.failed_candidates),
+                "certificate": json.loads(certificate.to_json()),
+                "evaluation": None if fitted.evaluation is None else fitted.evaluation.to_dict(),
+                "notes": notes,
+                "model": str(options["out"]),
+                "report": options["report"],
+            }
+        )
         return
     say(fitted.why, fitted.layout.in_words())
     if ranking.table:  # none if the only candidate went through without tuning rows
@@ -116,11 +185,16 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     if fitted.rows is not None:
         from dco.cli.evaluate import print_evaluation
 
-        print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name)
+        print_evaluation(
+            fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name
+        )
     print_notes(notes)
     say(" ".join(f"Wrote {path}." for path in outputs.values() if path is not None))
     if fitted.rows is None:
-        say(f"Next, check the promise on new rows: dco evaluate {quote(str(options['out']))} NEW_ROWS.csv")
+        say(
+            f"Next, check the promise on new rows: dco evaluate {quote(str(options['out']))} "
+            f"NEW_ROWS.csv"
+        )
 
 
 def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
@@ -137,12 +211,16 @@ def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
             from dco.cli.report import write_model_page
 
             title = f"{options['target']} in {data.name}"
-            write_model_page(fitted.model, report, title=title, model=out, data=data, rows=fitted.rows)
+            write_model_page(
+                fitted.model, report, title=title, model=out, data=data, rows=fitted.rows
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted model, the task and columns in words, and the rows that were set aside with their evaluation."""
+    """A fitted model, the task and columns in words, and the rows that were set aside with their
+    evaluation.
+    """
 
     model: Any
     why: str
@@ -173,25 +251,45 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     model = _unfitted(layout, o)
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
     groups = labels(table, o["groups"])
-    own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
-    dealt = assign_roles(len(y), tune=0, calibrate=0, test=o["test_size"], groups=groups, seed=own_seed)
+    # not the seed that deals the other roles
+    own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])
+    dealt = assign_roles(
+        len(y), tune=0, calibrate=0, test=o["test_size"], groups=groups, seed=own_seed
+    )
     kept, tested = np.sort(dealt.train), np.sort(dealt.test)
     if tested.size and kept.size < _FEWEST:
         raise ValueError(
-            f"--test-size {o['test_size']} of {counted(len(y), 'row')} leaves {kept.size} to fit on; ask for less."
+            f"--test-size {o['test_size']} of {counted(len(y), 'row')} leaves {kept.size} to fit "
+            f"on; ask for less."
         )
-    model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if groups is None else groups[kept])
+    model.fit(
+        X.iloc[kept].reset_index(drop=True),
+        y[kept],
+        groups=None if groups is None else groups[kept],
+    )
     layout = layout.with_categories(X.iloc[kept])
     if o["sample_rows"]:
         why += f" The fit took {read.num_rows:,} of {total:,} rows of {data}, drawn at random."
     if len(y) < read.num_rows:  # rows without a target do not count
         places, total = np.arange(len(y)), len(y)
-    model.table_ = {"layout": layout.to_plain(), "rows": total, "fitted_rows": places[kept], "source": data.name}
+    model.table_ = {
+        "layout": layout.to_plain(),
+        "rows": total,
+        "fitted_rows": places[kept],
+        "source": data.name,
+    }
     if not tested.size:
         return Fitted(model, why, layout)
     by = None if by in layout.conditions else by  # the model takes the groups that it calibrated
     names = row_names(table, layout.key, tested)
-    rows = KnownRows(X.iloc[tested].reset_index(drop=True), y[tested], labels(table, by, tested), by, names, layout.target)
+    rows = KnownRows(
+        X.iloc[tested].reset_index(drop=True),
+        y[tested],
+        labels(table, by, tested),
+        by,
+        names,
+        layout.target,
+    )
     return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
 
 
@@ -219,7 +317,12 @@ def _unfitted(layout: Any, o: dict[str, Any]) -> Any:
 def _show_ranking(ranking: Any, where: str) -> None:
     """The best few; the mean size of an objective that is one has its column already."""
     rows = ranking.table
-    columns = {"candidate": "name", "mean size": "mean_size", "P95 size": "p95_size", "miscoverage": "miscoverage"}
+    columns = {
+        "candidate": "name",
+        "mean size": "mean_size",
+        "P95 size": "p95_size",
+        "miscoverage": "miscoverage",
+    }
     if ranking.objective not in ("mean_size", "p95_size", "even"):
         columns[ranking.objective] = "objective"
     if any(row.shortfall for row in rows):
@@ -227,10 +330,15 @@ def _show_ranking(ranking: Any, where: str) -> None:
     cells = [[getattr(row, key) for key in columns.values()] for row in rows[:_MOST_CANDIDATES]]
     if not all(row.feasible for row in rows):
         columns["feasible"] = "feasible"
-        cells = [[*own, "yes" if row.feasible else "no"] for own, row in zip(cells, rows, strict=False)]
+        cells = [
+            [*own, "yes" if row.feasible else "no"] for own, row in zip(cells, rows, strict=False)
+        ]
     title = f"{counted(len(rows), 'candidate')} on the {where} rows, best first"
     print_table(list(columns), cells, title=title, spare=["P95 size"])
     if len(rows) > _MOST_CANDIDATES:
         say(f"and {len(rows) - _MOST_CANDIDATES} more: --json lists them all.")
     if "shortfall" in columns:
-        say("shortfall: how far the worst class or fifth of the prediction falls below the promise, beyond chance.")
+        say(
+            "shortfall: how far the worst class or fifth of the prediction falls below the "
+            "promise, beyond chance."
+        )

@@ -17,7 +17,9 @@ _MOST_SHOWN = 12  # names of columns
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table by what they are for: as the options ask for it, and with the rest that `make_layout` finds."""
+    """The columns of a table by what they are for: as the options ask for it, and with the rest
+    that `make_layout` finds.
+    """
 
     target: str | None
     task: str = ""  # empty: to be inferred
@@ -30,7 +32,8 @@ class Layout:
     dropped: tuple[str, ...] = ()
     decimal: str = "."
     dates: tuple[str, ...] | None = None  # those of the numbers that are dates; None: not known
-    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the values that the fit saw, unless too many
+    # the values that the fit saw, unless too many
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drop_missing_target: bool = False
 
     @classmethod
@@ -59,23 +62,36 @@ class Layout:
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Layout:
         """The inverse of `to_plain`."""
-        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-        values["categories"] = {name: tuple(kept) for name, kept in values.get("categories", {}).items()}
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        values["categories"] = {
+            name: tuple(kept) for name, kept in values.get("categories", {}).items()
+        }
         return cls(**values)
 
     def with_categories(self, X: Any) -> Layout:
         """The layout with the values of each text column in X, the features of the fit."""
         found = {name: sorted(X[name].dropna().unique()) for name in self.texts}
-        return replace(self, categories={name: tuple(seen) for name, seen in found.items() if len(seen) <= _MOST_KEPT})
+        return replace(
+            self,
+            categories={
+                name: tuple(seen) for name, seen in found.items() if len(seen) <= _MOST_KEPT
+            },
+        )
 
     def by_kind(self) -> dict[str, Any]:
-        """How each feature is read; categories with the number of their values, None if there are too many."""
+        """How each feature is read; categories with the number of their values, None if there are
+        too many.
+        """
         dates = dict.fromkeys(self.dates or ())
         kept = {name: self.categories.get(name) for name in self.texts}
         return {
             "numbers": [name for name in self.numbers if name not in dates],
             "dates": list(dates),
-            "categories": {name: None if values is None else len(values) for name, values in kept.items()},
+            "categories": {
+                name: None if values is None else len(values) for name, values in kept.items()
+            },
         }
 
     def in_words(self) -> str:
@@ -83,28 +99,41 @@ class Layout:
         kinds = self.by_kind()
         many = f"more than {_MOST_KEPT:,} values"
         kinds["categories"] = [
-            f"{name} ({many if n is None else counted(n, 'value')})" for name, n in kinds["categories"].items()
+            f"{name} ({many if n is None else counted(n, 'value')})"
+            for name, n in kinds["categories"].items()
         ]
         said = []
         for kind, names in kinds.items():
             if names:
-                shown = first_few([" ".join(name.split()) for name in names], _MOST_SHOWN)  # a name may contain line breaks
+                # a name may contain line breaks
+                shown = first_few([" ".join(name.split()) for name in names], _MOST_SHOWN)
                 said.append(f"{kind}: {shown}")
         sentence = "; ".join(said)
         return f"{sentence[0].upper()}{sentence[1:]}."
 
-    def columns_to_read(self, path: Path, names: Sequence[str], *, ignore_new: bool, also: Iterable[str] = ()) -> list[str]:
-        """The columns to read for a fitted model: all features are among `names`, and no unknown column is."""
-        there, known = set(names), {*self.order, *self.dropped, self.target, self.groups, self.key, *also}
+    def columns_to_read(
+        self, path: Path, names: Sequence[str], *, ignore_new: bool, also: Iterable[str] = ()
+    ) -> list[str]:
+        """The columns to read for a fitted model: all features are among `names`, and no unknown
+        column is.
+        """
+        there, known = (
+            set(names),
+            {*self.order, *self.dropped, self.target, self.groups, self.key, *also},
+        )
         missing = [name for name in self.order if name not in there]
         if missing:
             shown = first_few(list(map(repr, missing)))
-            raise ValueError(f"{path} lacks {len(missing)} of the columns that the model was fitted on: {shown}; add them.")
+            raise ValueError(
+                f"{path} lacks {len(missing)} of the columns that the model was "
+                f"fitted on: {shown}; add them."
+            )
         new = [name for name in names if name not in known]
         if new and not ignore_new:
             shown = first_few(list(map(repr, new)))
             raise ValueError(
-                f"{path} has columns that the model was not fitted on: {shown}; remove them, or use --ignore-new."
+                f"{path} has columns that the model was not fitted on: {shown}; remove them, or "
+                f"use --ignore-new."
             )
         return list(dict.fromkeys([*self.order, *also]))
 
@@ -116,4 +145,6 @@ def need_column(names: Sequence[str], name: str | None, *, path: Path, option: s
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     shown = first_few(names, _MOST_SHOWN)
-    raise ValueError(f"{path} has no column {name!r}, which {option} names{hint} Its columns are: {shown}.")
+    raise ValueError(
+        f"{path} has no column {name!r}, which {option} names{hint} Its columns are: {shown}."
+    )

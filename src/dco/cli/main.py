@@ -12,8 +12,13 @@ from typing import Any
 
 import click
 
-# before NumPy is loaded: only OpenMP uses all cores, or pools compete for them; its threads sleep while they wait
-os.environ |= {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"} | os.environ
+# before NumPy is loaded: only OpenMP uses all cores, or pools compete for them; its threads sleep
+# while they wait
+os.environ |= {
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+} | os.environ
 
 # name: the line of `dco --help`; the module dco.cli.<name> has the rest
 COMMANDS = {
@@ -39,7 +44,8 @@ class BadInputError(click.ClickException):
 
     def __init__(self, message: str) -> None:
         text = " ".join(message.split())
-        super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...")  # it may quote a whole damaged file
+        # it may quote a whole damaged file
+        super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...")
 
     def show(self, file: Any = None) -> None:
         """To standard error, wrapped on a terminal."""
@@ -62,11 +68,15 @@ class Commands(click.Group):
         command: click.Command = import_module(f"dco.cli.{cmd_name}").command
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command of the first word; for a misspelled one, the nearest is suggested."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(args[0].lower(), COMMANDS, n=1)
-            advice = f"did you mean `dco {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
+            advice = (
+                f"did you mean `dco {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
+            )
             ctx.fail(f"There is no command {args[0]!r}; {advice}")
         return super().resolve_command(ctx, args)
 
@@ -82,19 +92,24 @@ class Commands(click.Group):
                 setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             stream = getattr(sys, name)
             if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="replace")  # a label that this terminal cannot show is not an error
+                # a label that this terminal cannot show is not an error
+                stream.reconfigure(errors="replace")
         try:
             with warnings.catch_warnings():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except (BrokenPipeError, SystemExit) as error:  # the output pipe is closed; Rich turns that into SystemExit
+        # the output pipe is closed; Rich turns that into SystemExit
+        except (BrokenPipeError, SystemExit) as error:
             if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
                 raise
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (Python would complain on the way out)
             ctx.exit(_CLOSED_PIPE)
         except KeyboardInterrupt:
-            click.echo("Stopped. No half-written file is left; --resume continues, if the command has it.", err=True)
+            click.echo(
+                "Stopped. No half-written file is left; --resume continues, if the command has it.",
+                err=True,
+            )
             ctx.exit(130)
         except Exception as error:
             if os.environ.get("DCO_TRACEBACK"):
@@ -115,21 +130,30 @@ def _sentence(error: Exception) -> str:
         if error.errno is None:  # a sentence of our own
             return str(error)
         if error.filename is None:
-            return f"The disk refused to read or write: {error.strerror or error}. Solve this, then run again."
+            return (
+                f"The disk refused to read or write: {error.strerror or error}. Solve this, "
+                f"then run again."
+            )
         return f"{error.filename}: {error.strerror or error}. Check the path and its permissions."
     if isinstance(error, MemoryError):
-        return "There is not enough memory for this table; give fewer rows, or smaller batches with --batch-rows."
+        return (
+            "There is not enough memory for this table; give fewer rows, or smaller batches "
+            "with --batch-rows."
+        )
     return (
-        f"Something unexpected went wrong ({type(error).__name__}: {error}). This is an error of dco: run again with "
+        f"Something unexpected went wrong ({type(error).__name__}: {error}). This is an error of "
+        f"dco: run again with "
         "DCO_TRACEBACK=1 and report what it prints."
     )
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="decoupled-conformal", prog_name="dco")
 def main() -> None:
     """Prediction sets with a guarantee that survives tuning.
 
-    Start with `dco plan --rows 2000 --alpha 0.1`, then `dco fit DATA.csv --target COLUMN`. Every command has --help, which
-    ends with an example, and --json for programs.
+    Start with `dco plan --rows 2000 --alpha 0.1`, then `dco fit DATA.csv --target COLUMN`. Every
+    command has --help, which ends with an example, and --json for programs.
     """

@@ -1,4 +1,6 @@
-"""Model files on the command line: how a file is opened, what is stored beside the estimator, and what its sets promise."""
+"""Model files on the command line: how a file is opened, what is stored beside the estimator, and
+what its sets promise.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,30 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
     if not path.exists():
         raise ValueError(f"There is no file {path}; check the name. `dco fit` writes a model file.")
     if path.is_dir():
-        raise ValueError(f"{path} is a folder, not a model file; give the file that `dco fit` wrote.")
+        raise ValueError(
+            f"{path} is a folder, not a model file; give the file that `dco fit` wrote."
+        )
     try:
         model = load(path, trusted=trust)
     except UntrustedTypeError as error:
         names, options = ", ".join(error.types), " ".join(f"--trust {name}" for name in error.types)
         raise ValueError(
-            f"{path} contains types that are not trusted ({names}); if you know them and trust whoever wrote the file, add "
+            f"{path} contains types that are not trusted ({names}); if you know them and trust "
+            f"whoever wrote the file, add "
             f"{options}: building them may run their code."
         ) from None
     if not hasattr(model, "predict_set") or not hasattr(model, "predictor_"):
         raise ValueError(
-            f"{path} contains a {type(model).__name__}, not a calibrated model; give the file that `dco fit` wrote."
+            f"{path} contains a {type(model).__name__}, not a calibrated model; give the file "
+            f"that `dco fit` wrote."
         )
     return model
 
 
 def opened_once(path: Path, trust: tuple[str, ...]) -> Any:
-    """The model of a file for a worker, which reads it once for all its files and says nothing about it."""
+    """The model of a file for a worker, which reads it once for all its files and says nothing
+    about it.
+    """
     return _opened(path, path.stat().st_mtime_ns, trust)
 
 
@@ -65,7 +73,8 @@ def condition_columns(model: Any) -> tuple[str, ...]:
 
 
 def stated(model: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The level and the guarantee of sets: what `asked` (alpha, guarantee, delta) says, and otherwise the model's own.
+    """The level and the guarantee of sets: what `asked` (alpha, guarantee, delta) says, and
+    otherwise the model's own.
 
     A level that needs more calibration rows than there are is noted: sets are then full.
     """

@@ -1,4 +1,5 @@
-"""Outputs: checked before any work is done, never overwritten without --force; and unfinished work in a folder.
+"""Outputs: checked before any work is done, never overwritten without --force; and unfinished work
+in a folder.
 
 Only one run at a time works in such a folder, and only the same order continues it.
 """
@@ -28,14 +29,21 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ())
     `inputs` are the files and folders that are read: not even --force replaces one of them.
     """
     if path.exists() and any(os.path.samefile(path, read) for read in _files(inputs)):
-        raise ValueError(f"{path} is read by this command, and writing there would destroy it; choose another name.")
+        raise ValueError(
+            f"{path} is read by this command, and writing there would destroy it; "
+            f"choose another name."
+        )
     check_regular(path)
     if path.exists() and not force:
-        raise ValueError(f"{path} exists already; choose another name, or use --force to overwrite it.")
+        raise ValueError(
+            f"{path} exists already; choose another name, or use --force to overwrite it."
+        )
     check_folder(path.parent)
 
 
-def check_outputs(outputs: Mapping[str, Path | None], *, force: bool, inputs: Iterable[Path | None]) -> None:
+def check_outputs(
+    outputs: Mapping[str, Path | None], *, force: bool, inputs: Iterable[Path | None]
+) -> None:
     """`check_output` for the files that options name: different ones."""
     seen: dict[Path, str] = {}
     for name, path in outputs.items():
@@ -48,16 +56,22 @@ def check_outputs(outputs: Mapping[str, Path | None], *, force: bool, inputs: It
 
 
 def check_page(path: Path | None) -> None:
-    """Refuse a page, if one is named, that is not HTML or that cannot be made; said before the work, not after it."""
+    """Refuse a page, if one is named, that is not HTML or that cannot be made; said before the
+    work, not after it.
+    """
     if path is not None:
         check_suffix(path, ".html", ".htm")
         require("jinja2", extra="report")
 
 
 def check_apart(out: Path, data: Path) -> None:
-    """A folder of outputs must not be the folder that is read, nor lie in it, where it would be read the next time."""
+    """A folder of outputs must not be the folder that is read, nor lie in it, where it would be
+    read the next time.
+    """
     if data.resolve() in (out.resolve(), *out.resolve().parents):
-        raise ValueError(f"{out} is, or lies in, the folder {data} that is read; choose a folder elsewhere.")
+        raise ValueError(
+            f"{out} is, or lies in, the folder {data} that is read; choose a folder elsewhere."
+        )
 
 
 def _files(inputs: Iterable[Path | None]) -> Iterator[Path]:
@@ -75,7 +89,9 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder} to write to; make it first.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ValueError(f"The folder {folder} cannot be written to; choose another place for the output.")
+        raise ValueError(
+            f"The folder {folder} cannot be written to; choose another place for the output."
+        )
 
 
 def check_suffix(path: Path, *suffixes: str) -> None:
@@ -84,7 +100,8 @@ def check_suffix(path: Path, *suffixes: str) -> None:
         raise ValueError(f"{path} must end in {' or '.join(suffixes)}, the format that is written.")
 
 
-# --- unfinished work ------------------------------------------------------------------------------------------------
+# --- unfinished work
+# ------------------------------------------------------------------------------------------------
 
 
 def fingerprint(path: str | Path) -> str:
@@ -93,26 +110,34 @@ def fingerprint(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def continues(plans: list[Path], order: Any, *, begun: Path | None, resume: bool, force: bool) -> Path | None:
+def continues(
+    plans: list[Path], order: Any, *, begun: Path | None, resume: bool, force: bool
+) -> Path | None:
     """The plan of a stopped run with this order that --resume continues; None to start anew.
 
-    `begun` is a place that is in use already: without --resume or --force, or with another order, this is an error.
+    `begun` is a place that is in use already: without --resume or --force, or with another order,
+    this is an error.
     """
     if begun is None:
         return None
     if not (resume or force):
-        raise ValueError(f"{begun} is not empty; --resume continues a stopped run, --force starts again.")
+        raise ValueError(
+            f"{begun} is not empty; --resume continues a stopped run, --force starts again."
+        )
     same = [plan for plan in plans if _has(plan, order)]
     if resume and not same:
         raise ValueError(
-            f"{begun} is not from a stopped run with these options and the same contents of the files that are read; "
+            f"{begun} is not from a stopped run with these options and the same contents of the "
+            f"files that are read; "
             "--force without --resume starts again."
         )
     return same[0] if resume else None
 
 
 def begin(parts: Path, order: Any, *, begun: Path | None, resume: bool, force: bool) -> None:
-    """Continue the work in a folder, or empty it and write the plan of a new run: last, so that a kill leaves no plan."""
+    """Continue the work in a folder, or empty it and write the plan of a new run: last, so that a
+    kill leaves no plan.
+    """
     plan = parts / PLAN
     if not continues([plan], order, begun=begun, resume=resume, force=force):
         for path in (plan, *parts.rglob("[!.]*")):  # not the lock
@@ -129,9 +154,11 @@ def _has(plan: Path, order: Any) -> bool:
 
 @contextmanager
 def only_run(parts: Path, out: Path) -> Iterator[None]:
-    """Hold the folder of unfinished parts, so that no two runs write one output. What a disk refuses names the next step.
+    """Hold the folder of unfinished parts, so that no two runs write one output. What a disk
+    refuses names the next step.
 
-    A network disk keeps a name for the lock while it is open, and so the folder; it is removed when the lock is closed.
+    A network disk keeps a name for the lock while it is open, and so the folder; it is removed when
+    the lock is closed.
     """
     there = parts.exists()
     try:
@@ -142,11 +169,16 @@ def only_run(parts: Path, out: Path) -> Iterator[None]:
                 if not there and parts.is_dir() and not (parts / PLAN).exists():
                     shutil.rmtree(parts, ignore_errors=True)  # refused before anything was done
     except BlockingIOError:
-        raise ValueError(f"Another run is writing {out} right now; wait until it ends, or choose another --out.") from None
+        raise ValueError(
+            f"Another run is writing {out} right now; wait until it ends, or choose another --out."
+        ) from None
     except OSError as error:
         if error.errno is None:  # a sentence of our own
             raise
-        told = f"{error.filename or out}: {error.strerror or error}. Finished parts are kept: solve this, then"
+        told = (
+            f"{error.filename or out}: {error.strerror or error}. Finished parts are kept: "
+            f"solve this, then"
+        )
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             told = f"There is no space left at {out.parent.resolve()}; make room, then"
         raise OSError(f"{told} run again with --resume.") from error

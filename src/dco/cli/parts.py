@@ -1,4 +1,6 @@
-"""Tables larger than memory: files of a folder are evaluated or scored by themselves, in batches, here or on a cluster."""
+"""Tables larger than memory: files of a folder are evaluated or scored by themselves, in batches,
+here or on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,34 @@ from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows, given_rows, take_features
 from dco.scores.score import is_ours
 
-# plain data, which travels to workers: the file of a model with the types that are trusted, and options
+# plain data, which travels to workers: the file of a model with the types that are trusted, and
+# options
 ModelFile: TypeAlias = tuple[Path, tuple[str, ...]]
 How: TypeAlias = Mapping[str, Any]
-Piece: TypeAlias = tuple[Path, Integers, Integers]  # a file, which rows are left out, which of the others are scored again
+# a file, which rows are left out, which of the others are scored again
+Piece: TypeAlias = tuple[Path, Integers, Integers]
 
 
 def evaluate_in_parts(
-    model: Any, file: ModelFile, data: Path, *, how: How, asked: How, jobs: int, scheduler: str | None, quiet: bool
+    model: Any,
+    file: ModelFile,
+    data: Path,
+    *,
+    how: How,
+    asked: How,
+    jobs: int,
+    scheduler: str | None,
+    quiet: bool,
 ) -> PartsEvaluation:
-    """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch of each process."""
+    """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch
+    of each process.
+    """
     paths = [path.absolute() for path in files_of(data)]  # a worker may stand elsewhere
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
         work = partial(count_file, file=file, how=how, asked=asked)
-        found = run_many(work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
+        found = run_many(
+            work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done)
+        )
     show(NewValues.total(values for _, values in found).notes())
     own, counts = model.predictor_, Counts.total(counts for counts, _ in found)
     if not counts.judged:
@@ -59,29 +75,49 @@ def print_parts(found: PartsEvaluation, data: Path) -> None:
     """Coverage, size and verdicts."""
     single = "" if found.single is None else f"{found.single:.1%} one-label, "
     say(
-        f"{counted(found.n, 'row')} of {data}: coverage {found.coverage:.6f} (95 % interval {found.coverage_low:.6f} to "
+        f"{counted(found.n, 'row')} of {data}: coverage {found.coverage:.6f} (95 % interval "
+        f"{found.coverage_low:.6f} to "
         f"{found.coverage_high:.6f}), mean size {found.mean_size:.6g}, "
         f"{single}{found.empty:.1%} empty and {found.full:.1%} full sets."
     )
     if found.unknown_labels:
-        say(f"{counted(found.unknown_labels, 'row')} have labels that the fit does not know: they are misses.")
+        say(
+            f"{counted(found.unknown_labels, 'row')} have labels that the fit does not know: they "
+            f"are misses."
+        )
     for name, law in found.laws.items():
         of = "" if name == "None" else f"{name}: "
-        say(f"{of}expected {law.expected_coverage:.4f} (90 % range {law.low:.4f} to {law.high:.4f}); {law.verdict}.")
+        say(
+            f"{of}expected {law.expected_coverage:.4f} (90 % range {law.low:.4f} to "
+            f"{law.high:.4f}); {law.verdict}."
+        )
     if found.no_verdict is not None:
         say(f"No verdict: {found.no_verdict}.")
 
 
 def recalibrate_in_parts(
-    model: Any, file: ModelFile, data: Path, *, how: How, rest: bool, jobs: int, scheduler: str | None, quiet: bool
+    model: Any,
+    file: ModelFile,
+    data: Path,
+    *,
+    how: How,
+    rest: bool,
+    jobs: int,
+    scheduler: str | None,
+    quiet: bool,
 ) -> Any:
-    """`dco.recalibrate` on all rows of a table, or on the `rest`: those that neither trained nor tuned the model.
+    """`dco.recalibrate` on all rows of a table, or on the `rest`: those that neither trained nor
+    tuned the model.
 
-    Rows are scored where they lie; a score, a target, a fingerprint and a group of each come back, and no features.
+    Rows are scored where they lie; a score, a target, a fingerprint and a group of each come back,
+    and no features.
     """
     own = model.predictor_
     if own.calibration.seen is not None or not is_ours(own.structure.score):
-        raise ValueError("Joint selection and scores of your own need all predictions at once: leave --in-parts out.")
+        raise ValueError(
+            "Joint selection and scores of your own need all predictions at once: "
+            "leave --in-parts out."
+        )
     counts = row_counts(data)
     starts = np.cumsum([0, *counts.values()])
     roles = _places_of_the_fit(model, int(starts[-1]), data) if rest else {}
@@ -98,20 +134,30 @@ def recalibrate_in_parts(
     def scored(classes: AnyArray | None) -> tuple[ScoredRows, NewValues]:
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
             work = partial(score_file, file=file, how=how, classes=classes)
-            found = run_many(work, pieces, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
-        left_out = np.concatenate([hashes for _, each, _ in found for hashes in each] or [np.empty(0, "S16")])
+            found = run_many(
+                work,
+                pieces,
+                n_jobs=jobs,
+                scheduler=scheduler,
+                progress=lambda done, of: reached(done),
+            )
+        left_out = np.concatenate(
+            [hashes for _, each, _ in found for hashes in each] or [np.empty(0, "S16")]
+        )
         for role, places in roles.items():
             hashes = left_out[np.searchsorted(out, places)]
             if hashes.size and role_fingerprint(hashes) != own.certificate.row_fingerprints[role]:
                 raise ValueError(
-                    f"The {role} rows of the fit are not at their places in {data}: rows or files were changed, added or "
+                    f"The {role} rows of the fit are not at their places in {data}: rows or files "
+                    f"were changed, added or "
                     "reordered. Give the table as it was at the fit, or other rows without --rest."
                 )
         rows = ScoredRows.together([batch for batches, _, _ in found for batch in batches])
         return rows, NewValues.total(values for _, _, values in found)
 
     rows, values = scored(classes := own.structure.classes)
-    if classes is not None and np.setdiff1d(rows.y, classes).size:  # labels that the fit does not know: all at once
+    # labels that the fit does not know: all at once
+    if classes is not None and np.setdiff1d(rows.y, classes).size:
         rows, values = scored(np.union1d(classes, rows.y))
     show(values.notes())
     return recalibrated(model, Rows(rows, rows.y, rows.clusters), rest=rest)
@@ -120,7 +166,9 @@ def recalibrate_in_parts(
 def score_file(
     piece: Piece, *, file: ModelFile, how: How, classes: AnyArray | None
 ) -> tuple[list[ScoredRows], list[Hashes], NewValues]:
-    """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the fit never saw."""
+    """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the
+    fit never saw.
+    """
     (path, out, again), model = piece, opened_once(*file)
     structure = replace(model.predictor_.structure, classes=classes)
     found, hashes, values, row, kept = list[ScoredRows](), list[Hashes](), NewValues(), 0, 0
@@ -145,8 +193,19 @@ def _places_of_the_fit(model: Any, total: int, data: Path) -> dict[str, Integers
     """Where the rows are that trained and tuned the model, in the table of its fit."""
     stored = getattr(model, "table_", None)
     if stored is None or stored["rows"] != total:
-        known = "the model does not know its table" if stored is None else f"that had {stored['rows']:,} rows"
-        raise ValueError(f"--rest is for the table of the fit: {data} has {total:,} rows, and {known}.")
+        known = (
+            "the model does not know its table"
+            if stored is None
+            else f"that had {stored['rows']:,} rows"
+        )
+        raise ValueError(
+            f"--rest is for the table of the fit: {data} has {total:,} rows, and {known}."
+        )
     if model.predictor_.calibration.clusters is not None:
-        raise ValueError("--rest would calibrate on rows that belong together with training rows: give DATA of new groups.")
-    return {role: np.asarray(stored["fitted_rows"])[model.splits_[role]] for role in ("train", "tune")}
+        raise ValueError(
+            "--rest would calibrate on rows that belong together with training rows: "
+            "give DATA of new groups."
+        )
+    return {
+        role: np.asarray(stored["fitted_rows"])[model.splits_[role]] for role in ("train", "tune")
+    }

@@ -1,7 +1,8 @@
-"""The work of ``dco predict``: sets of one file, batch by batch, or of a folder of Parquet files, file by file.
+"""The work of ``dco predict``: sets of one file, batch by batch, or of a folder of Parquet files,
+file by file.
 
-Finished batches or files wait in a folder of unfinished work, where ``--resume`` finds them. The outputs get their names
-when all are complete.
+Finished batches or files wait in a folder of unfinished work, where ``--resume`` finds them. The
+outputs get their names when all are complete.
 """
 
 from __future__ import annotations
@@ -21,9 +22,25 @@ from dco.cli.columns import NewValues
 from dco.cli.layout import Layout, need_column
 from dco.cli.model_files import open_model, opened_once, stated
 from dco.cli.model_tables import layout_of, model_features
-from dco.cli.outputs import PLAN, UNFINISHED, begin, check_apart, check_folder, check_output, fingerprint, only_run
+from dco.cli.outputs import (
+    PLAN,
+    UNFINISHED,
+    begin,
+    check_apart,
+    check_folder,
+    check_output,
+    fingerprint,
+    only_run,
+)
 from dco.cli.printing import progress
-from dco.cli.reading import column_names, even_batches, parquet_files, row_count, row_counts, table_format
+from dco.cli.reading import (
+    column_names,
+    even_batches,
+    parquet_files,
+    row_count,
+    row_counts,
+    table_format,
+)
 from dco.cli.sets_files import assemble, output_format, sets_table, without_formulas, write_tables
 from dco.foundations.display import counted
 from dco.foundations.files import Written, take_places, written_beside
@@ -34,7 +51,8 @@ from dco.predictions import Points
 from dco.storage.saving import versions
 
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
-Order = Mapping[str, Any]  # the options of the command, and what is added here: plain data, which travels to workers
+# the options of the command, and what is added here: plain data, which travels to workers
+Order = Mapping[str, Any]
 _SAME = ("key", "keep", "batch_rows", "ignore_new", "trust", "decimal", "no_escape", "signature")
 
 
@@ -46,9 +64,20 @@ def predict(order: Order) -> tuple[int, int, dict[str, Any]]:
         _check_out_folder(out, data)
     else:
         if order["scheduler"] is not None:
-            raise ValueError(f"--scheduler distributes the files of a Parquet folder, and {data} is one file; leave it out.")
+            raise ValueError(
+                f"--scheduler distributes the files of a Parquet folder, and {data} "
+                f"is one file; leave it out."
+            )
         if order["jobs"] != 1:
-            show([Note("one-file", "One file is predicted by one process; --jobs distributes the files of a folder.")])
+            show(
+                [
+                    Note(
+                        "one-file",
+                        "One file is predicted by one process; --jobs distributes the "
+                        "files of a folder.",
+                    )
+                ]
+            )
         output_format(out)
         check_output(out, force=order["force"], inputs=[data, model_file])
     model = open_model(model_file, order["trust"])
@@ -86,14 +115,25 @@ class Job:
         """Check the table's columns against those of the model."""
         data, key, keep = order["data"], order["key"], order["keep"] or ""
         names = column_names(data)
-        layout = layout_of(model, [name for name in names if name != key], target=None, path=data, decimal=order["decimal"])
+        layout = layout_of(
+            model,
+            [name for name in names if name != key],
+            target=None,
+            path=data,
+            decimal=order["decimal"],
+        )
         need_column(names, key, path=data, option="--key")
         if key is None and layout.key in names:
             key = layout.key
         elif key is None and layout.key is not None and "unfinished" not in order:
-            text = f"The table has no column {layout.key!r}, the key of the model, so rows are numbered from 0."
+            text = (
+                f"The table has no column {layout.key!r}, the key of the model, so rows are "
+                f"numbered from 0."
+            )
             show([Note("no-key", text, "--key names another column.")])
-        kept = names if keep == "all" else [name.strip() for name in keep.split(",") if name.strip()]
+        kept = (
+            names if keep == "all" else [name.strip() for name in keep.split(",") if name.strip()]
+        )
         for name in kept:
             need_column(names, name, path=data, option="--keep")
         also = [name for name in dict.fromkeys([key, *kept]) if name is not None]
@@ -101,7 +141,8 @@ class Job:
         return cls(order, model, layout, columns, key, [name for name in also if name != key])
 
     def batches(self, found: NewValues) -> Iterator[tuple[Any, Any, int]]:
-        """Some rows at a time: as the table has them, as the model takes them, and the number of the first.
+        """Some rows at a time: as the table has them, as the model takes them, and the number of
+        the first.
 
         What is new in them is counted in `found`.
         """
@@ -114,19 +155,31 @@ class Job:
             yield table, X, row
             row += table.num_rows
         if row == 0:
-            advice = "remove this file from the folder" if "unfinished" in self.order else "give a table with rows"
+            advice = (
+                "remove this file from the folder"
+                if "unfinished" in self.order
+                else "give a table with rows"
+            )
             raise ValueError(f"{data} has column names and no rows; {advice}.")
 
     def sets(self, table: Any, X: Any, first_row: int) -> Any:
-        """The sets of a batch as an Arrow table that says which model and statement they are from."""
+        """The sets of a batch as an Arrow table that says which model and statement they are
+        from.
+        """
         predictor, start = self.model.predictor_, self.order["first_row"] + first_row
         text = output_format(self.order["out"]) == "csv"
         record = predictor.structure.prediction(X)
         sets = predictor.sets(X, predictor.stated(**self.order["asked"]), prediction=record)
-        points = record.mean if isinstance(record, Points) else self.model.predict(X)  # to predict again would take time
+        # to predict again would take time
+        points = record.mean if isinstance(record, Points) else self.model.predict(X)
         numbers = np.arange(start, start + table.num_rows)
         key = ("row", numbers) if self.key is None else (self.key, table.column(self.key))
-        made = sets_table(dict([key, *((name, table.column(name)) for name in self.kept)]), points, sets, text=text)
+        made = sets_table(
+            dict([key, *((name, table.column(name)) for name in self.kept)]),
+            points,
+            sets,
+            text=text,
+        )
         made = without_formulas(made) if text and not self.order["no_escape"] else made
         return made.replace_schema_metadata({_SIGNATURE: self.order["signature"]})
 
@@ -138,13 +191,19 @@ def _predict_file(order: Order, model: Any) -> int:
     unfinished = out.with_name(f"{out.name}.parts")
     with only_run(unfinished, out):
         check_output(out, force=order["force"])  # another run may have finished since
-        begun = unfinished if any(not path.name.startswith(".") for path in unfinished.iterdir()) else None  # not the lock
+        # not the lock
+        begun = (
+            unfinished
+            if any(not path.name.startswith(".") for path in unfinished.iterdir())
+            else None
+        )
         identity = _identity(order, {data.name: fingerprint(data)})
         begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
         parts: dict[Path, int] = {}  # and their rows
         try:
             with progress("Predicting", row_count(data), quiet=order["quiet"]) as reached:
-                for table, X, first_row in job.batches(found):  # rows of earlier runs count in the notes
+                # rows of earlier runs count in the notes
+                for table, X, first_row in job.batches(found):
                     part = unfinished / f"{len(parts):09d}"
                     if not part.exists():
                         with written_beside(part, within=unfinished) as beside:
@@ -152,7 +211,8 @@ def _predict_file(order: Order, model: Any) -> int:
                     parts[part] = table.num_rows
                     reached(first_row + table.num_rows)
             assemble(parts, out, within=unfinished, force=order["force"])
-        except Exception as error:  # on a full or failing disk finished parts stay; of bad input nothing can be continued
+        # on a full or failing disk finished parts stay; of bad input nothing can be continued
+        except Exception as error:
             if not (isinstance(error, OSError) or order["resume"]):
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise
@@ -162,7 +222,9 @@ def _predict_file(order: Order, model: Any) -> int:
 
 
 def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
-    """One output file per partition. Finished ones wait until all are there; returns the numbers of rows and files."""
+    """One output file per partition. Finished ones wait until all are there; returns the numbers of
+    rows and files.
+    """
     data, out, counts = order["data"], order["out"], row_counts(order["data"])
     for file in counts:
         Job.of({**order, "data": file}, model)
@@ -171,7 +233,9 @@ def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
     with only_run(unfinished, out):
         where: dict[str, Any] = {"n_jobs": order["jobs"], "scheduler": order["scheduler"]}
         files = [file.absolute() for file in counts]  # a worker may stand elsewhere
-        identity = _identity(order, dict(zip(map(str, names), run_many(fingerprint, files, **where), strict=True)))
+        identity = _identity(
+            order, dict(zip(map(str, names), run_many(fingerprint, files, **where), strict=True))
+        )
         old = _begin_folder(order, identity, [out / name for name in names])
         here = {**order, "model": order["model"].absolute(), "unfinished": unfinished.absolute()}
         starts = np.cumsum([0, *counts.values()]).tolist()
@@ -183,22 +247,33 @@ def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
         for folder in {folder / name.parent for name in names for folder in (unfinished, out)}:
             folder.mkdir(parents=True, exist_ok=True)
         with progress("Predicting", len(orders), quiet=order["quiet"]) as reached:
-            found = NewValues.total(run_many(predict_partition, orders, progress=lambda done, of: reached(done), **where))
-        take_places([Written(unfinished / name, out / name, overwrite=True) for name in names], gone=old)
+            found = NewValues.total(
+                run_many(
+                    predict_partition, orders, progress=lambda done, of: reached(done), **where
+                )
+            )
+        take_places(
+            [Written(unfinished / name, out / name, overwrite=True) for name in names], gone=old
+        )
         shutil.rmtree(unfinished, ignore_errors=True)
     _show_new(found, model, now=" predicted now" if len(orders) < len(names) else "")
     return starts[-1], len(names)
 
 
 def _identity(order: Order, tables: dict[str, str]) -> dict[str, Any]:
-    """What must not change between a run and its continuation: the order, and the bytes of the model and of the tables."""
+    """What must not change between a run and its continuation: the order, and the bytes of the
+    model and of the tables.
+    """
     return {name: order[name] for name in _SAME} | {"tables": tables}
 
 
 def _check_out_folder(out: Path, data: Path) -> None:
     """The sets of a folder go to a folder, which is not the one that is read."""
     if out.suffix:
-        raise ValueError(f"{data} is a folder, so the sets go to a folder, one file per partition; {out} looks like a file.")
+        raise ValueError(
+            f"{data} is a folder, so the sets go to a folder, one file per "
+            f"partition; {out} looks like a file."
+        )
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
     check_folder(out.parent if not out.exists() else out)
@@ -208,19 +283,24 @@ def _check_out_folder(out: Path, data: Path) -> None:
 def _begin_folder(order: Order, identity: dict[str, Any], targets: list[Path]) -> list[Path]:
     """Check that a folder is empty, may be replaced or belongs to the same order.
 
-    Returns sets of an earlier run that --force removes when all is done: a reader of the folder would take them for sets of
-    this run.
+    Returns sets of an earlier run that --force removes when all is done: a reader of the folder
+    would take them for sets of this run.
     """
     out = order["out"]
     old = [path for path in parquet_files(out) if path not in targets]
     for path in old:
         if not _is_signed(path):
             raise ValueError(
-                f"{out} has {path.relative_to(out)}, which is neither an output of this run nor of an earlier one; choose "
+                f"{out} has {path.relative_to(out)}, which is neither an output of this run nor "
+                f"of an earlier one; choose "
                 "another folder, or remove the file."
             )
     unfinished = out / UNFINISHED
-    begun = out if (unfinished / PLAN).exists() or any(path != unfinished for path in out.iterdir()) else None
+    begun = (
+        out
+        if (unfinished / PLAN).exists() or any(path != unfinished for path in out.iterdir())
+        else None
+    )
     begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
     return old
 

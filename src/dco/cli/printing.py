@@ -1,4 +1,6 @@
-"""What the commands print: tables and sentences for people, strict JSON for machines, progress on terminals only."""
+"""What the commands print: tables and sentences for people, strict JSON for machines, progress on
+terminals only.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +25,40 @@ _PIPED = 80  # columns of a table that is not on a terminal, where sentences are
 _LONGEST = 30  # a longer word, such as the name of a file, may be broken
 _GAP = 2  # between the columns of a table, and half of it on either side
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
+)
 
 
 def print_json(value: Any) -> None:
-    """Strict JSON: infinity is the string "inf", NaN is null, and what JSON does not know is text."""
+    """Strict JSON: infinity is the string "inf", NaN is null, and what JSON does not know is
+    text.
+    """
     click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False, default=str))
 
 
 def say(*sentences: str, err: bool = False) -> None:
-    """Sentences to standard output, or beside the result to standard error, wrapped on a terminal only."""
+    """Sentences to standard output, or beside the result to standard error, wrapped on a terminal
+    only.
+    """
     console = _console(sys.stderr if err else sys.stdout)
     for sentence in sentences:
         console.print(printable(sentence), soft_wrap=not console.is_terminal)
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, spare: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    title: str | None = None,
+    spare: Sequence[str] = (),
 ) -> list[str]:
-    """A table: numbers to the right, numbers and words whole; 80 columns wide at most when the output is not a terminal.
+    """A table: numbers to the right, numbers and words whole; 80 columns wide at most when the
+    output is not a terminal.
 
-    On a terminal columns of `spare` are left out, in that order, until the others fit, and are returned. Where not even
-    those fit, each row is a block of lines, with nothing left out; elsewhere nothing is ever left out.
+    On a terminal columns of `spare` are left out, in that order, until the others fit, and are
+    returned. Where not even those fit, each row is a block of lines, with nothing left out;
+    elsewhere nothing is ever left out.
     """
     from rich import box
     from rich.table import Table
@@ -56,7 +70,8 @@ def print_table(
         if _least(found) > console.width:
             found = [column for column in found if column.name != name]
             left_out.append(name)
-    if title is not None:  # not the table's own title, which would be wrapped to the width of the table
+    # not the table's own title, which would be wrapped to the width of the table
+    if title is not None:
         console.print(Text(printable(title), style="italic"), soft_wrap=not console.is_terminal)
     room = console.width - _least(found)
     if room < 0:
@@ -67,7 +82,9 @@ def print_table(
         more = max(0, min(room, column.full - column.least))
         room -= more
         justify: Any = "right" if column.numeric else "left"
-        table.add_column(Text(column.name), justify=justify, width=column.least + more, overflow="fold")
+        table.add_column(
+            Text(column.name), justify=justify, width=column.least + more, overflow="fold"
+        )
     for cells in zip(*(column.cells for column in found), strict=True):
         table.add_row(*map(Text, cells))
     console.print(table)
@@ -75,7 +92,9 @@ def print_table(
 
 
 def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
-    """The name of each row, from the first column that holds words, and below it the other cells after their columns."""
+    """The name of each row, from the first column that holds words, and below it the other cells
+    after their columns.
+    """
     from rich.padding import Padding
     from rich.text import Text
 
@@ -85,7 +104,11 @@ def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
         console.print(Text(head, style="bold"))
         for column in others:
             if column.cells[row]:
-                console.print(Padding(Text(f"{column.name}: {column.cells[row]}".removeprefix(": ")), (0, 0, 0, 2)))
+                console.print(
+                    Padding(
+                        Text(f"{column.name}: {column.cells[row]}".removeprefix(": ")), (0, 0, 0, 2)
+                    )
+                )
     console.print()
 
 
@@ -97,7 +120,9 @@ def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: 
 
 @dataclass(frozen=True)
 class _Column:
-    """The texts of a column, the least width at which no number and no word is broken, and the width of all on one line."""
+    """The texts of a column, the least width at which no number and no word is broken, and the
+    width of all on one line.
+    """
 
     name: str
     cells: list[str]
@@ -111,9 +136,14 @@ def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[_Colum
 
     body, found = list(rows), []
     for place, name in enumerate(names):
-        cells = [printable(row[place] if isinstance(row[place], str) else number(row[place])) for row in body]
+        cells = [
+            printable(row[place] if isinstance(row[place], str) else number(row[place]))
+            for row in body
+        ]
         words = [word for cell in cells for word in ([cell] if _is_whole(cell) else cell.split())]
-        widest, full = (max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name]))
+        widest, full = (
+            max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name])
+        )
         numeric = all(cell == "–" or re.fullmatch(_NUMBER, cell) for cell in cells)
         found.append(_Column(name, cells, numeric, min(widest, _LONGEST), full))
     return found
@@ -138,8 +168,11 @@ def printable(text: str) -> str:
 
 
 @contextmanager
-def progress(description: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, on terminals only; yields ``reached(steps)``. Without a total, a running clock.
+def progress(
+    description: str, total: int | None, *, quiet: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, on terminals only; yields ``reached(steps)``. Without a
+    total, a running clock.
 
     What long work tells of itself stands beside it.
     """
@@ -147,13 +180,24 @@ def progress(description: str, total: int | None, *, quiet: bool = False) -> Ite
         yield lambda steps: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns: list[Any] = [TextColumn("{task.description}"), BarColumn()]
-    columns += [TimeElapsedColumn()] if total is None else [TaskProgressColumn(), TimeRemainingColumn()]
+    columns += (
+        [TimeElapsedColumn()] if total is None else [TaskProgressColumn(), TimeRemainingColumn()]
+    )
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task(description, total=total)
-        with followed(lambda *facts: bar.update(task, description=f"{description}: {search_in_words(*facts)}")):
+        with followed(
+            lambda *facts: bar.update(task, description=f"{description}: {search_in_words(*facts)}")
+        ):
             yield lambda steps: bar.update(task, completed=steps)
 
 
@@ -165,15 +209,22 @@ def search_in_words(candidates: int, models: Sequence[str], done: int, total: in
 
 @contextmanager
 def collected_notes(target: str | None = None) -> Iterator[list[str]]:
-    """Yields a list that holds, at the end, each note and warning once, as a sentence that names options and the target."""
+    """Yields a list that holds, at the end, each note and warning once, as a sentence that names
+    options and the target.
+    """
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        # joblib's processes end when they were idle for long, and new ones take over: nothing that a user can act on
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+        # joblib's processes end when they were idle for long, and new ones take over: nothing that
+        # a user can act on
+        warnings.filterwarnings(
+            "ignore", "A worker stopped while some jobs were given", UserWarning
+        )
         yield notes
     for warning in caught:
-        if not issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
+        if not issubclass(
+            warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)
+        ):
             assert isinstance(warning.message, Warning)
             text = " ".join(spelled(warning.message, target=target).split())
             notes += [text] if text not in notes else []
@@ -188,7 +239,13 @@ def print_notes(notes: Iterable[str]) -> None:
 def _console(file: Any) -> Any:
     from rich.console import Console
 
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else _PIPED)
+    return Console(
+        file=file,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if file.isatty() else _PIPED,
+    )
 
 
 _NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"

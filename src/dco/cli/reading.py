@@ -1,4 +1,6 @@
-"""Tables from files as Arrow tables: CSV, Parquet and Feather, at once or in batches, with the same cells from each."""
+"""Tables from files as Arrow tables: CSV, Parquet and Feather, at once or in batches, with the same
+cells from each.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,11 @@ from dco.cli.arrow import arrow, ipc, parquet, types
 from dco.cli.arrow import csv as arrow_csv
 from dco.foundations.arrays import Integers
 
-_CSV, _PARQUET, _FEATHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet", ".pq"), (".feather", ".arrow")
+_CSV, _PARQUET, _FEATHER = (
+    (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+    (".parquet", ".pq"),
+    (".feather", ".arrow"),
+)
 _HEAD = 2**20  # characters of a CSV in which its column names must end
 _AT_ONCE = 2**16  # rows
 _BLOCK = 4 * 2**20  # bytes of a CSV at a time
@@ -34,13 +40,16 @@ def table_format(path: Path) -> str:
         if name.endswith(endings):
             return kind
     raise ValueError(
-        f"{path} is not a table that dco knows by its name: give a file that ends in .csv, .tsv, .parquet or .feather, or a "
+        f"{path} is not a table that dco knows by its name: give a file that ends in .csv, .tsv, "
+        f".parquet or .feather, or a "
         "folder of Parquet files."
     )
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, sorted by name. Names that begin with . or _ are skipped, as is usual."""
+    """The Parquet files of a folder, sorted by name. Names that begin with . or _ are skipped, as
+    is usual.
+    """
     return sorted(
         path
         for path in folder.rglob("*")
@@ -56,12 +65,17 @@ def files_of(path: Path) -> list[Path]:
         raise ValueError(f"There is no file {path}; check the name.")
     found = parquet_files(path) if table_format(path) == "folder" else [path]
     if not found:
-        raise ValueError(f"The folder {path} has no Parquet file (*.parquet); give a table or a folder with such files.")
+        raise ValueError(
+            f"The folder {path} has no Parquet file (*.parquet); give a table or a "
+            f"folder with such files."
+        )
     return found
 
 
 def column_names(path: Path) -> list[str]:
-    """The names of the columns, from the head of the file alone. Columns without a name, and pandas' index, are skipped."""
+    """The names of the columns, from the head of the file alone. Columns without a name, and
+    pandas' index, are skipped.
+    """
     file = files_of(path)[0]
     with _explained(file):
         kind = table_format(file)
@@ -72,12 +86,18 @@ def column_names(path: Path) -> list[str]:
         else:
             with arrow.memory_map(str(file)) as source, ipc.open_file(source) as reader:
                 names = reader.schema.names
-    named = [name for name in names if name and not re.fullmatch("__index_level_.*__", name, re.DOTALL)]
+    named = [
+        name for name in names if name and not re.fullmatch("__index_level_.*__", name, re.DOTALL)
+    ]
     twice = sorted(name for name, count in Counter(named).items() if count > 1)
     if twice:
-        raise ValueError(f"{path} has more than one column called {twice[0]!r}; give each column its own name.")
+        raise ValueError(
+            f"{path} has more than one column called {twice[0]!r}; give each column its own name."
+        )
     if not named:
-        raise ValueError(f"{path} has no column names in its first line; the first line must name the columns.")
+        raise ValueError(
+            f"{path} has no column names in its first line; the first line must name the columns."
+        )
     return named
 
 
@@ -94,14 +114,20 @@ def _joined(path: Path, parts: list[Any]) -> Any:
 
 
 def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, Integers, int]:
-    """So many rows of a table, drawn at random and in their order, where they are, and the number of all.
+    """So many rows of a table, drawn at random and in their order, where they are, and the number
+    of all.
 
-    A batch is in memory at a time. Which rows are drawn does not depend on how they are cut into files.
+    A batch is in memory at a time. Which rows are drawn does not depend on how they are cut into
+    files.
     """
     rng, total = np.random.default_rng(seed), sum(row_counts(path).values())
     left, wanted, parts, places = total, min(rows, total), [], []
     for table in even_batches(path, column_names(path)):
-        count = int(rng.hypergeometric(wanted, left - wanted, table.num_rows)) if left > wanted else table.num_rows
+        count = (
+            int(rng.hypergeometric(wanted, left - wanted, table.num_rows))
+            if left > wanted
+            else table.num_rows
+        )
         drawn = np.sort(rng.choice(table.num_rows, count, replace=False))
         parts.append(table.take(drawn))
         places.append(drawn + total - left)
@@ -110,7 +136,8 @@ def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, Integers, int
 
 
 def even_batches(path: Path, columns: Sequence[str], *, rows: int = 0) -> Iterator[Any]:
-    """Arrow tables of exactly `rows` rows except the last, whatever the batches of the file: a resumed run needs this.
+    """Arrow tables of exactly `rows` rows except the last, whatever the batches of the file: a
+    resumed run needs this.
 
     Memory stays flat. Without `rows`, the tables are as large as suits most work.
     """
@@ -130,7 +157,9 @@ def row_counts(path: Path) -> dict[Path, int]:
     """The number of rows of each file of a table; files that do not say it are counted."""
     stated = {file: row_count(file) for file in files_of(path)}
     return {
-        file: sum(batch.num_rows for batch in _batches(file, column_names(file)[:1])) if n is None else n
+        file: sum(batch.num_rows for batch in _batches(file, column_names(file)[:1]))
+        if n is None
+        else n
         for file, n in stated.items()
     }
 
@@ -150,15 +179,29 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise ValueError(f"{path} cannot be opened: permission denied.") from error
-    except (arrow.ArrowException, UnicodeError, EOFError, gzip.BadGzipFile, OSError, csv.Error) as error:
+    except (
+        arrow.ArrowException,
+        UnicodeError,
+        EOFError,
+        gzip.BadGzipFile,
+        OSError,
+        csv.Error,
+    ) as error:
         text = " ".join(str(error).split()).rstrip(".")[:240]
         if isinstance(error, UnicodeError) or "invalid UTF8" in text:
-            raise ValueError(f"{path} is not written in UTF-8{_guess(path)}; save it again as UTF-8.") from error
+            raise ValueError(
+                f"{path} is not written in UTF-8{_guess(path)}; save it again as UTF-8."
+            ) from error
         if "Empty CSV" in text:
-            raise ValueError(f"{path} is empty; give a table with column names in its first line.") from error
-        text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1}", text)  # Arrow counts the header
+            raise ValueError(
+                f"{path} is empty; give a table with column names in its first line."
+            ) from error
+        # Arrow counts the header
+        text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1}", text)
         kind = table_format(path)
-        raise ValueError(f"{path} cannot be read as a {kind} table: {text}. Repair the file, or write it again.") from error
+        raise ValueError(
+            f"{path} cannot be read as a {kind} table: {text}. Repair the file, or write it again."
+        ) from error
 
 
 def _guess(path: Path) -> str:
@@ -169,9 +212,11 @@ def _guess(path: Path) -> str:
 
 
 def _csv_head(path: Path) -> tuple[list[str], str]:
-    """The column names and the delimiter, which follows from the file's name or else from the line with the names.
+    """The column names and the delimiter, which follows from the file's name or else from the line
+    with the names.
 
-    Blank lines before it are skipped, as Arrow does. A quoted name may contain delimiters and line breaks.
+    Blank lines before it are skipped, as Arrow does. A quoted name may contain delimiters and line
+    breaks.
     """
     opened = gzip.open if _is_gzip(path) else open
     with opened(path, "rt", encoding="utf-8-sig", newline="") as text:
@@ -179,7 +224,8 @@ def _csv_head(path: Path) -> tuple[list[str], str]:
     first = next((line for line in re.sub(r'"[^"]*("|$)', '""', head).splitlines() if line), "")
     if not first.strip():
         raise ValueError(f"{path} is empty; give a table with column names in its first line.")
-    by_name = path.name.lower().endswith((".tsv", ".tsv.gz"))  # column names may contain commas: "height, cm"
+    # column names may contain commas: "height, cm"
+    by_name = path.name.lower().endswith((".tsv", ".tsv.gz"))
     delimiter = "\t" if by_name else max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True)
     return next(names for names in reader if names), delimiter
@@ -190,7 +236,9 @@ def _is_gzip(path: Path) -> bool:
 
 
 def _batches(path: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """The rows of a table as Arrow tables as they come, with the columns in the order given; none is empty."""
+    """The rows of a table as Arrow tables as they come, with the columns in the order given; none
+    is empty.
+    """
     for file in files_of(path):
         with _explained(file), ExitStack() as opened:
             found: Iterable[Any]
@@ -199,9 +247,13 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[Any]:
                 found = _csv_batches(file, columns, opened)
             elif kind == "parquet":
                 parts = opened.enter_context(parquet.ParquetFile(file))
-                found = parts.iter_batches(batch_size=_AT_ONCE, columns=list(columns), use_threads=False)
+                found = parts.iter_batches(
+                    batch_size=_AT_ONCE, columns=list(columns), use_threads=False
+                )
             else:
-                reader = opened.enter_context(ipc.open_file(opened.enter_context(arrow.memory_map(str(file)))))
+                reader = opened.enter_context(
+                    ipc.open_file(opened.enter_context(arrow.memory_map(str(file))))
+                )
                 found = map(reader.get_batch, range(reader.num_record_batches))
             for batch in found:
                 if batch.num_rows:
@@ -209,7 +261,9 @@ def _batches(path: Path, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def _without_views(table: Any) -> Any:
-    """Text views, which Polars writes into Feather files, as plain text: Arrow can do little with views."""
+    """Text views, which Polars writes into Feather files, as plain text: Arrow can do little with
+    views.
+    """
 
     def plain(kind: Any) -> Any:
         if types.is_dictionary(kind):
@@ -223,10 +277,17 @@ def _csv_batches(path: Path, columns: Sequence[str], opened: ExitStack) -> Itera
     """Every cell as text; only an empty cell is missing."""
     texts = dict.fromkeys(columns, arrow.string())
     convert = arrow_csv.ConvertOptions(
-        column_types=texts, include_columns=list(columns), strings_can_be_null=True, null_values=[""]
+        column_types=texts,
+        include_columns=list(columns),
+        strings_can_be_null=True,
+        null_values=[""],
     )
     parse = arrow_csv.ParseOptions(delimiter=_csv_head(path)[1], newlines_in_values=True)
     read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK)
-    source = opened.enter_context(arrow.input_stream(str(path), compression="gzip" if _is_gzip(path) else None))
-    stream: Iterable[Any] = arrow_csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
+    source = opened.enter_context(
+        arrow.input_stream(str(path), compression="gzip" if _is_gzip(path) else None)
+    )
+    stream: Iterable[Any] = arrow_csv.open_csv(
+        source, read_options=read, parse_options=parse, convert_options=convert
+    )
     return stream

@@ -11,33 +11,65 @@ from dco.cli.options import FILE, example, force_option, known_options
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, progress, say
 
 
-@click.command("report", epilog=example("dco report model.dco --data new_patients.csv --by sex --out report.html"))
+@click.command(
+    "report",
+    epilog=example("dco report model.dco --data new_patients.csv --by sex --out report.html"),
+)
 @click.argument("model", type=FILE, metavar="MODEL|RESULTS")
-@click.option("--data", type=FILE, help="New rows with known targets; without them the page shows no coverage and no sizes.")
+@click.option(
+    "--data",
+    type=FILE,
+    help="New rows with known targets; without them the page shows no coverage and no sizes.",
+)
 @known_options
 @click.option("--title", help="The title of the page.")
-@click.option("--out", type=FILE, default=Path("report.html"), show_default=True, help="The HTML file to write.")
+@click.option(
+    "--out",
+    type=FILE,
+    default=Path("report.html"),
+    show_default=True,
+    help="The HTML file to write.",
+)
 @force_option
 @as_json
 def command(
-    model: Path, data: Path | None, title: str | None, out: Path, force: bool, as_json: bool, **options: Any
+    model: Path,
+    data: Path | None,
+    title: str | None,
+    out: Path,
+    force: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Write one self-contained HTML file about a model file, or about a folder of results.
 
-    Such a folder is what `dco compare` or `dco reproduce` wrote. On the page of a model, coverage and sizes come only from
-    the rows given with --data: calibration rows are never shown as coverage.
+    Such a folder is what `dco compare` or `dco reproduce` wrote. On the page of a model, coverage
+    and sizes come only from the rows given with --data: calibration rows are never shown as
+    coverage.
     """
     from dco.cli.outputs import check_output, check_page
     from dco.report.results import found_in, read_results, write_results_page
 
-    inside = [file for file in model.rglob("*") if file.is_file() and file.suffix.lower() not in (".html", ".htm")]
-    check_output(out, force=force, inputs=[*(inside if model.is_dir() else [model]), data])  # a page may be written again
+    inside = [
+        file
+        for file in model.rglob("*")
+        if file.is_file() and file.suffix.lower() not in (".html", ".htm")
+    ]
+    # a page may be written again
+    check_output(out, force=force, inputs=[*(inside if model.is_dir() else [model]), data])
     check_page(out)
     found: tuple[Any, ...] = ()
     with progress("Writing the page", None, quiet=as_json), collected_notes() as notes:
         if model.is_dir():
-            for name in [name for name, value in {"data": data, **options}.items() if value not in (None, False, ())]:
-                raise ValueError(f"--{name.replace('_', '-')} belongs to a model; a folder of results has its own rows.")
+            for name in [
+                name
+                for name, value in {"data": data, **options}.items()
+                if value not in (None, False, ())
+            ]:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} belongs to a model; a folder of "
+                    f"results has its own rows."
+                )
             write_results_page(model, out, title=title)
             found = found_in(read_results(model))
         else:
@@ -49,7 +81,9 @@ def command(
     say(*(f"{each.title}: {' '.join(each.sentences)}" for each in found), f"Wrote {out}.")
 
 
-def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *, trust: Any, **options: Any) -> None:
+def _write_page(
+    model: Path, data: Path | None, out: Path, title: str | None, *, trust: Any, **options: Any
+) -> None:
     from dco.cli.model_files import open_model
 
     estimator, rows = open_model(model, trust), None
@@ -59,7 +93,8 @@ def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *,
         rows = rows_with_targets(estimator, data, **options)
         if was_fitted_on(estimator, rows):
             raise ValueError(
-                f"{data} is the table that the model was fitted on: coverage on its rows proves nothing. Give other rows, "
+                f"{data} is the table that the model was fitted on: coverage on its rows proves "
+                f"nothing. Give other rows, "
                 "or leave --data out."
             )
     elif options["by"] is not None:
@@ -71,14 +106,19 @@ def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *,
     write_model_page(estimator, out, title=title, model=model, data=data, rows=rows)
 
 
-def write_model_page(estimator: Any, out: Path, *, title: str | None, model: Path, data: Path | None, rows: Any) -> None:
-    """The page about a model and `rows` (KnownRows) of `data`, which says what it was made from, and when."""
+def write_model_page(
+    estimator: Any, out: Path, *, title: str | None, model: Path, data: Path | None, rows: Any
+) -> None:
+    """The page about a model and `rows` (KnownRows) of `data`, which says what it was made from,
+    and when.
+    """
     from datetime import datetime
 
     from dco.report import page
     from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 
-    today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")  # hyphens at which no line is broken
+    # hyphens at which no line is broken
+    today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")
     source, shown = f"Model: {model.name}. Made on {today}.", {} if rows is None else rows.on_page()
     if data is not None and rows is not None:
         digest = role_fingerprint(row_fingerprints(rows.X, rows.y))

@@ -17,18 +17,22 @@ from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
 from dco.sets import IntervalUnions, LabelSets
 
-# What spreadsheets take for a formula at the start of a cell, also behind apostrophes, so that one can be removed again.
+# What spreadsheets take for a formula at the start of a cell, also behind apostrophes, so that one
+# can be removed again.
 _FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
 _NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
 _PIECE = f"({_NUMBER}|-inf) to ({_NUMBER}|inf)"  # of a set with several
 
 
 def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) -> Any:
-    """Columns of the table (the key first), point prediction, set and size; `text` for a CSV, which has no lists.
+    """Columns of the table (the key first), point prediction, set and size; `text` for a CSV, which
+    has no lists.
 
     A column of ours whose name is taken gets an underscore.
     """
-    columns: dict[str, Any] = {"prediction": arrow.array(points.tolist() if points.dtype.kind in "OU" else points)}
+    columns: dict[str, Any] = {
+        "prediction": arrow.array(points.tolist() if points.dtype.kind in "OU" else points)
+    }
     if isinstance(sets, LabelSets):
         columns["set"] = _label_column(sets, text=text)
     else:
@@ -36,7 +40,10 @@ def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) 
         columns["lower"] = arrow.array(np.asarray(hull.lower, dtype=np.float64))
         columns["upper"] = arrow.array(np.asarray(hull.upper, dtype=np.float64))
         if isinstance(sets, IntervalUnions):
-            pieces = ([f"{float(low)!r} to {float(high)!r}" for low, high in sets.pieces(row)] for row in range(len(sets)))
+            pieces = (
+                [f"{float(low)!r} to {float(high)!r}" for low, high in sets.pieces(row)]
+                for row in range(len(sets))
+            )
             columns["pieces"] = arrow.array(map("; ".join, pieces))
     columns["size"] = arrow.array(sets.sizes())
     made = dict(given)
@@ -48,20 +55,25 @@ def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) 
 
 
 def _label_column(sets: Any, *, text: bool) -> Any:
-    """Lists of labels; in a CSV, labels joined by "|", or a JSON list if a label itself contains that sign."""
+    """Lists of labels; in a CSV, labels joined by "|", or a JSON list if a label itself contains
+    that sign.
+    """
     lists = sets.to_lists()
     if not text:
         return arrow.array(lists, type=arrow.list_(arrow.array(sets.classes).type))
     if any("|" in str(label) for label in sets.classes):
-        return arrow.array([json.dumps(list(map(str, labels)), ensure_ascii=False) for labels in lists])
+        return arrow.array(
+            [json.dumps(list(map(str, labels)), ensure_ascii=False) for labels in lists]
+        )
     return arrow.array(["|".join(map(str, labels)) for labels in lists])
 
 
 def without_formulas(table: Any) -> Any:
-    """The table with an apostrophe before every text and column name that a spreadsheet would run as a formula.
+    """The table with an apostrophe before every text and column name that a spreadsheet would run
+    as a formula.
 
-    Numbers, sets of them and pieces stay as they are. Removing one apostrophe from what matches `_FORMULA` with one in
-    front gives the text back.
+    Numbers, sets of them and pieces stay as they are. Removing one apostrophe from what matches
+    `_FORMULA` with one in front gives the text back.
     """
 
     def escaped(column: Any) -> Any:
@@ -69,23 +81,35 @@ def without_formulas(table: Any) -> Any:
             column = column.cast(column.type.value_type)
         if not is_text(column.type):
             return column
-        plain = compute.match_substring_regex(column, rf"^({_NUMBER}(\|{_NUMBER})*|{_PIECE}(; {_PIECE})*)$")
+        plain = compute.match_substring_regex(
+            column,
+            rf"^({_NUMBER}(\|{_NUMBER})*|{_PIECE}(; "
+            rf"{_PIECE})*)$",
+        )
         risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
         if compute.any(risky).as_py():
-            text = "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets would run it."
+            text = (
+                "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: "
+                "spreadsheets would run it."
+            )
             show([Note("formulas", text, "--no-escape keeps it unchanged.")])
         sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
-        return compute.if_else(risky, compute.binary_join_element_wise(sign, column, nothing), column)
+        return compute.if_else(
+            risky, compute.binary_join_element_wise(sign, column, nothing), column
+        )
 
     return arrow.table(
-        [escaped(column) for column in table.columns], names=escaped(arrow.array(table.column_names)).to_pylist()
+        [escaped(column) for column in table.columns],
+        names=escaped(arrow.array(table.column_names)).to_pylist(),
     )
 
 
 def output_format(path: Path) -> str:
     """csv, parquet or feather, by the name of the output."""
     if not path.name.lower().endswith((".csv", ".parquet", ".pq", ".feather", ".arrow")):
-        raise ValueError(f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings.")
+        raise ValueError(
+            f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings."
+        )
     return table_format(path)
 
 

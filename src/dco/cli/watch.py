@@ -9,37 +9,77 @@ from typing import Any
 import click
 
 from dco.cli.options import FILE, LEVEL, WholeType, example, target_options
-from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
+from dco.cli.printing import (
+    as_json,
+    collected_notes,
+    print_json,
+    print_notes,
+    print_table,
+    progress,
+    say,
+)
 from dco.foundations.display import counted
 
 
 @click.command("watch", epilog=example("dco watch model.dco new_patients.csv --state watch.json"))
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
-@click.option("--state", type=FILE, help="The file that keeps the state; the first call creates it.")
-@click.option("--hints", type=FILE, metavar="OLD", help="DATA has no labels: only compare its rows with this earlier table.")
-@click.option("--error-rate", type=LEVEL, default="0.05", show_default=True, help="Chance of ever giving a false alarm.")
 @click.option(
-    "--run-length", type=WholeType(min=1), default=10_000, show_default=True,
+    "--state", type=FILE, help="The file that keeps the state; the first call creates it."
+)
+@click.option(
+    "--hints",
+    type=FILE,
+    metavar="OLD",
+    help="DATA has no labels: only compare its rows with this earlier table.",
+)
+@click.option(
+    "--error-rate",
+    type=LEVEL,
+    default="0.05",
+    show_default=True,
+    help="Chance of ever giving a false alarm.",
+)
+@click.option(
+    "--run-length",
+    type=WholeType(min=1),
+    default=10_000,
+    show_default=True,
     help="Average number of rows between false reports of change.",
-)  # fmt: skip
+)
 @click.option(
-    "--duplicates", type=click.Choice(["drop", "natural"]), default="drop", show_default=True,
+    "--duplicates",
+    type=click.Choice(["drop", "natural"]),
+    default="drop",
+    show_default=True,
     help="Count rows that are equal to earlier ones once, or (natural) each time.",
-)  # fmt: skip
-@click.option("--by", metavar="COL", help="Also watch the scores of each slice: the rows of one value of this column.")
+)
+@click.option(
+    "--by",
+    metavar="COL",
+    help="Also watch the scores of each slice: the rows of one value of this column.",
+)
 @click.option("--report", type=FILE, help="Also write an HTML page with the timeline.")
 @target_options
 @as_json
 def command(
-    model: Path, data: Path, state: Path | None, hints: Path | None, by: str | None, report: Path | None,
-    trust: tuple[str, ...], as_json: bool, **options: Any,
-) -> None:  # fmt: skip
-    """Take the rows of DATA in order, after those of earlier calls, and say whether the promise of MODEL still holds.
+    model: Path,
+    data: Path,
+    state: Path | None,
+    hints: Path | None,
+    by: str | None,
+    report: Path | None,
+    trust: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Take the rows of DATA in order, after those of earlier calls, and say whether the promise of
+    MODEL still holds.
 
-    The exit status is 1 on an alarm. DATA holds labelled rows that came after the fit; rows of earlier calls count once. It
-    is read in batches: a file or a folder may be larger than memory. State and page are replaced only when all rows have
-    been taken, so a call that was stopped can be repeated.
+    The exit status is 1 on an alarm. DATA holds labelled rows that came after the fit; rows of
+    earlier calls count once. It is read in batches: a file or a folder may be larger than memory.
+    State and page are replaced only when all rows have been taken, so a call that was stopped can
+    be repeated.
     """
     from dataclasses import asdict
 
@@ -53,7 +93,9 @@ def command(
     from dco.foundations.notes import show
 
     if (state is None) == (hints is None):
-        raise click.UsageError("Give --state to watch labelled rows, or --hints OLD to compare rows without labels.")
+        raise click.UsageError(
+            "Give --state to watch labelled rows, or --hints OLD to compare rows without labels."
+        )
     if state is None:
         _hint(model, data, hints, trust, as_json=as_json, **options)
         return
@@ -73,7 +115,10 @@ def command(
             raise ValueError(f"{data} has column names and no rows; give a table with rows.")
         with alone_in(state.resolve().parent), written_together():
             if _known(state) != known:
-                raise ValueError(f"{state} was written by another call meanwhile. Repeat this call: no row is lost.")
+                raise ValueError(
+                    f"{state} was written by another call meanwhile. Repeat this "
+                    f"call: no row is lost."
+                )
             write_whole(state, json.dumps(monitor.state()) + "\n")
             if report is not None:
                 from dco.report.timeline import write_timeline
@@ -82,7 +127,9 @@ def command(
                 target = options["target"] or (layout and layout.target)
                 write_timeline(monitor, report, title=f"{target} by {model.name}, in service")
     if as_json:
-        print_json(asdict(found) | {"new_rows": found.rows - before, "notes": notes, "state": str(state)})
+        print_json(
+            asdict(found) | {"new_rows": found.rows - before, "notes": notes, "state": str(state)}
+        )
     else:
         say(f"{counted(found.rows - before, 'new row')} of {data}.")
         say(*str(found).splitlines())
@@ -93,7 +140,15 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _hint(model: Path, data: Path, earlier: Path | None, trust: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
+def _hint(
+    model: Path,
+    data: Path,
+    earlier: Path | None,
+    trust: tuple[str, ...],
+    *,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Compare rows without labels with those of an earlier table."""
     from dco.cli.model_files import open_model
     from dco.cli.model_tables import rows_without_targets
@@ -102,12 +157,19 @@ def _hint(model: Path, data: Path, earlier: Path | None, trust: tuple[str, ...],
     assert earlier is not None, "checked by the command"
     with progress("Comparing", None, quiet=as_json), collected_notes() as notes:
         estimator = open_model(model, trust)
-        found = shift_hints(estimator, *(rows_without_targets(estimator, path, **options) for path in (earlier, data)))
+        found = shift_hints(
+            estimator,
+            *(rows_without_targets(estimator, path, **options) for path in (earlier, data)),
+        )
     if as_json:
-        print_json({"rows": found.rows, "p_values": found.p_values, "said": str(found), "notes": notes})
+        print_json(
+            {"rows": found.rows, "p_values": found.p_values, "said": str(found), "notes": notes}
+        )
     else:
         say(str(found))
-        print_table(["column", "p-value"], [[name, f"{p:.2g}"] for name, p in found.p_values.items()])
+        print_table(
+            ["column", "p-value"], [[name, f"{p:.2g}"] for name, p in found.p_values.items()]
+        )
         print_notes(notes)
 
 
@@ -118,4 +180,6 @@ def _known(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise ValueError(f"{path} is not the state of a monitor: name the file of an earlier call, or a new one.") from None
+        raise ValueError(
+            f"{path} is not the state of a monitor: name the file of an earlier call, or a new one."
+        ) from None

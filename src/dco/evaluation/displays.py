@@ -1,6 +1,8 @@
-"""Results as matplotlib plots, by scikit-learn's convention: ``from_...`` computes and draws, ``plot(ax)`` draws again.
+"""Results as matplotlib plots, by scikit-learn's convention: ``from_...`` computes and draws,
+``plot(ax)`` draws again.
 
-A display keeps the numbers that it shows, and after ``plot`` the axes as ``ax_`` and the figure as ``figure_``.
+A display keeps the numbers that it shows, and after ``plot`` the axes as ``ax_`` and the figure as
+``figure_``.
 """
 
 from __future__ import annotations
@@ -64,10 +66,12 @@ class Display:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoverageDisplay(Display):
-    """Coverage on rows with known targets beside the promise: with the law of its rank, or in each group.
+    """Coverage on rows with known targets beside the promise: with the law of its rank, or in each
+    group.
 
-    `groups` holds name, range and coverage (or None) of each group. The range is the one of the group's own law where it
-    has a threshold of its own, else an exact 95 % interval for its coverage.
+    `groups` holds name, range and coverage (or None) of each group. The range is the one of the
+    group's own law where it has a threshold of its own, else an exact 95 % interval for its
+    coverage.
     """
 
     promised: float
@@ -78,14 +82,24 @@ class CoverageDisplay(Display):
     groups: Sequence[tuple[Any, tuple[float, float] | None, float | None]] = ()
 
     @classmethod
-    def from_estimator(cls, est: Any, X: Any, y: Any, *, alpha: Any = None, by: Any = None, ax: Any = None) -> Self:
-        """Evaluate a fitted estimator on new rows, at its own level or at `alpha`, by group or by the slices `by`."""
+    def from_estimator(
+        cls, est: Any, X: Any, y: Any, *, alpha: Any = None, by: Any = None, ax: Any = None
+    ) -> Self:
+        """Evaluate a fitted estimator on new rows, at its own level or at `alpha`, by group or by
+        the slices `by`.
+        """
         promised = 1 - float(est.predictor_.stated(alpha).alpha)
         return cls.from_evaluation(est.evaluate(X, y, alpha=alpha, by=by), promised=promised, ax=ax)
 
     @classmethod
     def from_predictions(
-        cls, sets: PredictionSets, y: ArrayLike, *, promised: float, threshold: Threshold | None = None, ax: Any = None
+        cls,
+        sets: PredictionSets,
+        y: ArrayLike,
+        *,
+        promised: float,
+        threshold: Threshold | None = None,
+        ax: Any = None,
     ) -> Self:
         """Evaluate prediction sets; with the `threshold` that made them, its law is drawn."""
         return cls.from_evaluation(evaluate(sets, y, threshold=threshold), promised=promised, ax=ax)
@@ -95,11 +109,17 @@ class CoverageDisplay(Display):
         """Draw what `evaluate` found."""
         law, groups = evaluation.consistency, []
         for row in evaluation.by_group:
-            own = (row.coverage_low, row.coverage_high) if (at := row.consistency) is None else (at.low, at.high)
+            own = (
+                (row.coverage_low, row.coverage_high)
+                if (at := row.consistency) is None
+                else (at.low, at.high)
+            )
             groups.append((row.group, own, row.coverage))
         rank, n_cal = (None, None) if law is None else (law.rank, law.n_cal)
         seen, n = evaluation.coverage, evaluation.n
-        return cls(promised=promised, coverage=seen, n=n, rank=rank, n_cal=n_cal, groups=groups).plot(ax)
+        return cls(
+            promised=promised, coverage=seen, n=n, rank=rank, n_cal=n_cal, groups=groups
+        ).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.axvline(self.promised, **DASHED, label="promised")
@@ -127,7 +147,9 @@ class CoverageDisplay(Display):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SizeDisplay(Display):
-    """How large the sets are: shares of rows in bins `edges`, a last share for all that are larger, and the mean."""
+    """How large the sets are: shares of rows in bins `edges`, a last share for all that are larger,
+    and the mean.
+    """
 
     shares: Floats
     edges: Floats
@@ -135,25 +157,40 @@ class SizeDisplay(Display):
     labels: bool
 
     @classmethod
-    def from_estimator(cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, ax: Any = None
+    ) -> Self:
         """The sets of rows of X; `y` is not needed."""
         return cls.from_predictions(est.predict_set(X, alpha=alpha), ax=ax)
 
     @classmethod
     def from_predictions(cls, sets: PredictionSets, y: Any = None, *, ax: Any = None) -> Self:
         """The sizes of prediction sets; `y` is not needed."""
-        sizes, classes = np.asarray(sets.sizes(), dtype=np.float64), sets.n_classes if isinstance(sets, LabelSets) else None
+        sizes, classes = (
+            np.asarray(sets.sizes(), dtype=np.float64),
+            sets.n_classes if isinstance(sets, LabelSets) else None,
+        )
         finite = sizes[np.isfinite(sizes)]
         edges = size_edges(finite if finite.size else np.ones(1), classes=classes)
         shares = size_counts(sizes, edges) / len(sizes)
-        return cls(shares=shares, edges=edges, mean=float(sizes.mean()), labels=classes is not None).plot(ax)
+        return cls(
+            shares=shares, edges=edges, mean=float(sizes.mean()), labels=classes is not None
+        ).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.stairs(self.shares[:-1], self.edges, fill=True, color=PALE)
         if self.shares[-1] > 0:
             width = float(self.edges[1] - self.edges[0])
             beyond = float(self.edges[-1]) + 1.5 * width
-            ax.bar(beyond, self.shares[-1], width, color=PALE, hatch="///", edgecolor=BLUE, label="more")
+            ax.bar(
+                beyond,
+                self.shares[-1],
+                width,
+                color=PALE,
+                hatch="///",
+                edgecolor=BLUE,
+                label="more",
+            )
             ax.legend(**SMALL)
         if math.isfinite(self.mean):
             ax.axvline(self.mean, color=INK)
@@ -163,7 +200,9 @@ class SizeDisplay(Display):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SetsDisplay(Display):
-    """The sets: intervals along a feature or sorted by their middle, label sets as a grid; true values as dots."""
+    """The sets: intervals along a feature or sorted by their middle, label sets as a grid; true
+    values as dots.
+    """
 
     sets: PredictionSets
     y: AnyArray | None = None
@@ -173,22 +212,42 @@ class SetsDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, feature: Any = None, most: int = 60, ax: Any = None
+        cls,
+        est: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        alpha: Any = None,
+        feature: Any = None,
+        most: int = 60,
+        ax: Any = None,
     ) -> Self:
-        """The sets of at most `most` rows, evenly picked; `feature` is a column of X, by name or number."""
+        """The sets of at most `most` rows, evenly picked; `feature` is a column of X, by name or
+        number.
+        """
         count = n_rows(X)
         rows = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(np.int64))
         part = take_features(X, rows)
         x, name, target = None, "", str(getattr(y, "name", None) or "target")
         if feature is not None:
-            x = np.asarray(part[feature] if isinstance(feature, str) else np.asarray(part)[:, feature])
+            x = np.asarray(
+                part[feature] if isinstance(feature, str) else np.asarray(part)[:, feature]
+            )
             name = feature if isinstance(feature, str) else f"feature {feature}"
         known = None if y is None else np.asarray(y)[rows]
-        return cls(sets=est.predict_set(part, alpha=alpha), y=known, x=x, name=name, target=target).plot(ax)
+        return cls(
+            sets=est.predict_set(part, alpha=alpha), y=known, x=x, name=name, target=target
+        ).plot(ax)
 
     @classmethod
     def from_predictions(
-        cls, sets: PredictionSets, y: ArrayLike | None = None, *, x: ArrayLike | None = None, name: str = "", ax: Any = None
+        cls,
+        sets: PredictionSets,
+        y: ArrayLike | None = None,
+        *,
+        x: ArrayLike | None = None,
+        name: str = "",
+        ax: Any = None,
     ) -> Self:
         """Sets of all rows, along `x` if it is given."""
         known, along = (None if values is None else np.asarray(values) for values in (y, x))
@@ -199,28 +258,51 @@ class SetsDisplay(Display):
         if isinstance(sets, LabelSets):
             self._draw_grid(ax, sets)
             return
-        hull, pieces = (sets.hull(), sets) if isinstance(sets, IntervalUnions) else (sets, ([piece] for piece in sets))
-        with np.errstate(invalid="ignore"):  # empty sets and the whole line have no middle, and come last
+        hull, pieces = (
+            (sets.hull(), sets)
+            if isinstance(sets, IntervalUnions)
+            else (sets, ([piece] for piece in sets))
+        )
+        # empty sets and the whole line have no middle, and come last
+        with np.errstate(invalid="ignore"):
             order = np.argsort((hull.lower + hull.upper) / 2, kind="stable")
         at = np.argsort(order) if self.x is None else self.x  # the place of each row
-        ends = [(place, *end) for place, row in zip(at.tolist(), pieces, strict=True) for end in row if end[0] <= end[1]]
+        ends = [
+            (place, *end)
+            for place, row in zip(at.tolist(), pieces, strict=True)
+            for end in row
+            if end[0] <= end[1]
+        ]
         places, lows, highs = np.array(ends, dtype=np.float64).reshape(-1, 3).T
         seen = np.concatenate([lows, highs, np.zeros(0) if self.y is None else self.y])
         seen = seen[np.isfinite(seen)] if np.isfinite(seen).any() else np.array([0.0, 1.0])
-        lows, highs = (np.clip(side, seen.min(), seen.max()) for side in (lows, highs))  # no end: to the edge of the plot
+        # no end: to the edge of the plot
+        lows, highs = (np.clip(side, seen.min(), seen.max()) for side in (lows, highs))
         ax.vlines(places, lows, highs, color=PALE, linewidth=3, label="set")
         if self.y is not None:
             _dots(ax, np.asarray(at), self.y, sets.contains(self.y))
-        ax.set_xlabel(plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set")
+        ax.set_xlabel(
+            plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set"
+        )
         ax.set_ylabel(plain_name(self.target))
         ax.legend(**_ABOVE, ncols=3)
 
     def _draw_grid(self, ax: Any, sets: LabelSets) -> None:
         classes = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
         colours = require("matplotlib.colors", extra="report").ListedColormap(["none", PALE])
-        ax.pcolormesh(sets.to_dense().T.astype(float), cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=0.5)
+        ax.pcolormesh(
+            sets.to_dense().T.astype(float),
+            cmap=colours,
+            vmin=0,
+            vmax=1,
+            edgecolors="white",
+            linewidth=0.5,
+        )
         if self.y is not None:
-            hits, places = sets.contains(self.y), {label: place for place, label in enumerate(classes.tolist())}
+            hits, places = (
+                sets.contains(self.y),
+                {label: place for place, label in enumerate(classes.tolist())},
+            )
             at = np.array([places.get(label, math.nan) for label in self.y.tolist()]) + 0.5
             _dots(ax, np.arange(len(sets)) + 0.5, at, hits)
             ax.legend(**_ABOVE, ncols=2)
@@ -235,13 +317,17 @@ def _dots(ax: Any, x: AnyArray, y: AnyArray, hits: AnyArray) -> None:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RankingDisplay(Display):
-    """Candidates on the tuning rows, best first: mean size as bars, P95 size as marks. It certifies nothing."""
+    """Candidates on the tuning rows, best first: mean size as bars, P95 size as marks. It certifies
+    nothing.
+    """
 
     ranking: Ranking
     most: int = 15
 
     @classmethod
-    def from_estimator(cls, est: Any, X: Any = None, y: Any = None, *, most: int = 15, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, est: Any, X: Any = None, y: Any = None, *, most: int = 15, ax: Any = None
+    ) -> Self:
         """The ranking of a fitted estimator; `X` and `y` are not needed."""
         return cls.from_ranking(est.ranking_, most=most, ax=ax)
 
@@ -253,9 +339,19 @@ class RankingDisplay(Display):
     def _draw(self, ax: Any) -> None:
         rows = self.ranking.table[: self.most]
         places = np.arange(len(rows))
-        ax.barh(places, [row.mean_size for row in rows], color=[BLUE] + [PALE] * (len(rows) - 1), label="mean size")
-        ax.plot([row.p95_size for row in rows], places, "|", color=INK, markersize=12, label="P95 size")
-        names = ["\n".join(plain_name(part, 52) for part in row.name.split(" / ", 1)) for row in rows]  # model, score
+        ax.barh(
+            places,
+            [row.mean_size for row in rows],
+            color=[BLUE] + [PALE] * (len(rows) - 1),
+            label="mean size",
+        )
+        ax.plot(
+            [row.p95_size for row in rows], places, "|", color=INK, markersize=12, label="P95 size"
+        )
+        # model, score
+        names = [
+            "\n".join(plain_name(part, 52) for part in row.name.split(" / ", 1)) for row in rows
+        ]
         ax.set_yticks(places, names, fontsize=7)
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlabel(f"set size on {self.ranking.n} tuning rows")
@@ -264,10 +360,12 @@ class RankingDisplay(Display):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MonitorDisplay(Display):
-    """The coverage of rows as they arrived, its interval for all times, what the calibration promises, and the alarm.
+    """The coverage of rows as they arrived, its interval for all times, what the calibration
+    promises, and the alarm.
 
-    `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none. `recent` holds the coverage
-    of the rows since the point before: each point stands for about as many rows.
+    `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none.
+    `recent` holds the coverage of the rows since the point before: each point stands for about as
+    many rows.
     """
 
     rows: Integers
@@ -279,7 +377,9 @@ class MonitorDisplay(Display):
     recent: tuple[Floats, Floats]
 
     @classmethod
-    def from_estimator(cls, est: Any, X: Any, y: Any, *, error_rate: Any = 0.05, ax: Any = None) -> Self:
+    def from_estimator(
+        cls, est: Any, X: Any, y: Any, *, error_rate: Any = 0.05, ax: Any = None
+    ) -> Self:
         """Watch the rows of X and y in their order, with a new monitor."""
         monitor = Monitor(est, error_rate=error_rate)
         monitor.update(X, y)
@@ -292,22 +392,36 @@ class MonitorDisplay(Display):
         covered, below = seen["covered"], np.flatnonzero(seen["p_value"] <= monitor.error_rate)
         if covered.size == 0:
             raise ValueError("The monitor has seen no rows yet: update it first.")
-        rows = np.unique(np.linspace(1, covered.size, min(_POINTS, covered.size)).round().astype(np.int64))
+        rows = np.unique(
+            np.linspace(1, covered.size, min(_POINTS, covered.size)).round().astype(np.int64)
+        )
         total = np.cumsum(covered)[rows - 1]
         pairs = zip(total.tolist(), rows.tolist(), strict=True)
-        low, high = np.array([confidence_sequence(hits, n, error_rate=monitor.error_rate) for hits, n in pairs]).T
-        parts = np.array_split(np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART)))
+        low, high = np.array(
+            [confidence_sequence(hits, n, error_rate=monitor.error_rate) for hits, n in pairs]
+        ).T
+        parts = np.array_split(
+            np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART))
+        )
         recent = np.array([[part.mean() + 1, covered[part].mean()] for part in parts]).T
         return cls(
-            rows=rows, coverage=total / rows, low=low, high=high, expected=monitor.report().expected_coverage,
-            alarm=int(below[0]) + 1 if below.size else None, recent=(recent[0], recent[1]),
-        ).plot(ax)  # fmt: skip
+            rows=rows,
+            coverage=total / rows,
+            low=low,
+            high=high,
+            expected=monitor.report().expected_coverage,
+            alarm=int(below[0]) + 1 if below.size else None,
+            recent=(recent[0], recent[1]),
+        ).plot(ax)
 
     def _draw(self, ax: Any) -> None:
-        ax.fill_between(self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times")
+        ax.fill_between(
+            self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times"
+        )
         ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
         ax.plot(*self.recent, ".", color=INK, label="covered lately")
-        ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)  # not down to the first interval
+        # not down to the first interval
+        ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)
         ax.axhline(self.expected, **DASHED, label="expected")
         if self.alarm is not None:
             ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")

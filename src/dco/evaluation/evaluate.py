@@ -1,4 +1,6 @@
-"""Coverage and size of prediction sets on rows with known labels, and whether that coverage fits the guarantee."""
+"""Coverage and size of prediction sets on rows with known labels, and whether that coverage fits
+the guarantee.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,23 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.evaluation.evenness import ExcessRisk, Slab, Slice, fifths_in_words, share_interval, slices_of
+from dco.evaluation.evenness import (
+    ExcessRisk,
+    Slab,
+    Slice,
+    fifths_in_words,
+    share_interval,
+    slices_of,
+)
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels, real_numbers
-from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number, p_in_words
+from dco.foundations.display import (
+    ShownAsPrinted,
+    counted,
+    first_few,
+    html_table,
+    number,
+    p_in_words,
+)
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold, size_quantile
 from dco.guarantees.theory import DOUBTFUL, Consistency, coverage_consistency
@@ -31,8 +47,9 @@ _ORDER_STATISTIC_GUARANTEES = ("marginal", "pac")  # those whose coverage has th
 class GroupEvaluation:
     """Coverage and size in one group. A marginal guarantee promises nothing about a single group.
 
-    `consistency` is there where the group has a threshold of its own (Mondrian calibration). `coverage_low` and
-    `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the group's coverage by these sets.
+    `consistency` is there where the group has a threshold of its own (Mondrian calibration).
+    `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the group's
+    coverage by these sets.
     """
 
     group: Any
@@ -49,7 +66,9 @@ class GroupEvaluation:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Of each row: whether its set holds its target, whether any set could, and the size of the set."""
+    """Of each row: whether its set holds its target, whether any set could, and the size of the
+    set.
+    """
 
     covered: Bools
     known: Bools
@@ -59,27 +78,56 @@ class Outcomes:
     def of(cls, sets: PredictionSets, y: ArrayLike) -> Outcomes:
         """What the sets did on the targets of their rows."""
         sets = sets.on_host() if isinstance(sets, LabelSets) else sets
-        covered, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
-        return cls(covered, sets.knows(y) if isinstance(sets, LabelSets) else np.ones(len(sets), dtype=bool), sizes)
+        covered, sizes = (
+            np.asarray(sets.contains(y), dtype=bool),
+            np.asarray(sets.sizes(), dtype=np.float64),
+        )
+        return cls(
+            covered,
+            sets.knows(y) if isinstance(sets, LabelSets) else np.ones(len(sets), dtype=bool),
+            sizes,
+        )
 
-    def measured(self, rows: Any, threshold: Threshold | None, *, tied: bool, confidence: float = 0.95) -> dict[str, Any]:
+    def measured(
+        self, rows: Any, threshold: Threshold | None, *, tied: bool, confidence: float = 0.95
+    ) -> dict[str, Any]:
         """What is measured on some rows, with the test of their threshold."""
-        sizes, hits, unknown = self.sizes[rows], int(self.covered[rows].sum()), int(np.sum(~self.known[rows]))
+        sizes, hits, unknown = (
+            self.sizes[rows],
+            int(self.covered[rows].sum()),
+            int(np.sum(~self.known[rows])),
+        )
         low, high = share_interval(hits, sizes.size, confidence=confidence)
         return {
-            "n": sizes.size, "coverage": hits / sizes.size, "coverage_low": low, "coverage_high": high,
-            "mean_size": float(sizes.mean()), "median_size": size_quantile(sizes, 0.5),
-            "p95_size": size_quantile(sizes, 0.95), "unknown_labels": unknown,
+            "n": sizes.size,
+            "coverage": hits / sizes.size,
+            "coverage_low": low,
+            "coverage_high": high,
+            "mean_size": float(sizes.mean()),
+            "median_size": size_quantile(sizes, 0.5),
+            "p95_size": size_quantile(sizes, 0.95),
+            "unknown_labels": unknown,
             "consistency": law_of_counts(hits, sizes.size, unknown, threshold, tied=tied),
-        }  # fmt: skip
+        }
 
     def by_part(
-        self, parts: Iterable[tuple[Any, Integers]], thresholds: Mapping[Any, Threshold], *, tied: Collection[Any] = (),
+        self,
+        parts: Iterable[tuple[Any, Integers]],
+        thresholds: Mapping[Any, Threshold],
+        *,
+        tied: Collection[Any] = (),
         confidence: float = 0.95,
-    ) -> tuple[GroupEvaluation, ...]:  # fmt: skip
-        """The same for parts of the rows, each a name and its rows; the laws of those that have `thresholds`."""
+    ) -> tuple[GroupEvaluation, ...]:
+        """The same for parts of the rows, each a name and its rows; the laws of those that have
+        `thresholds`.
+        """
         return tuple(
-            GroupEvaluation(name, **self.measured(rows, thresholds.get(name), tied=name in tied, confidence=confidence))
+            GroupEvaluation(
+                name,
+                **self.measured(
+                    rows, thresholds.get(name), tied=name in tied, confidence=confidence
+                ),
+            )
             for name, rows in parts
         )
 
@@ -88,19 +136,22 @@ class Outcomes:
 class Evaluation(ShownAsPrinted):
     """What prediction sets did on `n` rows with known labels.
 
-    `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the coverage by these sets, if rows
-    are independent. Shares are of rows: `empty` sets, `full` sets (every label, or the whole line), `infinite` ones (a side
-    without end), and for labels those that hold a `single` one (None for numbers). One infinite set makes `mean_size`
-    infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
-    ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
-    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order; if these are not the groups
-    with thresholds of their own, ``by_condition`` has a row for each of those. ``no_verdict`` says why rows can prove
-    nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
-    ``unknown_labels`` counts rows whose label no set can hold. They are misses, and ``consistency`` counts them so; only
-    where every set is full it is about the other rows, and says that the assumption of the guarantee fails.
-    ``slices`` has rows by class, by fifth of the prediction and by group; ``worst_slab`` and ``excess_risk`` say how uneven
-    coverage is given x (None for few rows). A guarantee for all rows together promises nothing about any of them. ``notes``
-    names every class that is covered in less than 70 % of its rows.
+    `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the coverage
+    by these sets, if rows are independent. Shares are of rows: `empty` sets, `full` sets (every
+    label, or the whole line), `infinite` ones (a side without end), and for labels those that hold
+    a `single` one (None for numbers). One infinite set makes `mean_size` infinite;
+    ``mean_finite_size`` leaves such sets out (NaN if there is no other). ``consistency`` compares
+    the coverage with the law of the threshold's rank; it is None without a threshold, or with one
+    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order; if
+    these are not the groups with thresholds of their own, ``by_condition`` has a row for each of
+    those. ``no_verdict`` says why rows can prove nothing (they took part in the fit, or belong
+    together): ``consistency`` is then None, whatever the threshold. ``unknown_labels`` counts rows
+    whose label no set can hold. They are misses, and ``consistency`` counts them so; only where
+    every set is full it is about the other rows, and says that the assumption of the guarantee
+    fails. ``slices`` has rows by class, by fifth of the prediction and by group; ``worst_slab`` and
+    ``excess_risk`` say how uneven coverage is given x (None for few rows). A guarantee for all rows
+    together promises nothing about any of them. ``notes`` names every class that is covered in less
+    than 70 % of its rows.
     """
 
     coverage: float
@@ -127,7 +178,9 @@ class Evaluation(ShownAsPrinted):
 
     @property
     def laws(self) -> dict[Any, Consistency]:
-        """What judges the promise: the law of all rows (under None), or that of each group with a threshold of its own."""
+        """What judges the promise: the law of all rows (under None), or that of each group with a
+        threshold of its own.
+        """
         if self.consistency is not None:
             return {None: self.consistency}
         rows = () if self.no_verdict else self.by_condition or self.by_group
@@ -135,29 +188,46 @@ class Evaluation(ShownAsPrinted):
 
     @property
     def broken(self) -> tuple[Any, ...]:
-        """The keys of `laws` whose coverage is too low: p below 0.01 over their number, so that many may be looked at."""
+        """The keys of `laws` whose coverage is too low: p below 0.01 over their number, so that
+        many may be looked at.
+        """
         laws = self.laws
         return tuple(
             name
             for name, law in laws.items()
-            if law.unknown_labels or (law.coverage < law.expected_coverage and law.p_value * len(laws) < DOUBTFUL)
+            if law.unknown_labels
+            or (law.coverage < law.expected_coverage and law.p_value * len(laws) < DOUBTFUL)
         )
 
     @property
     def verdict(self) -> Literal["held", "failed", "unchecked"]:
-        """Whether the promise held on these rows; coverage above its law keeps it. "unchecked" if no law applies."""
+        """Whether the promise held on these rows; coverage above its law keeps it. "unchecked" if
+        no law applies.
+        """
         return "unchecked" if not self.laws else "failed" if self.broken else "held"
 
     def verdict_in_words(self, *, promised: float) -> str:
         """One sentence on whether the promise held on these rows."""
-        seen = f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, {100 * promised:.6g} % promised"
+        seen = (
+            f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, "
+            f"{100 * promised:.6g} % promised"
+        )
         laws, broken = self.laws, list(map(str, self.broken))
         if not laws:
-            return f"Nothing was checked, because {self.no_verdict or 'no law of coverage applies to these rows'}: {seen}."
+            return (
+                f"Nothing was checked, because "
+                f"{self.no_verdict or 'no law of coverage applies to these rows'}: {seen}."
+            )
         groups = broken or list(map(str, laws))
-        each = f"in each of {len(laws)} groups" if len(laws) > 1 and not broken else f"in {first_few(groups)}"
+        each = (
+            f"in each of {len(laws)} groups"
+            if len(laws) > 1 and not broken
+            else f"in {first_few(groups)}"
+        )
         where = "on these rows" if None in laws else each
-        chance = "; chance explains the difference" if not broken and self.coverage < promised else ""
+        chance = (
+            "; chance explains the difference" if not broken and self.coverage < promised else ""
+        )
         return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}{chance}."
 
     @property
@@ -166,10 +236,14 @@ class Evaluation(ShownAsPrinted):
         if not self.broken:
             return ""
         if any(self.laws[name].unknown_labels for name in self.broken):
-            return "No set can hold a label that the fit does not know: fit again, with rows of each label."
+            return (
+                "No set can hold a label that the fit does not know: fit again, with rows of "
+                "each label."
+            )
         p = p_in_words(min(self.laws[name].p_value for name in self.broken))
         return (
-            f"These rows are not like the calibration rows ({p}): look for a change in time, place or labels, and calibrate "
+            f"These rows are not like the calibration rows ({p}): look for a change in time, "
+            f"place or labels, and calibrate "
             "again on rows like these, with dco recalibrate."
         )
 
@@ -181,12 +255,22 @@ class Evaluation(ShownAsPrinted):
         """The worst slab and the excess risk in words; nothing for few rows."""
         slab, risk, told = self.worst_slab, self.excess_risk, []
         if slab is not None:
-            where, ends = f"{slab.where}, {counted(slab.n, 'row')}", f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}"
-            told.append(f"Worst slab, picked on other rows: {where}, coverage {slab.coverage:.4f}, 95 % interval {ends}.")
+            where, ends = (
+                f"{slab.where}, {counted(slab.n, 'row')}",
+                f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}",
+            )
+            told.append(
+                f"Worst slab, picked on other rows: {where}, coverage "
+                f"{slab.coverage:.4f}, 95 % interval {ends}."
+            )
         if risk is not None:
             even = risk.low <= 0 and (slab is None or slab.coverage_high >= self.coverage_low)
-            lead = f"{'No sign of unevenness: the' if even else 'The'} mean distance of coverage given x from the level is"
-            value, low, high = (round(end, 3) + 0.0 for end in (risk.value, risk.low, risk.high))  # never -0.000
+            lead = (
+                f"{'No sign of unevenness: the' if even else 'The'} mean distance of coverage "
+                f"given x from the level is"
+            )
+            # never -0.000
+            value, low, high = (round(end, 3) + 0.0 for end in (risk.value, risk.low, risk.high))
             size = f"{'at least' if risk.low > 0 else 'about'} {value:.3f}"
             told.append(f"{lead} {size} (95 % interval {low:.3f} to {high:.3f}, by a small tree).")
         return told
@@ -199,7 +283,9 @@ class Evaluation(ShownAsPrinted):
         """What is printed of all rows, each number with its name."""
         finite, infinite = self.mean_finite_size, ""
         if self.infinite > 0:
-            others = "no set is finite" if math.isnan(finite) else f"{number(finite)} over the others"
+            others = (
+                "no set is finite" if math.isnan(finite) else f"{number(finite)} over the others"
+            )
             infinite = f" ({self.infinite:.1%} of the sets are infinite; {others})"
         facts = [
             ("rows", str(self.n)),
@@ -212,36 +298,63 @@ class Evaluation(ShownAsPrinted):
         if self.single is not None:
             facts.append(("one-label sets", f"{self.single:.1%}"))
         if self.unknown_labels:
-            facts.append(("unknown labels", f"{counted(self.unknown_labels, 'row')}: misses, as no set can hold them"))
+            facts.append(
+                (
+                    "unknown labels",
+                    f"{counted(self.unknown_labels, 'row')}: misses, as no set can hold them",
+                )
+            )
         if (law := self.consistency) is not None:
             usual = f"90 % of the time between {law.low:.4f} and {law.high:.4f}"
             facts.append(("expected coverage", f"{law.expected_coverage:.4f} ({usual})"))
             facts.append(("verdict", f"{self.verdict}: {law.verdict} (p = {law.p_value:.3g})"))
         elif self.no_verdict is not None:
             facts.append(("verdict", f"none: {self.no_verdict}"))
-        ordered = sorted(self.slices, key=lambda row: -row.coverage_high)  # the last is surely low, not merely small
+        # the last is surely low, not merely small
+        ordered = sorted(self.slices, key=lambda row: -row.coverage_high)
         worst: dict[str, Any] = {row.by: row for row in ordered}
-        low = [(by, worst[by], worst[by].value) for by in dict.fromkeys(row.by for row in self.slices)]
+        low = [
+            (by, worst[by], worst[by].value) for by in dict.fromkeys(row.by for row in self.slices)
+        ]
         low += [] if self.worst_slab is None else [("slab", self.worst_slab, self.worst_slab.where)]
         facts += [
-            (f"worst {by}", f"{row.coverage:.4f} ({_interval(row)}): {where} ({counted(row.n, 'row')})")
+            (
+                f"worst {by}",
+                f"{row.coverage:.4f} ({_interval(row)}): {where} ({counted(row.n, 'row')})",
+            )
             for by, row, where in low
         ]
         if (risk := self.excess_risk) is not None:
             of = f"mean distance of coverage given x ({counted(risk.n, 'row')})"
-            facts.append(("excess risk", f"{risk.value:.4f} (95 % interval {risk.low:.4f} to {risk.high:.4f}): {of}"))
+            facts.append(
+                (
+                    "excess risk",
+                    f"{risk.value:.4f} (95 % interval {risk.low:.4f} to {risk.high:.4f}): {of}",
+                )
+            )
         return facts + [("note", str(note)) for note in self.notes]
 
     def _groups(self) -> list[list[str]]:
         """The head and the rows of the table by group; empty without groups."""
-        judged = ["expected", "p"] if any(row.consistency is not None for row in self.by_group) else []
+        judged = (
+            ["expected", "p"] if any(row.consistency is not None for row in self.by_group) else []
+        )
         names = "group", "rows", "coverage", "95 % interval", "mean size", "P95 size"
         table = [[*names, *judged]] if self.by_group else []
         for row in self.by_group:
             ends = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
-            cells = [str(row.group), str(row.n), f"{row.coverage:.4f}", ends, number(row.mean_size), number(row.p95_size)]
+            cells = [
+                str(row.group),
+                str(row.n),
+                f"{row.coverage:.4f}",
+                ends,
+                number(row.mean_size),
+                number(row.p95_size),
+            ]
             law = row.consistency
-            table.append([*cells, *([f"{law.expected_coverage:.4f}", f"{law.p_value:.3g}"] if law else [])])
+            table.append(
+                [*cells, *([f"{law.expected_coverage:.4f}", f"{law.p_value:.3g}"] if law else [])]
+            )
         return table
 
     def _repr_html_(self) -> str:
@@ -251,8 +364,20 @@ class Evaluation(ShownAsPrinted):
 
     def __str__(self) -> str:
         lines, groups = [f"{name:<17}  {text}" for name, text in self._facts()], self._groups()
-        places = [f"<{max([5, *(len(row[0]) for row in groups)])}", ">7", ">8", "<16", ">9", ">9", ">8", "<"]
-        table = ["  ".join(f"{cell:{at}}" for cell, at in zip(row, places, strict=False)) for row in groups]
+        places = [
+            f"<{max([5, *(len(row[0]) for row in groups)])}",
+            ">7",
+            ">8",
+            "<16",
+            ">9",
+            ">9",
+            ">8",
+            "<",
+        ]
+        table = [
+            "  ".join(f"{cell:{at}}" for cell, at in zip(row, places, strict=False))
+            for row in groups
+        ]
         return "\n".join([*lines, *([""] if table else []), *table])
 
 
@@ -261,27 +386,43 @@ def _interval(row: Evaluation | Slice | Slab) -> str:
 
 
 def evaluate(
-    sets: PredictionSets, y: ArrayLike, *, threshold: Threshold | None = None, groups: ArrayLike | None = None,
-    thresholds: Mapping[Any, Threshold] | None = None, tied: bool | Collection[Any] = False,
+    sets: PredictionSets,
+    y: ArrayLike,
+    *,
+    threshold: Threshold | None = None,
+    groups: ArrayLike | None = None,
+    thresholds: Mapping[Any, Threshold] | None = None,
+    tied: bool | Collection[Any] = False,
     centres: ArrayLike | None = None,
-) -> Evaluation:  # fmt: skip
+) -> Evaluation:
     """Evaluate `sets` against the labels `y` of the same rows.
 
-    `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), adds the consistency test of
-    `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it, or list the groups where
-    they are. `groups` holds one value per row, its slice, or (n, c) values for c ways to slice, and adds results for each
-    slice; `thresholds` holds the thresholds of slices that were calibrated by themselves, and adds the test slice by slice.
-    `centres` holds one number per row, the point prediction say, and adds results by its fifths. The rows must be new: rows
-    that trained, tuned or calibrated prove nothing.
+    `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), adds the consistency
+    test of `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal
+    near it, or list the groups where they are. `groups` holds one value per row, its slice, or (n,
+    c) values for c ways to slice, and adds results for each slice; `thresholds` holds the
+    thresholds of slices that were calibrated by themselves, and adds the test slice by slice.
+    `centres` holds one number per row, the point prediction say, and adds results by its fifths.
+    The rows must be new: rows that trained, tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
-        raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
+        raise ValueError(
+            f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}."
+        )
     if threshold is not None and not isinstance(threshold, Threshold):
-        raise ValueError(f"threshold must be what a calibration rule returned, a dco.Threshold, got {threshold!r}.")
+        raise ValueError(
+            f"threshold must be what a calibration rule returned, a dco.Threshold, "
+            f"got {threshold!r}."
+        )
     if isinstance(sets, LabelSets):
         sets = sets.on_host()
     check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
-    seen, n, labels, own = Outcomes.of(sets, y), len(sets), isinstance(sets, LabelSets), thresholds or {}
+    seen, n, labels, own = (
+        Outcomes.of(sets, y),
+        len(sets),
+        isinstance(sets, LabelSets),
+        thresholds or {},
+    )
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
     if not isinstance(tied, Collection):
@@ -292,7 +433,9 @@ def evaluate(
         named["fifth"] = fifths_in_words(values, fifths(values))
     columns: AnyArray = np.empty((n, 0)) if groups is None else as_labels(groups)
     if columns.shape[:1] != (n,) or columns.ndim > 2:
-        raise ValueError(f"groups must hold one value for each of the {n} rows, got shape {columns.shape}.")
+        raise ValueError(
+            f"groups must hold one value for each of the {n} rows, got shape {columns.shape}."
+        )
     if columns.ndim == 1:
         named["group"] = condition_names(columns)
     each = [rows_by_condition(condition_names(column)) for column in columns.reshape(n, -1).T]
@@ -303,7 +446,9 @@ def evaluate(
         empty=float(np.mean(sets.is_empty())),
         full=float(np.mean(is_full(sets))),
         infinite=float(np.mean(np.isinf(seen.sizes))),
-        by_group=tuple(row for parts in each for row in seen.by_part(parts.items(), own, tied=tied)),
+        by_group=tuple(
+            row for parts in each for row in seen.by_part(parts.items(), own, tied=tied)
+        ),
         no_verdict=None if seen.known.any() else "no row has a label that a set can hold",
         single=float(np.mean(seen.sizes == 1)) if labels else None,
         slices=slices,
@@ -313,23 +458,46 @@ def evaluate(
 
 def _low_classes(slices: tuple[Slice, ...]) -> tuple[Note, ...]:
     """A note that names every class under 70 %; the slices of an evaluation list all."""
-    low = sorted((row for row in slices if row.by == "class" and row.coverage < LOW), key=lambda row: row.coverage)
+    low = sorted(
+        (row for row in slices if row.by == "class" and row.coverage < LOW),
+        key=lambda row: row.coverage,
+    )
     if not low:
         return ()
-    shown = first_few([f"{row.value} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})" for row in low])
+    shown = first_few(
+        [f"{row.value} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})" for row in low]
+    )
     many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
     text = f"{many} covered in less than {100 * LOW:.0f} % of rows: {shown}."
-    return (Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.')),)
+    return (
+        Note(
+            "low-classes",
+            text,
+            Message('⟨condition_on="label"⟩ gives each class a threshold of its own.'),
+        ),
+    )
 
 
-def law_of_counts(hits: int, n: int, unknown: int, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
-    """The test of `hits` among `n` rows, `unknown` of which no set can cover; None where no law applies."""
-    if unknown == n or threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
+def law_of_counts(
+    hits: int, n: int, unknown: int, threshold: Threshold | None, *, tied: bool
+) -> Consistency | None:
+    """The test of `hits` among `n` rows, `unknown` of which no set can cover; None where no law
+    applies.
+    """
+    if (
+        unknown == n
+        or threshold is None
+        or threshold.rank is None
+        or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES
+    ):
         return None
-    if threshold.value < math.inf:  # a label that the fit does not know scores infinity, in calibration rows as in these
+    # a label that the fit does not know scores infinity, in calibration rows as in these
+    if threshold.value < math.inf:
         return coverage_consistency(hits, n, rank=threshold.rank, n_cal=threshold.n, tied=tied)
     n_cal = threshold.n  # full sets cover every label that is known, whichever score it was
-    return coverage_consistency(hits, n - unknown, rank=n_cal + 1, n_cal=n_cal, tied=tied, unknown_labels=unknown)
+    return coverage_consistency(
+        hits, n - unknown, rank=n_cal + 1, n_cal=n_cal, tied=tied, unknown_labels=unknown
+    )
 
 
 def is_full(sets: PredictionSets) -> Bools:
@@ -345,7 +513,9 @@ def is_full(sets: PredictionSets) -> Bools:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two runs over the same splits: the mean of a - b, its 95 % t-interval, and the Wilcoxon signed-rank p-value."""
+    """Two runs over the same splits: the mean of a - b, its 95 % t-interval, and the Wilcoxon
+    signed-rank p-value.
+    """
 
     n: int
     mean_difference: float
@@ -355,12 +525,14 @@ class PairedComparison:
 
 
 def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
-    """The two-sided p-value of Wilcoxon's signed-rank test of a against b; 1 if all pairs are equal.
+    """The two-sided p-value of Wilcoxon's signed-rank test of a against b; 1 if all pairs are
+    equal.
 
-    Equal pairs are left out, as Wilcoxon did: SciPy does too, but one of them makes it fall back to a normal approximation.
-    It is exact for up to 50 other pairs without ties.
+    Equal pairs are left out, as Wilcoxon did: SciPy does too, but one of them makes it fall back to
+    a normal approximation. It is exact for up to 50 other pairs without ties.
 
-    Repeated splits of one table are not independent samples of the population: the p-value speaks of splits of this table.
+    Repeated splits of one table are not independent samples of the population: the p-value speaks
+    of splits of this table.
     """
     from scipy.stats import wilcoxon
 
@@ -370,23 +542,36 @@ def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
-    """The mean of a - b over pairs, with Student's 95 % interval (infinite for one pair) and `paired_wilcoxon`."""
+    """The mean of a - b over pairs, with Student's 95 % interval (infinite for one pair) and
+    `paired_wilcoxon`.
+    """
     from scipy.special import stdtrit
 
     difference = _differences(a, b)
     n, mean = difference.size, float(difference.mean())
-    half = math.inf if n == 1 else float(stdtrit(n - 1, 0.975)) * float(difference.std(ddof=1)) / math.sqrt(n)
+    half = (
+        math.inf
+        if n == 1
+        else float(stdtrit(n - 1, 0.975)) * float(difference.std(ddof=1)) / math.sqrt(n)
+    )
     return PairedComparison(n, mean, mean - half, mean + half, paired_wilcoxon(a, b))
 
 
 def _differences(a: ArrayLike, b: ArrayLike) -> Floats:
-    first, second = (real_numbers(part, name=name).astype(np.float64) for name, part in (("a", a), ("b", b)))
+    first, second = (
+        real_numbers(part, name=name).astype(np.float64) for name, part in (("a", a), ("b", b))
+    )
     if first.ndim != 1 or first.shape != second.shape or first.size == 0:
-        raise ValueError(f"a and b must be pairs of numbers, one per split, got shapes {first.shape} and {second.shape}.")
+        raise ValueError(
+            f"a and b must be pairs of numbers, one per split, got shapes "
+            f"{first.shape} and {second.shape}."
+        )
     bad = np.flatnonzero(~(np.isfinite(first) & np.isfinite(second)))
     if bad.size:
         raise ValueError(
-            f"{bad.size} of {first.size} pairs are not finite (first: pair {bad[0]}); a difference of infinite sizes has no "
-            "value. Compare the median or the P95 size, or leave such splits out of both runs and say so."
+            f"{bad.size} of {first.size} pairs are not finite (first: pair {bad[0]}); a "
+            f"difference of infinite sizes has no "
+            "value. Compare the median or the P95 size, or leave such splits out of both runs and "
+            "say so."
         )
     return np.asarray(first - second)

@@ -1,4 +1,6 @@
-"""How evenly sets cover: by slice, in the worst slab, and how well coverage can be predicted from x."""
+"""How evenly sets cover: by slice, in the worst slab, and how well coverage can be predicted from
+x.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _FEWEST = 100  # rows; with fewer nothing is said
 class Slice:
     """Coverage and size in one slice of the rows.
 
-    `coverage_low` and `coverage_high` are exact (Clopper-Pearson), and hold for all slices at once with confidence 95 %.
+    `coverage_low` and `coverage_high` are exact (Clopper-Pearson), and hold for all slices at once
+    with confidence 95 %.
     """
 
     by: str
@@ -40,9 +43,11 @@ class Slice:
 
 @dataclass(frozen=True)
 class Slab:
-    """The worst slab a <= v'x <= b (Cauchois, Gupta and Duchi 2021) that one part of the rows found, on the other rows.
+    """The worst slab a <= v'x <= b (Cauchois, Gupta and Duchi 2021) that one part of the rows
+    found, on the other rows.
 
-    The `n` rows behind `coverage` did not choose the slab, so its exact 95 % interval needs no correction.
+    The `n` rows behind `coverage` did not choose the slab, so its exact 95 % interval needs no
+    correction.
     """
 
     where: str
@@ -54,12 +59,14 @@ class Slab:
 
 @dataclass(frozen=True)
 class ExcessRisk:
-    """At least how far coverage given x lies from the level, on average over rows: E|P(covered | x) - (1 - alpha)|.
+    """At least how far coverage given x lies from the level, on average over rows: E|P(covered | x)
+    - (1 - alpha)|.
 
-    A small tree, grown on one part of the rows, says where coverage is above the level. On the other rows, `n` of them,
-    `value` is the mean of sign(tree(x) - (1 - alpha)) (covered - (1 - alpha)), which is no larger on average than the
-    distance, whatever the tree (the excess risk ERT of Braun et al. 2025 for the absolute distance). Its 95 % interval comes
-    from exact intervals of both parts. Near 0, or below: no tree of this size finds uneven coverage.
+    A small tree, grown on one part of the rows, says where coverage is above the level. On the
+    other rows, `n` of them, `value` is the mean of sign(tree(x) - (1 - alpha)) (covered - (1 -
+    alpha)), which is no larger on average than the distance, whatever the tree (the excess risk ERT
+    of Braun et al. 2025 for the absolute distance). Its 95 % interval comes from exact intervals of
+    both parts. Near 0, or below: no tree of this size finds uneven coverage.
     """
 
     value: float
@@ -69,20 +76,34 @@ class ExcessRisk:
 
 
 def slices_of(named: Mapping[str, AnyArray], covered: Bools, sizes: Floats) -> tuple[Slice, ...]:
-    """One row for each value of each named array, in sorted order; intervals hold for all rows of the table at once."""
-    parts = [(by, value, rows) for by, values in named.items() for value, rows in rows_by_condition(values).items()]
+    """One row for each value of each named array, in sorted order; intervals hold for all rows of
+    the table at once.
+    """
+    parts = [
+        (by, value, rows)
+        for by, values in named.items()
+        for value, rows in rows_by_condition(values).items()
+    ]
     found = []
     for by, value, rows in parts:
         hits = int(covered[rows].sum())
         low, high = share_interval(hits, rows.size, confidence=1 - 0.05 / len(parts))
-        found.append(Slice(by, value, rows.size, hits / rows.size, low, high, float(sizes[rows].mean())))
+        found.append(
+            Slice(by, value, rows.size, hits / rows.size, low, high, float(sizes[rows].mean()))
+        )
     return tuple(found)
 
 
 def fifths_in_words(values: Floats, codes: Integers) -> AnyArray:
     """The fifth of each row as its range, "1: 0.2 to 3.5"."""
-    ends = {code: (values[codes == code].min(), values[codes == code].max()) for code in np.unique(codes).tolist()}
-    names = {code: f"{code + 1}: {' to '.join(dict.fromkeys(map(number, pair)))}" for code, pair in ends.items()}
+    ends = {
+        code: (values[codes == code].min(), values[codes == code].max())
+        for code in np.unique(codes).tolist()
+    }
+    names = {
+        code: f"{code + 1}: {' to '.join(dict.fromkeys(map(number, pair)))}"
+        for code, pair in ends.items()
+    }
     return condition_names([names[code] for code in codes.tolist()])
 
 
@@ -95,34 +116,48 @@ def share_interval(hits: int, n: int, *, confidence: float = 0.95) -> tuple[floa
     return low, 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 1 - tail))
 
 
-def conditional_coverage(X: Any, centres: Floats, covered: Bools, *, alpha: float) -> tuple[Slab | None, ExcessRisk | None]:
-    """The worst slab and the excess risk, by the columns of X and the prediction; None for fewer than 100 rows."""
+def conditional_coverage(
+    X: Any, centres: Floats, covered: Bools, *, alpha: float
+) -> tuple[Slab | None, ExcessRisk | None]:
+    """The worst slab and the excess risk, by the columns of X and the prediction; None for fewer
+    than 100 rows.
+    """
     n = len(covered)
     if n < _FEWEST:
         return None, None
     choosing, others = np.split(np.random.default_rng(0).permutation(n), [min(n // 2, _CHOOSING)])
     columns = {**_columns(X), "the prediction": (centres, None)}
-    features = np.clip(np.column_stack([values for values, _ in columns.values()]), -_LARGEST, _LARGEST)
+    features = np.clip(
+        np.column_stack([values for values, _ in columns.values()]), -_LARGEST, _LARGEST
+    )
     labels = [(name, kind) for name, (_, kind) in columns.items()]
     risk = _excess_risk(features, covered, choosing, others, level=1 - alpha)
     return _worst_slab(features, labels, covered, choosing, others), risk
 
 
 def _columns(X: Any) -> dict[str, tuple[Floats, AnyArray | str | None]]:
-    """The columns of a table as numbers, with what these stand for: texts become codes, dates seconds, gaps the median."""
+    """The columns of a table as numbers, with what these stand for: texts become codes, dates
+    seconds, gaps the median.
+    """
     if hasattr(X, "columns"):
         found = {str(name): np.asarray(X[name]) for name in list(X.columns)[:_COLUMNS]}
     elif isinstance(X, np.ndarray) and X.ndim == 2:
         found = {f"column {place}": X[:, place] for place in range(min(X.shape[1], _COLUMNS))}
     else:
         return {}
-    dates, made = getattr(X, "attrs", {}).get("dates") or (), dict[str, tuple[Floats, AnyArray | str | None]]()
+    dates, made = (
+        getattr(X, "attrs", {}).get("dates") or (),
+        dict[str, tuple[Floats, AnyArray | str | None]](),
+    )
     for name, values in found.items():
         kind: AnyArray | str | None = "date" if name in dates else None
         if values.dtype.kind in "iufb":
             column = values.astype(np.float64)
         elif values.dtype.kind == "M":
-            column, kind = np.where(np.isnat(values), np.nan, values.astype("M8[s]").astype(np.float64)), "date"
+            column, kind = (
+                np.where(np.isnat(values), np.nan, values.astype("M8[s]").astype(np.float64)),
+                "date",
+            )
         else:
             codes = codes_of_values(values, missing=True)[0]
             column, kind = codes.astype(np.float64), values[np.unique(codes, return_index=True)[1]]
@@ -137,12 +172,18 @@ def _where(column: tuple[str, AnyArray | str | None], values: Floats) -> str:
     if isinstance(kind, np.ndarray):
         return f"{name}: {first_few([str(kind[int(code)]) for code in np.unique(values)], 3)}"
     ends = values.min(), values.max()
-    low, high = (str(np.datetime64(int(end), "s"))[:10] if kind == "date" else number(end) for end in ends)
+    low, high = (
+        str(np.datetime64(int(end), "s"))[:10] if kind == "date" else number(end) for end in ends
+    )
     return f"{name} from {low} to {high}" if low != high else f"{name} {low}"
 
 
-def _worst_slab(features: Floats, columns: list[Any], covered: Bools, choosing: Integers, others: Integers) -> Slab | None:
-    """Slabs along each column and along random directions, cut at quantiles: the least coverage among `choosing`."""
+def _worst_slab(
+    features: Floats, columns: list[Any], covered: Bools, choosing: Integers, others: Integers
+) -> Slab | None:
+    """Slabs along each column and along random directions, cut at quantiles: the least coverage
+    among `choosing`.
+    """
     d, scale = features.shape[1], features[choosing].std(axis=0)
     mixes = np.random.default_rng([0, 1]).normal(size=(d, _MIXES if d > 1 else 0))
     directions = np.hstack([np.eye(d), mixes / np.where(scale > 0, scale, 1)[:, None]])
@@ -151,7 +192,8 @@ def _worst_slab(features: Floats, columns: list[Any], covered: Bools, choosing: 
     for place, values in enumerate(along.T):
         edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1), method="inverted_cdf"))
         last = max(len(edges) - 1, 1)
-        bins = np.clip(np.searchsorted(edges, values, side="left"), 1, last) - 1  # bin b holds (edges[b], edges[b + 1]]
+        # bin b holds (edges[b], edges[b + 1]]
+        bins = np.clip(np.searchsorted(edges, values, side="left"), 1, last) - 1
         rows = np.concatenate([[0.0], np.cumsum(np.bincount(bins, minlength=last))])
         inside = np.concatenate([[0.0], np.cumsum(np.bincount(bins, hits, minlength=last))])
         counts = rows[None, :] - rows[:, None]  # bins i to j - 1
@@ -167,11 +209,17 @@ def _worst_slab(features: Floats, columns: list[Any], covered: Bools, choosing: 
     if not held.size:
         return None
     values, found = along[:, place], int(covered[held].sum())
-    where = _where(columns[place], values[(values > low) & (values <= high)]) if place < d else "a mix of columns"
+    where = (
+        _where(columns[place], values[(values > low) & (values <= high)])
+        if place < d
+        else "a mix of columns"
+    )
     return Slab(where, held.size, found / held.size, *share_interval(found, held.size))
 
 
-def _excess_risk(features: Floats, covered: Bools, choosing: Integers, others: Integers, *, level: float) -> ExcessRisk:
+def _excess_risk(
+    features: Floats, covered: Bools, choosing: Integers, others: Integers, *, level: float
+) -> ExcessRisk:
     from sklearn.tree import DecisionTreeRegressor
 
     least = max(25, len(choosing) // 20)
@@ -181,7 +229,10 @@ def _excess_risk(features: Floats, covered: Bools, choosing: Integers, others: I
     for rows, sign in ((others[above], 1.0), (others[~above], -1.0)):
         if rows.size:
             share, hits = rows.size / len(others), int(covered[rows].sum())
-            ends = [sign * share * (end - level) for end in share_interval(hits, rows.size, confidence=0.975)]
+            ends = [
+                sign * share * (end - level)
+                for end in share_interval(hits, rows.size, confidence=0.975)
+            ]
             value += sign * share * (hits / rows.size - level)
             low, high = low + min(ends), high + max(ends)
     return ExcessRisk(value, low, high, len(others))

@@ -1,4 +1,6 @@
-"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds: at once, or in parts."""
+"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds: at once,
+or in parts.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,42 @@ from dco.foundations.notes import Note
 from dco.foundations.ranks import as_rational
 from dco.guarantees.calibration import Statement
 from dco.guarantees.theory import Consistency
-from dco.rows.conditions import check_condition, condition_values, groups_of, is_label, rows_by_condition
+from dco.rows.conditions import (
+    check_condition,
+    condition_values,
+    groups_of,
+    is_label,
+    rows_by_condition,
+)
 from dco.rows.fingerprints import row_fingerprints
 
 if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor, Structure
 
-WEIGHTED = "each row has a threshold of its own, by its weight, and such sets have no known law of coverage"
-JOINT = "the calibration rows chose too (joint selection), and such sets have no known law of coverage"
-IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
+WEIGHTED = (
+    "each row has a threshold of its own, by its weight, and such sets have no known law "
+    "of coverage"
+)
+JOINT = (
+    "the calibration rows chose too (joint selection), and such sets have no known law of coverage"
+)
+IN_GROUPS = (
+    "the law of coverage is for independent rows, and rows of this fit belong together in groups"
+)
 
 
 def evaluate_on_rows(
-    own: DecoupledPredictor, X: Any, y: AnyArray, statements: Sequence[Statement], *, slices: AnyArray | None = None,
+    own: DecoupledPredictor,
+    X: Any,
+    y: AnyArray,
+    statements: Sequence[Statement],
+    *,
+    slices: AnyArray | None = None,
     notes: list[Note],
-) -> list[Evaluation]:  # fmt: skip
-    """One evaluation for each statement; by condition, or by `slices` of the rows if these are given."""
+) -> list[Evaluation]:
+    """One evaluation for each statement; by condition, or by `slices` of the rows if these are
+    given.
+    """
     notes += own.notes_on(X, statements)
     no_verdict, spoilt = _proves_nothing(own, X, y, notes)
     prediction, conditions = own.structure.prediction(X), own.structure.conditions(X, y)
@@ -40,30 +62,42 @@ def evaluate_on_rows(
         conditions = np.asarray([groups_of(pattern) for pattern in conditions.tolist()])
     found = []
     for statement in statements:
-        thresholds = {name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt}
+        thresholds = {
+            name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt
+        }
         sets = own.sets(X, statement, prediction=prediction)
         known: dict[str, Any] = {"threshold": thresholds.get(None), "tied": own.tied(statement)}
-        made = evaluate(sets, y, groups=conditions, thresholds=thresholds, centres=prediction.centres, **known)
+        made = evaluate(
+            sets, y, groups=conditions, thresholds=thresholds, centres=prediction.centres, **known
+        )
         if slices is not None:
             shown = evaluate(sets, y, groups=slices, centres=prediction.centres, **known)
             made = replace(shown, by_condition=made.by_group)
-        slab, risk = conditional_coverage(X, prediction.centres, sets.contains(y), alpha=float(as_rational(statement.alpha)))
+        slab, risk = conditional_coverage(
+            X, prediction.centres, sets.contains(y), alpha=float(as_rational(statement.alpha))
+        )
         found.append(replace(made, no_verdict=no_verdict, worst_slab=slab, excess_risk=risk))
     return found
 
 
 def slices_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | None:
-    """The slice of each row that `by` gives, or names; None where it names the conditions, with laws of their own."""
+    """The slice of each row that `by` gives, or names; None where it names the conditions, with
+    laws of their own.
+    """
     if by is None or ((np.ndim(by) == 0 or isinstance(by, list)) and by == structure.condition_on):
         return None
     if np.ndim(by) == 0 or callable(by):
         check_condition(by, X, parameter="by")
         if is_label(by) and structure.classes is None:
-            raise ValueError('by="label" is for classes; a regression takes a column or a callable of X.')
+            raise ValueError(
+                'by="label" is for classes; a regression takes a column or a callable of X.'
+            )
         return condition_values(by, X, y, parameter="by")
     slices = as_labels(by)
     if slices.shape != y.shape:
-        raise ValueError(f"by must hold one label for each of {len(y)} rows, got shape {slices.shape}.")
+        raise ValueError(
+            f"by must hold one label for each of {len(y)} rows, got shape {slices.shape}."
+        )
     return slices
 
 
@@ -75,7 +109,9 @@ def no_law(own: DecoupledPredictor) -> str | None:
     return None if known.clusters is None else IN_GROUPS
 
 
-def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[Note]) -> tuple[str | None, set[Any]]:
+def _proves_nothing(
+    own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[Note]
+) -> tuple[str | None, set[Any]]:
     """Why there is no verdict, if there is none, and the conditions it spoils.
 
     Rows that took part in the fit prove nothing; rows that belong together are covered together.
@@ -96,15 +132,17 @@ def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[No
     return count, spoilt
 
 
-# -------------------------------------------------------------------------- rows that do not fit into memory
+# -------------------------------------------------------------------------- rows that do not fit
+# into memory
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
     """What is counted in some rows.
 
-    `judged` holds, by condition, rows, those of unknown labels, and hits; `kinds` empty, full, infinite and one-label sets,
-    and rows that took part in the fit; `sizes` the sum of the finite sizes of each part.
+    `judged` holds, by condition, rows, those of unknown labels, and hits; `kinds` empty, full,
+    infinite and one-label sets, and rows that took part in the fit; `sizes` the sum of the finite
+    sizes of each part.
     """
 
     judged: Mapping[Any, Integers]
@@ -115,12 +153,21 @@ class Counts:
     def of(cls, own: DecoupledPredictor, X: Any, y: AnyArray, statement: Statement) -> Counts:
         """Count one part."""
         sets, conditions = own.sets(X, statement), own.structure.conditions(X, y)
-        seen, parts = Outcomes.of(sets, y), {None: slice(None)} if conditions is None else rows_by_condition(conditions)
+        seen, parts = (
+            Outcomes.of(sets, y),
+            {None: slice(None)} if conditions is None else rows_by_condition(conditions),
+        )
         judged, finite = (
             np.column_stack([np.ones(len(y), dtype=np.int64), ~seen.known, seen.covered]),
             np.isfinite(seen.sizes),
         )
-        kinds = sets.is_empty(), is_full(sets), ~finite, seen.sizes == 1, own.kept.among(row_fingerprints(X, y)).known
+        kinds = (
+            sets.is_empty(),
+            is_full(sets),
+            ~finite,
+            seen.sizes == 1,
+            own.kept.among(row_fingerprints(X, y)).known,
+        )
         sums = {name: judged[rows].sum(axis=0) for name, rows in parts.items()}
         return cls(sums, np.sum(kinds, axis=1), (math.fsum(seen.sizes[finite]),))
 
@@ -137,7 +184,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class PartsEvaluation:
-    """Coverage and mean size of all parts, equal to those of `Evaluation` on the same rows; the law of each threshold."""
+    """Coverage and mean size of all parts, equal to those of `Evaluation` on the same rows; the law
+    of each threshold.
+    """
 
     n: int
     coverage: float
@@ -157,14 +206,26 @@ class PartsEvaluation:
         """From counts to shares and laws."""
         n, unknown, hits = np.sum(list(counts.judged.values()), axis=0).tolist()
         empty, full, infinite, single, used = counts.kinds.tolist()
-        no_verdict = no_law(own) if used <= own.kept.by_chance(n) else f"{used} or more of {n} rows took part in the fit"
+        no_verdict = (
+            no_law(own)
+            if used <= own.kept.by_chance(n)
+            else f"{used} or more of {n} rows took part in the fit"
+        )
         laws: dict[str, Consistency] = {}
-        names, thresholds, tied = own.calibration.condition_labels(), own.thresholds(statement), own.tied(statement)
+        names, thresholds, tied = (
+            own.calibration.condition_labels(),
+            own.thresholds(statement),
+            own.tied(statement),
+        )
         for name, counted in counts.judged.items() if no_verdict is None else ():
             judged, strange, hit = counted.tolist()
-            if (law := law_of_counts(hit, judged, strange, thresholds.get(name), tied=name in tied)) is not None:
+            if (
+                law := law_of_counts(hit, judged, strange, thresholds.get(name), tied=name in tied)
+            ) is not None:
                 laws[str(names.get(name))] = law
         size = math.inf if infinite else math.fsum(counts.sizes) / n
         alone = None if own.structure.classes is None else single / n
         kinds = empty / n, full / n, infinite / n
-        return cls(n, hits / n, *share_interval(hits, n), size, *kinds, alone, unknown, no_verdict, laws)
+        return cls(
+            n, hits / n, *share_interval(hits, n), size, *kinds, alone, unknown, no_verdict, laws
+        )

@@ -1,4 +1,6 @@
-"""Recalibrate a fit: the same structure, new calibration rows, and a certificate that names the one it replaces."""
+"""Recalibrate a fit: the same structure, new calibration rows, and a certificate that names the one
+it replaces.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +37,25 @@ if TYPE_CHECKING:
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
     """A copy of a fitted estimator whose structure is calibrated on new rows; `est` stays as it is.
 
-    Nothing is fitted and nothing is chosen: the structure was frozen before it saw these rows, so the statement of the fit
-    holds for rows exchangeable with them. The new certificate has the fingerprint of the old one in ``replaces``. Rows that
-    trained or tuned the structure are refused. Which rows are taken, and when, must not depend on how their sets did: after
-    an alarm, take rows that came later. `groups` is needed if the fit had it. `weights`, as of the estimator, say how the
-    mix of rows to come differs from that of these rows; weights of the fit no longer count.
+    Nothing is fitted and nothing is chosen: the structure was frozen before it saw these rows, so
+    the statement of the fit holds for rows exchangeable with them. The new certificate has the
+    fingerprint of the old one in ``replaces``. Rows that trained or tuned the structure are
+    refused. Which rows are taken, and when, must not depend on how their sets did: after an alarm,
+    take rows that came later. `groups` is needed if the fit had it. `weights`, as of the estimator,
+    say how the mix of rows to come differs from that of these rows; weights of the fit no longer
+    count.
     """
-    return recalibrated(est, given_rows(est._features(X), est._targets(y), groups, {}), weights=weights)
+    return recalibrated(
+        est, given_rows(est._features(X), est._targets(y), groups, {}), weights=weights
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
     """Calibration rows that were scored where they lie, in place of features.
 
-    `again` holds the features of some of them, which are at `places`: those that `calibrate` scores a second time.
+    `again` holds the features of some of them, which are at `places`: those that `calibrate` scores
+    a second time.
     """
 
     y: AnyArray
@@ -66,7 +73,13 @@ class ScoredRows:
         X, y = rows.X, rows.y
         if structure.classes is not None:
             structure = replace(structure, classes=np.union1d(structure.classes, y))
-        found = row_fingerprints(X, y), structure.scores(X, y), structure.conditions(X, y), rows.clusters, missing_cells(X)
+        found = (
+            row_fingerprints(X, y),
+            structure.scores(X, y),
+            structure.conditions(X, y),
+            rows.clusters,
+            missing_cells(X),
+        )
         return cls(y, *found, take_features(X, places), places)
 
     @classmethod
@@ -74,10 +87,14 @@ class ScoredRows:
         """All batches, in their order."""
         starts = np.cumsum([0, *(len(each.y) for each in batches)])
         whole: dict[str, Any] = {
-            name: None if getattr(batches[0], name) is None else np.concatenate([getattr(each, name) for each in batches])
+            name: None
+            if getattr(batches[0], name) is None
+            else np.concatenate([getattr(each, name) for each in batches])
             for name in ("y", "hashes", "scores", "conditions", "clusters")
         }
-        whole["places"] = np.concatenate([each.places + start for each, start in zip(batches, starts, strict=False)])
+        whole["places"] = np.concatenate(
+            [each.places + start for each, start in zip(batches, starts, strict=False)]
+        )
         again = reduce(stack_features, [each.again for each in batches if each.places.size])
         return cls(**whole, missing=np.sum([each.missing for each in batches], axis=0), again=again)
 
@@ -99,20 +116,32 @@ class _SealedScores(SealedRows):
 
 
 def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool = False) -> Any:
-    """`recalibrate` on rows that are checked, in memory or as `ScoredRows`; `rest`: known not to be rows of the fit."""
+    """`recalibrate` on rows that are checked, in memory or as `ScoredRows`; `rest`: known not to be
+    rows of the fit.
+    """
     own, X = est.predictor_, rows.X
     if (rows.clusters is None) != (own.calibration.clusters is None):
         had = "had" if rows.clusters is None else "had no"
-        raise ValueError(f"The fit {had} groups=, and its statement is about such rows: recalibrate in the same way.")
+        raise ValueError(
+            f"The fit {had} groups=, and its statement is about such rows: "
+            f"recalibrate in the same way."
+        )
     structure, statement = own.structure, replace(own.statement, weights=weights)
     if structure.classes is not None:  # a label that the model never saw scores +inf
         check_label_kinds({"the fit": structure.classes, "the new rows": rows.y})
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
     known = X if isinstance(X, ScoredRows) else None
-    hashes, missing = (row_fingerprints(X, rows.y), missing_cells(X)) if known is None else (known.hashes, known.missing)
+    hashes, missing = (
+        (row_fingerprints(X, rows.y), missing_cells(X))
+        if known is None
+        else (known.hashes, known.missing)
+    )
     scored = None if known is None else (known.scores, known.conditions)
     seal = SealedRows if known is None else _SealedScores
-    shared, sealed = _shared(own.kept, hashes, rest), seal(X, rows.y, fingerprint=role_fingerprint(hashes))
+    shared, sealed = (
+        _shared(own.kept, hashes, rest),
+        seal(X, rows.y, fingerprint=role_fingerprint(hashes)),
+    )
     given, seed = (structure, sealed, statement.weights), own.certificate.seed or 0
     calibration, y, rounding = calibrate(*given, clusters=rows.clusters, seed=seed, scored=scored)
     thresholds = statement.thresholds(calibration)
@@ -120,7 +149,10 @@ def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool 
     notes += statement.note_infeasible(calibration, thresholds)
     facts = recalibrated_facts(own.certificate, statement, calibration, thresholds, sealed)
     labels = None if structure.classes is None else len(structure.classes)
-    fresh, none = KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing == 0)), np.arange(0)
+    fresh, none = (
+        KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing == 0)),
+        np.arange(0),
+    )
     predictor = replace(
         own,
         structure=structure,
@@ -139,15 +171,22 @@ def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool 
 
 
 def _shared(kept: KeptRows, hashes: Hashes, rest: bool) -> dict[str, int]:
-    """How many of these rows each other role shares; an error if they are more than repeats explain.
+    """How many of these rows each other role shares; an error if they are more than repeats
+    explain.
 
-    Of the `rest` of a table all are repeats, since the rows of the other roles are left out by their places.
+    Of the `rest` of a table all are repeats, since the rows of the other roles are left out by
+    their places.
     """
-    others = replace(kept, hashes={role: own for role, own in kept.hashes.items() if role != "calibrate"})
+    others = replace(
+        kept, hashes={role: own for role, own in kept.hashes.items() if role != "calibrate"}
+    )
     if not rest and (used := others.used(hashes)):
         roles = ", ".join(f"{count} in {role}" for role, count in used.counts.items())
         raise OverlappingRolesError(
-            f"{counted(used.total, 'row')} of {len(hashes)} took part in the fit ({roles}); coverage needs calibration rows "
+            f"{counted(used.total, 'row')} of {len(hashes)} took part in the fit ({roles}); "
+            f"coverage needs calibration rows "
             "that fitting and tuning never saw. Leave them out."
         )
-    return {f"{role} and calibrate": others.among(hashes).counts.get(role, 0) for role in others.hashes}
+    return {
+        f"{role} and calibrate": others.among(hashes).counts.get(role, 0) for role in others.hashes
+    }

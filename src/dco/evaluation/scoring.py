@@ -1,7 +1,9 @@
-"""Scorers for scikit-learn's `cross_validate` and friends: ``scorer(estimator, X, y)``, larger is better.
+"""Scorers for scikit-learn's `cross_validate` and friends: ``scorer(estimator, X, y)``, larger is
+better.
 
-They measure. A search that chooses by them has seen every row it was given, the calibration rows included, and what it
-chooses has no guarantee: search inside the estimator (`dco.grid`, ``search=``) instead.
+They measure. A search that chooses by them has seen every row it was given, the calibration rows
+included, and what it chooses has no guarantee: search inside the estimator (`dco.grid`,
+``search=``) instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Names for the array types that travel between the stages, and the way in for arrays of other libraries."""
+"""Names for the array types that travel between the stages, and the way in for arrays of other
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ _NAMESPACES: dict[type, Any] = {}  # of the array types that were met
 
 
 def where_they_are(values: Any) -> Any:
-    """An array of torch, CuPy, JAX or another library of the array API standard as it comes; all else as a NumPy array.
+    """An array of torch, CuPy, JAX or another library of the array API standard as it comes; all
+    else as a NumPy array.
 
-    Scores need double precision: what cannot hold it (JAX by default, torch on Apple's GPUs) is copied to the host too.
+    Scores need double precision: what cannot hold it (JAX by default, torch on Apple's GPUs) is
+    copied to the host too.
     """
     if isinstance(values, np.ndarray):
         return values
-    library = type(values).__module__.partition(".")[0]  # told by its name: neither torch nor CuPy is imported here
+    # told by its name: neither torch nor CuPy is imported here
+    library = type(values).__module__.partition(".")[0]
     if library == "torch":
         return values.detach() if values.device.type != "mps" else to_numpy(values)
     if library == "cupy":
@@ -59,7 +64,9 @@ def beside(values: Any, like: Any) -> Any:
 
 
 def one_number(value: float, like: Any) -> Any:
-    """The number in double precision, (1, 1), beside `like`; torch on a GPU divides by arrays exactly, by numbers not."""
+    """The number in double precision, (1, 1), beside `like`; torch on a GPU divides by arrays
+    exactly, by numbers not.
+    """
     xp = namespace(like)
     return xp.full((1, 1), value, dtype=xp.float64, device=like.device)
 
@@ -92,12 +99,15 @@ def sums_from_zero(counts: Any) -> Any:
 
 
 def to_numpy(values: Any) -> AnyArray:
-    """The values as a NumPy array, copied to the host where they live on an accelerator; NumPy's own arrays are not copied.
+    """The values as a NumPy array, copied to the host where they live on an accelerator; NumPy's
+    own arrays are not copied.
 
-    `numpy.asarray` refuses torch tensors and CuPy arrays on a GPU, torch tensors with a gradient, and torch's bfloat16. JAX
-    copies by itself but keeps bfloat16, which NumPy does not count among real numbers. bfloat16 becomes float32, exactly.
+    `numpy.asarray` refuses torch tensors and CuPy arrays on a GPU, torch tensors with a gradient,
+    and torch's bfloat16. JAX copies by itself but keeps bfloat16, which NumPy does not count among
+    real numbers. bfloat16 becomes float32, exactly.
     """
-    if hasattr(values, "detach") and hasattr(values, "cpu"):  # torch, told by its methods: torch is not imported here
+    # torch, told by its methods: torch is not imported here
+    if hasattr(values, "detach") and hasattr(values, "cpu"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":
             values = values.float()
@@ -108,14 +118,20 @@ def to_numpy(values: Any) -> AnyArray:
 
 
 def as_labels(values: Any) -> AnyArray:
-    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
+    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would
+    make "1" and "a".
+    """
     array = to_numpy(values)
-    mixed = isinstance(values, (list, tuple)) and not all(isinstance(value, (str, bytes)) for value in values)
+    mixed = isinstance(values, (list, tuple)) and not all(
+        isinstance(value, (str, bytes)) for value in values
+    )
     return np.array(values, dtype=object) if array.dtype.kind in "US" and mixed else array
 
 
 def real_numbers(values: Any, *, name: str) -> AnyArray:
-    """The values as an array of real numbers, of the kind that they have; text, dates and ragged lists are refused."""
+    """The values as an array of real numbers, of the kind that they have; text, dates and ragged
+    lists are refused.
+    """
     try:
         array = to_numpy(values)
     except ValueError:
@@ -129,31 +145,43 @@ def real_numbers(values: Any, *, name: str) -> AnyArray:
 
 
 def check_floats_hold(targets: Any, *, name: str) -> None:
-    """Refuse targets of a regression that float64 would change: dates, durations, and large integers that it rounds."""
+    """Refuse targets of a regression that float64 would change: dates, durations, and large
+    integers that it rounds.
+    """
     values = to_numpy(targets).ravel()
     first = values[0] if values.dtype.kind == "O" and values.size else None
-    if values.dtype.kind == "M" or isinstance(first, (datetime.date, np.datetime64)) or type(first).__name__ == "Period":
+    if (
+        values.dtype.kind == "M"
+        or isinstance(first, (datetime.date, np.datetime64))
+        or type(first).__name__ == "Period"
+    ):
         raise ValueError(
-            f"{name} holds dates, and a regression needs numbers: give days since one of them, such as "
+            f"{name} holds dates, and a regression needs numbers: give days since one of them, "
+            f"such as "
             f"({name} - {name}.min()) / np.timedelta64(1, 'D')."
         )
     if values.dtype.kind == "m" or isinstance(first, (datetime.timedelta, np.timedelta64)):
         raise ValueError(
-            f"{name} holds durations, and a regression needs numbers: give them in one unit, such as "
+            f"{name} holds durations, and a regression needs numbers: give them in one unit, such "
+            f"as "
             f"{name} / np.timedelta64(1, 's')."
         )
     row = first_rounded(values)
     if row is not None:
         raise ValueError(
-            f"{name} is {values[row]!s:.40} in row {row}, which float64 rounds, so that neighbours would be one value: "
+            f"{name} is {values[row]!s:.40} in row {row}, which float64 rounds, so that "
+            f"neighbours would be one value: "
             f"subtract a whole number first, such as {name} - {name}.min()."
         )
 
 
 def first_rounded(values: AnyArray) -> int | None:
-    """The first of (n,) numbers that is beyond 2**53 and that float64 does not hold exactly; None if there is none."""
+    """The first of (n,) numbers that is beyond 2**53 and that float64 does not hold exactly; None
+    if there is none.
+    """
     kind = values.dtype.kind
-    if kind in "iu" and values.dtype.itemsize == 8:  # exact iff no more than 53 digits follow the first binary one
+    # exact iff no more than 53 digits follow the first binary one
+    if kind in "iu" and values.dtype.itemsize == 8:
         size = np.abs(values).astype(np.uint64)
         lost = size // np.maximum(size & (~size + np.uint64(1)), np.uint64(1)) > np.uint64(2**53)
     elif kind == "f" and values.dtype.itemsize > 8:
@@ -173,7 +201,11 @@ def _is_rounded(value: Any) -> bool:
     elif isinstance(value, str):  # a number, or refused elsewhere
         with suppress(InvalidOperation):
             value = Decimal(value)
-    if not isinstance(value, (int, Decimal, Fraction)) or value != value or -(2**53) <= value <= 2**53:
+    if (
+        not isinstance(value, (int, Decimal, Fraction))
+        or value != value
+        or -(2**53) <= value <= 2**53
+    ):
         return False
     try:
         return float(value) != value
@@ -182,10 +214,14 @@ def _is_rounded(value: Any) -> bool:
 
 
 def responses(y: Any, n: int) -> Floats:
-    """y as n numbers in float64: membership must not depend on the precision that y happens to be stored in."""
+    """y as n numbers in float64: membership must not depend on the precision that y happens to be
+    stored in.
+    """
     values = y if isinstance(y, np.ndarray) and y.dtype.kind == "f" else to_numpy(y)
     if values.shape != (n,):
-        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
+        raise ValueError(
+            f"y must hold one number for each of the {n} rows, got shape {values.shape}."
+        )
     if values.dtype == np.float64:
         return values
     check_floats_hold(values, name="y")

@@ -23,7 +23,9 @@ def have(n: int) -> str:
 
 
 def first_few(texts: Sequence[str], most: int = 5) -> str:
-    """The first few of many texts, and how many there are besides: a message with thousands of names is not read."""
+    """The first few of many texts, and how many there are besides: a message with thousands of
+    names is not read.
+    """
     more = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
@@ -38,18 +40,26 @@ def p_in_words(value: float) -> str:
     return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
 
 
-def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", most: int = 30) -> str:
+def html_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", most: int = 30
+) -> str:
     """A table for notebooks, which bring their own style; texts are escaped."""
     body = list(rows)
     more = f"<p>and {len(body) - most} more</p>" if len(body) > most else ""
     names = "".join(f"<th>{escape(name)}</th>" for name in head)
-    cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body[:most])
+    cells = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in body[:most]
+    )
     top = f"<thead><tr>{names}</tr></thead>" if any(head) else ""
-    return f"<p>{escape(caption)}</p><table>{top}<tbody>{cells}</tbody></table>{more}".removeprefix("<p></p>")
+    return f"<p>{escape(caption)}</p><table>{top}<tbody>{cells}</tbody></table>{more}".removeprefix(
+        "<p></p>"
+    )
 
 
 class ShownAsPrinted:
-    """A result that IPython shows as ``print`` does; ``repr`` stays complete, for logs and debuggers.
+    """A result that IPython shows as ``print`` does; ``repr`` stays complete, for logs and
+    debuggers.
 
     Notebooks show `_repr_html_`: the printed text, unless the result has a table of its own.
     """

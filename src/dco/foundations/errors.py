@@ -32,7 +32,9 @@ class CorruptModelError(DcoError, ValueError):
 
 
 class UntrustedTypeError(DcoError, TypeError):
-    """A model file holds types that the caller has not declared trusted; `types` has their full names."""
+    """A model file holds types that the caller has not declared trusted; `types` has their full
+    names.
+    """
 
     def __init__(self, message: str = "", types: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -40,8 +42,12 @@ class UntrustedTypeError(DcoError, TypeError):
 
 
 class MissingExtraError(DcoError, ImportError):
-    """A part of dco needs a package that is not installed; the message names the extra to install."""
+    """A part of dco needs a package that is not installed; the message names the extra to
+    install.
+    """
 
 
 class InfeasibleLevelWarning(UserWarning):
-    """A level cannot be met: the threshold is infinite, so that sets are full and valid, or no setting is certified."""
+    """A level cannot be met: the threshold is infinite, so that sets are full and valid, or no
+    setting is certified.
+    """

@@ -1,4 +1,6 @@
-"""Packages that only some parts need, imported when first used, and the versions of those that are installed."""
+"""Packages that only some parts need, imported when first used, and the versions of those that are
+installed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def require(module: str, *, extra: str) -> Any:
             raise
         package = module.split(".")[0]
         raise MissingExtraError(
-            f"This needs the package {package}, which is not installed: pip install 'decoupled-conformal[{extra}]'."
+            f"This needs the package {package}, which is not installed: pip install "
+            f"'decoupled-conformal[{extra}]'."
         ) from None
 
 

@@ -27,17 +27,21 @@ class Written:
     overwrite: bool
 
 
-# The finished files of a `written_together` that is open, and the temporary files to remove at its end.
+# The finished files of a `written_together` that is open, and the temporary files to remove at its
+# end.
 _OPEN: ContextVar[tuple[list[Written], ExitStack] | None] = ContextVar("_OPEN", default=None)
 
 
 @contextmanager
-def written_beside(path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True) -> Iterator[Path]:
+def written_beside(
+    path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True
+) -> Iterator[Path]:
     """Yields a name beside `path` to write to; the file gets the name `path` only if all went well.
 
-    A link stays a link, and its target is replaced; a folder, a device, a pipe or a socket is a ValueError. Unfinished
-    files that killed runs left beside `path` are removed. `within` is a folder on the same disk for the unfinished file, so
-    that a kill leaves nothing outside it. Without `overwrite`, a file that has appeared at `path` is kept: a ValueError.
+    A link stays a link, and its target is replaced; a folder, a device, a pipe or a socket is a
+    ValueError. Unfinished files that killed runs left beside `path` are removed. `within` is a
+    folder on the same disk for the unfinished file, so that a kill leaves nothing outside it.
+    Without `overwrite`, a file that has appeared at `path` is kept: a ValueError.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
@@ -47,10 +51,13 @@ def written_beside(path: str | os.PathLike[str], *, within: Path | None = None, 
         _sweep(target)
     with ExitStack() as own:
         files, temporary = _OPEN.get() or (None, own)
-        beside = temporary.enter_context(_temporary(target.parent if within is None else within, target.name))
+        beside = temporary.enter_context(
+            _temporary(target.parent if within is None else within, target.name)
+        )
         yield beside
         with open(beside, "rb+") as file:
-            os.fsync(file.fileno())  # otherwise a crash of the machine could keep the new name and lose the content
+            # otherwise a crash of the machine could keep the new name and lose the content
+            os.fsync(file.fileno())
         if files is None:
             _take_place(Written(beside, target, overwrite))
         else:
@@ -65,7 +72,9 @@ def write_whole(path: str | os.PathLike[str], text: str, *, overwrite: bool = Tr
 
 @contextmanager
 def written_together() -> Iterator[list[Written]]:
-    """Files that `written_beside` writes in here get their names at the end, all or none. Yields the finished ones."""
+    """Files that `written_beside` writes in here get their names at the end, all or none. Yields
+    the finished ones.
+    """
     files: list[Written] = []
     with ExitStack() as temporary:
         token = _OPEN.set((files, temporary))
@@ -77,7 +86,9 @@ def written_together() -> Iterator[list[Written]]:
 
 
 def take_places(files: Sequence[Written], *, gone: Sequence[Path] = ()) -> None:
-    """Give finished files their places and remove those in `gone`; if anything fails, everything is put back as it was."""
+    """Give finished files their places and remove those in `gone`; if anything fails, everything is
+    put back as it was.
+    """
     with ExitStack() as temporary, ExitStack() as undo:
         paths = [*(file.target for file in files), *gone]
         old = {path: temporary.enter_context(_second_name(path)) for path in paths}
@@ -99,16 +110,21 @@ def check_regular(path: str | os.PathLike[str]) -> None:
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
         kind = kinds.get(stat.S_IFMT(mode), "a device")
-        raise ValueError(f"{path} is {kind}, and only a regular file is replaced; choose another name.")
+        raise ValueError(
+            f"{path} is {kind}, and only a regular file is replaced; choose another name."
+        )
 
 
 @contextmanager
 def _temporary(folder: Path, name: str) -> Iterator[Path]:
-    """A new empty file, removed at the end. It is locked while this process lives: what a killed run left is not."""
+    """A new empty file, removed at the end. It is locked while this process lives: what a killed
+    run left is not.
+    """
     while True:
         path = folder / f".{name}.{secrets.token_hex(6)}"
         file = open(path, "xb")  # noqa: SIM115  # closed below
-        with suppress(BlockingIOError):  # another run took it for left over, since it was not locked yet
+        # another run took it for left over, since it was not locked yet
+        with suppress(BlockingIOError):
             if not locked(file.fileno(), wait=False):
                 file.close()  # such systems may not rename an open file
                 break
@@ -123,7 +139,9 @@ def _temporary(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _sweep(target: Path) -> None:
-    """Remove unfinished files for `target` that no living process has locked; none where files cannot be locked."""
+    """Remove unfinished files for `target` that no living process has locked; none where files
+    cannot be locked.
+    """
     left = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}")
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
@@ -161,12 +179,14 @@ def _take_place(file: Written) -> None:
     check_regular(file.target)
     if not file.overwrite:
         try:
-            os.link(file.beside, file.target)  # unlike a rename it fails if the name is taken, also by another process
+            # unlike a rename it fails if the name is taken, also by another process
+            os.link(file.beside, file.target)
             return
         except OSError:  # taken, or a disk without hard links
             if file.target.exists():
                 raise ValueError(
-                    f"{file.target} has been written by another run meanwhile and is kept; choose another name, or ask to "
+                    f"{file.target} has been written by another run meanwhile and is kept; choose "
+                    f"another name, or ask to "
                     "replace it."
                 ) from None
     os.replace(file.beside, file.target)
@@ -176,7 +196,8 @@ def _take_place(file: Written) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Make a folder, if needed, and lock it; a BlockingIOError if another process holds it.
 
-    The lock ends with the process, so a kill leaves none. On disks without locks, nothing is locked.
+    The lock ends with the process, so a kill leaves none. On disks without locks, nothing is
+    locked.
     """
     while True:
         folder.mkdir(exist_ok=True)
@@ -196,7 +217,9 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """One process at a time for this folder; others wait. Where folders cannot be locked, nothing is."""
+    """One process at a time for this folder; others wait. Where folders cannot be locked, nothing
+    is.
+    """
     with ExitStack() as stack:
         with suppress(OSError):  # Windows opens no folders
             stack.callback(os.close, file := os.open(folder, os.O_RDONLY))
@@ -205,14 +228,17 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def locked(file: int, *, wait: bool) -> bool:
-    """Lock an open file; False if that is impossible. If another holds it, `wait`, or raise BlockingIOError."""
+    """Lock an open file; False if that is impossible. If another holds it, `wait`, or raise
+    BlockingIOError.
+    """
     try:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise
-    except (ImportError, OSError):  # not a POSIX system, or a disk that knows no locks (some network disks)
+    # not a POSIX system, or a disk that knows no locks (some network disks)
+    except (ImportError, OSError):
         return False
     return True
 
@@ -226,10 +252,12 @@ def is_at(file: int, path: Path) -> bool:
 
 
 def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:
-    """Nested values in JSON's types: infinity is the text "inf", NaN is `nan` (null, a text, or an error that is raised).
+    """Nested values in JSON's types: infinity is the text "inf", NaN is `nan` (null, a text, or an
+    error that is raised).
 
-    NumPy's scalars and arrays become numbers and lists, and keys become text. Floats keep `digits` significant digits (all
-    by default). Anything else is not changed: ``json.dumps`` refuses it or turns it into text.
+    NumPy's scalars and arrays become numbers and lists, and keys become text. Floats keep `digits`
+    significant digits (all by default). Anything else is not changed: ``json.dumps`` refuses it or
+    turns it into text.
     """
     if isinstance(value, Mapping):
         return {str(key): plain(entry, nan=nan, digits=digits) for key, entry in value.items()}

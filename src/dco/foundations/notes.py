@@ -1,7 +1,8 @@
-"""Notes: what a stage found on its way, collected, kept on the result, and shown once at the border.
+"""Notes: what a stage found on its way, collected, kept on the result, and shown once at the
+border.
 
-A sentence that names a parameter writes it as ⟨name⟩ or ⟨name=value⟩ inside a `Message`. Python's border spells it
-``name=value``, the command line ``--name value``.
+A sentence that names a parameter writes it as ⟨name⟩ or ⟨name=value⟩ inside a `Message`. Python's
+border spells it ``name=value``, the command line ``--name value``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 
-QUIET = frozenset(("empty-sets", "one-width", "below-zero", "few-rows"))  # advice: kept, printed, no warning in Python
+# advice: kept, printed, no warning in Python
+QUIET = frozenset(("empty-sets", "one-width", "below-zero", "few-rows"))
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
 
 
@@ -39,7 +41,9 @@ class Message(str):
 
 @dataclass(frozen=True)
 class Note:
-    """One finding: a short name for its kind, a sentence, and what to try (empty if nothing helps)."""
+    """One finding: a short name for its kind, a sentence, and what to try (empty if nothing
+    helps).
+    """
 
     kind: str
     text: str
@@ -54,7 +58,10 @@ class Note:
 
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
         """Text and remedy with parameters as `spell` writes them."""
-        parts = [part.spelled(spell) if isinstance(part, Message) else part for part in (self.text, self.remedy)]
+        parts = [
+            part.spelled(spell) if isinstance(part, Message) else part
+            for part in (self.text, self.remedy)
+        ]
         return " ".join(filter(None, parts))
 
 
@@ -70,8 +77,11 @@ class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
     """A note about a level that cannot be met."""
 
 
-def show(notes: Iterable[Note], *, raising: bool = False, category: type[Warning] | None = None) -> None:
-    """Each note that is not `QUIET` as a warning at the line that called dco; if `raising`, full sets are an error instead.
+def show(
+    notes: Iterable[Note], *, raising: bool = False, category: type[Warning] | None = None
+) -> None:
+    """Each note that is not `QUIET` as a warning at the line that called dco; if `raising`, full
+    sets are an error instead.
 
     The warning is of `category`, or of the note's own kind.
     """

@@ -1,7 +1,9 @@
-"""From a level to a `Threshold`: level, exact rank, order statistic. The only place where a level becomes a rank.
+"""From a level to a `Threshold`: level, exact rank, order statistic. The only place where a level
+becomes a rank.
 
-A decimal typed by a person means that decimal. ``alpha=0.1`` is one tenth, and so is ``1 - 0.9``, although neither is
-one tenth in binary. Ranks are then integers computed from integers; no float is ever rounded up.
+A decimal typed by a person means that decimal. ``alpha=0.1`` is one tenth, and so is ``1 - 0.9``,
+although neither is one tenth in binary. Ranks are then integers computed from integers; no float is
+ever rounded up.
 """
 
 from __future__ import annotations
@@ -28,18 +30,20 @@ Level: TypeAlias = float | str | Decimal | Fraction | np.floating
 Guarantee: TypeAlias = Literal["marginal", "pac", "pac-conjectured", "expected_risk", "none"]
 
 _SPOKEN_DIGITS = 12  # a repr this short was typed by a person and means the decimal it shows
-_ROUNDING = Fraction(1, 2**52)  # 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more
+# 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more
+_ROUNDING = Fraction(1, 2**52)
 _ROUNDING_32 = Fraction(1, 2**23)  # the same for float32
 _LARGEST_EXPONENT = 5_000  # of a decimal; 1e-1000000000 as a fraction would fill the memory
-_EXACT_TAIL_LIMIT = 4_000  # up to this n an undecided binomial tail is summed in integers (about 10 ms)
+# up to this n an undecided binomial tail is summed in integers (about 10 ms)
+_EXACT_TAIL_LIMIT = 4_000
 
 
 def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
     """The rational number that `level` means, strictly between 0 and 1.
 
-    Strings, ``Decimal`` and ``Fraction`` are taken as they are; a float with a short decimal form means that decimal; a
-    float within 2**-52 of a fraction with denominator up to 10**6 means that fraction; any other float means its exact
-    binary value.
+    Strings, ``Decimal`` and ``Fraction`` are taken as they are; a float with a short decimal form
+    means that decimal; a float within 2**-52 of a fraction with denominator up to 10**6 means that
+    fraction; any other float means its exact binary value.
     """
     try:
         value = rational(level)
@@ -47,13 +51,16 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
         value = Fraction(0)
     if not 0 < value < 1:
         meant = (
-            f" For {level} % coverage, alpha is {float(1 - value / 100):g}." if name == "alpha" and 50 < value < 100 else ""
+            f" For {level} % coverage, alpha is {float(1 - value / 100):g}."
+            if name == "alpha" and 50 < value < 100
+            else ""
         )
         raise ValueError(f"{name} must be a number strictly between 0 and 1, got {level!r}.{meant}")
     return value
 
 
-@lru_cache(maxsize=1024, typed=True)  # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
+# typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
+@lru_cache(maxsize=1024, typed=True)
 def rational(level: Level) -> Fraction:
     """The rational number that `level` means, of any size."""
     if isinstance(level, (bool, np.bool_)):
@@ -65,7 +72,8 @@ def rational(level: Level) -> Fraction:
     if isinstance(level, (str, Decimal, Fraction)):
         return Fraction(level)
     if isinstance(level, np.floating) and not isinstance(level, float):
-        near = Fraction(str(level))  # np.float32(0.2) prints as 0.2; its binary value is far from it
+        # np.float32(0.2) prints as 0.2; its binary value is far from it
+        near = Fraction(str(level))
         if level.dtype != np.float32 or near.denominator <= 10**6:
             return near
         largest, rounding = 1_000, _ROUNDING_32
@@ -109,18 +117,21 @@ def conformal_rank(n: SupportsIndex, *, alpha: Level) -> int:
 
 
 def tuning_rank(n: SupportsIndex, *, alpha: Level) -> int:
-    """n - floor(n alpha), exactly: the least rank at which at most a share alpha of n rows lies above."""
+    """n - floor(n alpha), exactly: the least rank at which at most a share alpha of n rows lies
+    above.
+    """
     count, level = as_count(n), as_rational(alpha)
     return count - count * level.numerator // level.denominator
 
 
 def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
-    """n - max{e : I_alpha(e + 1, n - e) >= 1 - delta}: coverage >= 1 - alpha with probability >= 1 - delta.
+    """n - max{e : I_alpha(e + 1, n - e) >= 1 - delta}: coverage >= 1 - alpha with probability >= 1
+    - delta.
 
-    Equivalently the largest number e of uncovered rows with P(Binomial(n, alpha) <= e) <= delta (Vovk 2012; Wilks;
-    Clopper-Pearson; Bayesian quadrature with 0/1 loss). ``n + 1`` means that no finite threshold has this guarantee.
-    A tail too close to delta for floating point is summed in integers, for n up to 4,000; beyond, the larger rank is
-    taken.
+    Equivalently the largest number e of uncovered rows with P(Binomial(n, alpha) <= e) <= delta
+    (Vovk 2012; Wilks; Clopper-Pearson; Bayesian quadrature with 0/1 loss). ``n + 1`` means that no
+    finite threshold has this guarantee. A tail too close to delta for floating point is summed in
+    integers, for n up to 4,000; beyond, the larger rank is taken.
     """
     count, level, failure = as_count(n), as_rational(alpha), as_rational(delta, name="delta")
     return _pac_rank(count, level, failure)
@@ -129,7 +140,8 @@ def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
 @lru_cache(maxsize=4096)
 def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
     allowed, refused = -1, n  # P(Bin <= -1) = 0 <= delta; P(Bin <= n) = 1 > delta
-    # SciPy's search may end without a result, and a tail may underflow. (Its stubs misspell "ignore".)
+    # SciPy's search may end without a result, and a tail may underflow. (Its stubs misspell
+    # "ignore".)
     with errstate(all="ignore"):  # type: ignore[arg-type]
         guess = float(bdtrik(float(delta), n, float(alpha)))  # only says where to look first
         likely = [int(guess) + 1, int(guess)] if math.isfinite(guess) else []
@@ -189,18 +201,26 @@ def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
 
 def rank_for(n: SupportsIndex, *, alpha: Level, delta: Level | None = None) -> int:
     """`pac_rank` with a delta, `conformal_rank` without."""
-    return conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
+    return (
+        conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
+    )
 
 
 def smallest_n_for(*, alpha: Level, delta: Level | None = None) -> int:
     """`smallest_pac_n` with a delta, `smallest_marginal_n` without."""
-    return smallest_marginal_n(alpha=alpha) if delta is None else smallest_pac_n(alpha=alpha, delta=delta)
+    return (
+        smallest_marginal_n(alpha=alpha)
+        if delta is None
+        else smallest_pac_n(alpha=alpha, delta=delta)
+    )
 
 
 def _power_at_most(n: int, alpha: Fraction, delta: Fraction) -> bool:
-    """Whether (1 - alpha)^n <= delta: in integers while they are short, then by logarithms to many digits.
+    """Whether (1 - alpha)^n <= delta: in integers while they are short, then by logarithms to many
+    digits.
 
-    Equality for a larger n would need a delta of thousands of digits, so the logarithms always decide.
+    Equality for a larger n would need a delta of thousands of digits, so the logarithms always
+    decide.
     """
     if n <= _EXACT_TAIL_LIMIT:
         whole, miss = alpha.denominator, alpha.denominator - alpha.numerator
@@ -221,9 +241,10 @@ def _digits(*values: Fraction) -> int:
 class Threshold:
     """A cut-off with its statement: sets made with it are {y : score(x, y) <= value}.
 
-    ``value`` is the `rank`-th smallest of `n` calibration scores (+inf when rank is n + 1). ``rank`` is None for rules
-    that do not deploy an order statistic of `n` exchangeable scores (loss matrices, grouped rows). ``guarantee`` names
-    what is certified; what certifies nothing says "none".
+    ``value`` is the `rank`-th smallest of `n` calibration scores (+inf when rank is n + 1).
+    ``rank`` is None for rules that do not deploy an order statistic of `n` exchangeable scores
+    (loss matrices, grouped rows). ``guarantee`` names what is certified; what certifies nothing
+    says "none".
     """
 
     value: float
@@ -249,10 +270,12 @@ class Threshold:
 
 @dataclass(frozen=True, eq=False)  # arrays: == and hash would raise
 class WeightedThresholds:
-    """Cut-offs (m,) or (m, 1) for each new row, (1, K) for each label or (m, K) for both, with their statement.
+    """Cut-offs (m,) or (m, 1) for each new row, (1, K) for each label or (m, K) for both, with
+    their statement.
 
-    ``guarantee`` holds under `assumption` only. ``effective_n`` is (sum w)^2 / sum w^2, the number of equally weighted
-    calibration rows that would vary as much. ``np.asarray(record)`` gives `values`, and `score.sets` takes the record.
+    ``guarantee`` holds under `assumption` only. ``effective_n`` is (sum w)^2 / sum w^2, the number
+    of equally weighted calibration rows that would vary as much. ``np.asarray(record)`` gives
+    `values`, and `score.sets` takes the record.
     """
 
     values: Floats
@@ -271,7 +294,9 @@ class WeightedThresholds:
 
 def checked_scores(scores: ArrayLike) -> Floats:
     """Calibration scores as a one-dimensional array; NaN is refused, +inf is legal."""
-    array = scores if isinstance(scores, np.ndarray) and scores.dtype.kind == "f" else to_numpy(scores)
+    array = (
+        scores if isinstance(scores, np.ndarray) and scores.dtype.kind == "f" else to_numpy(scores)
+    )
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
     if array.dtype.kind != "f":
@@ -281,8 +306,10 @@ def checked_scores(scores: ArrayLike) -> Floats:
     bad = np.flatnonzero(np.isnan(array))
     if bad.size:
         raise NonFiniteScoreError(
-            f"{bad.size} of {array.size} scores are NaN (first: row {bad[0]}); a NaN cannot be ordered. Find out why the "
-            "model or the score gives NaN there; dropping the rows would change the population that is certified."
+            f"{bad.size} of {array.size} scores are NaN (first: row {bad[0]}); a NaN cannot be "
+            f"ordered. Find out why the "
+            "model or the score gives NaN there; dropping the rows would change the population "
+            "that is certified."
         )
     return array
 
@@ -293,20 +320,25 @@ def order_statistic(scores: Floats, rank: int) -> float:
         return float("inf")
     score = np.partition(scores, rank - 1)[rank - 1]
     value = float(score)
-    return value if value >= score else math.nextafter(value, math.inf)  # a longdouble must not be rounded below itself
+    # a longdouble must not be rounded below itself
+    return value if value >= score else math.nextafter(value, math.inf)
 
 
 def warn_infeasible(n: int, smallest: int, statement: str, *, unit: str = "row") -> None:
-    """Warn that the threshold is infinite, and say how many rows (or what `unit` names) give a finite one."""
+    """Warn that the threshold is infinite, and say how many rows (or what `unit` names) give a
+    finite one.
+    """
     text = (
-        f"{counted(n, f'calibration {unit}')} {are(n)} too few for {statement}: the threshold is infinite and every set is "
+        f"{counted(n, f'calibration {unit}')} {are(n)} too few for {statement}: the threshold is "
+        f"infinite and every set is "
         "full (valid, but useless)."
     )
     show([Note("infeasible", text, f"At least {counted(smallest, unit)} {are(smallest)} needed.")])
 
 
 def size_quantile(sizes: Floats | Integers, level: float) -> float:
-    """The quantile of sizes by linear interpolation (NumPy's default), right also where sizes are infinite.
+    """The quantile of sizes by linear interpolation (NumPy's default), right also where sizes are
+    infinite.
 
     ``np.quantile`` subtracts infinity from infinity and answers NaN.
     """

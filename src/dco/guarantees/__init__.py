@@ -1,1 +1,3 @@
-"""What is guaranteed: statement, threshold rules, calibration, certificate, verification, laws and planning."""
+"""What is guaranteed: statement, threshold rules, calibration, certificate, verification, laws and
+planning.
+"""

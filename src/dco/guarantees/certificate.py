@@ -1,4 +1,6 @@
-"""What is certified. A `Certificate` is plain data: it goes to strict JSON and back without loss."""
+"""What is certified. A `Certificate` is plain data: it goes to strict JSON and back without
+loss.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,18 @@ FORMAT = 3
 
 @dataclass(frozen=True)
 class Certificate(ShownAsPrinted):
-    """The statement, its assumption, its numbers, and fingerprints of the rows and the structure behind it.
+    """The statement, its assumption, its numbers, and fingerprints of the rows and the structure
+    behind it.
 
-    Statement and assumption are made from the facts (`words`). Those that a file holds are kept in `written`, so that
-    `verify` sees an edited sentence.
+    Statement and assumption are made from the facts (`words`). Those that a file holds are kept in
+    `written`, so that `verify` sees an edited sentence.
 
-    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped`
-    that rows belong together, `distinct` that repeats were dropped, `labels` how many labels the fit knows (None for
-    numbers). `stability` says in how many ``of`` re-splits of the tuning rows the candidate ``won``, and the share by which
-    the sets of the others were larger (``others_cost``, None without a finite one); None where this was not looked at.
+    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if
+    something is), `grouped` that rows belong together, `distinct` that repeats were dropped,
+    `labels` how many labels the fit knows (None for numbers). `stability` says in how many ``of``
+    re-splits of the tuning rows the candidate ``won``, and the share by which the sets of the
+    others were larger (``others_cost``, None without a finite one); None where this was not looked
+    at.
     """
 
     rule: str
@@ -66,14 +71,18 @@ class Certificate(ShownAsPrinted):
     seed: int | None
     versions: Mapping[str, str]
     voided_by: tuple[str, ...] = VOIDED_BY
-    support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
+    # where y lies, by what the caller knows: sets are cut to it
+    support: tuple[float, float] | None = None
     format: int = FORMAT
     stability: Mapping[str, int | float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
-    joint: bool = False  # the calibration rows chose, for each new row anew; thresholds are one for each candidate
-    replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
+    # the calibration rows chose, for each new row anew; thresholds are one for each candidate
+    joint: bool = False
+    # the fingerprint of the certificate of the same structure with the calibration rows before
+    replaces: str | None = None
     weights: WeightFacts | None = None  # what is known of the mix of new rows
-    written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
+    # the words as they stand in a file, which may be edited
+    written: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def statement(self) -> str:
@@ -88,7 +97,11 @@ class Certificate(ShownAsPrinted):
     @property
     def training_rows(self) -> str:
         """Whether the rows of each model are known not to be calibration rows, in words."""
-        return "checked" if self.training_rows_checked else "not checked: a frozen model's training rows are unknown"
+        return (
+            "checked"
+            if self.training_rows_checked
+            else "not checked: a frozen model's training rows are unknown"
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -101,16 +114,21 @@ class Certificate(ShownAsPrinted):
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """Read a certificate written by `to_json`; anything else is a ValueError that says what is wrong."""
+        """Read a certificate written by `to_json`; anything else is a ValueError that says what is
+        wrong.
+        """
         try:
             data = json.loads(text, parse_constant=_no_constant)
         except (json.JSONDecodeError, ValueError, RecursionError) as error:
-            raise ValueError(f"This is not a certificate: it is not strict JSON ({error}).") from None
+            raise ValueError(
+                f"This is not a certificate: it is not strict JSON ({error})."
+            ) from None
         if not isinstance(data, dict):
             raise ValueError("This is not a certificate: the JSON is not an object.")
         if data.get("format") != FORMAT:
             raise ValueError(
-                f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
+                f"This certificate has format {data.get('format')!r}; this version reads format "
+                f"{FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
         later: dict[str, Any] = {"groups": [], "joint": False}  # not always stated
@@ -119,7 +137,9 @@ class Certificate(ShownAsPrinted):
         wanted = kinds.keys() - {"written"}
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
-            raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
+            raise ValueError(
+                f"This is not a certificate: missing fields {missing}, unknown fields {spare}."
+            )
         try:
             values = {name: _read(kinds[name], value, name) for name, value in data.items()}
             written = {name: values.pop(name) for name in ("statement", "assumption")}
@@ -127,25 +147,31 @@ class Certificate(ShownAsPrinted):
             _check_entries(made)
         except ValueError as error:
             raise ValueError(f"This is not a certificate: {error}.") from None
-        with suppress(ValueError, KeyError):  # of facts that no words can be made from, such as a level above 1
+        # of facts that no words can be made from, such as a level above 1
+        with suppress(ValueError, KeyError):
             if words(made) == written:
                 return made
         return replace(made, written=written)
 
     def simultaneous_slack(self, delta: Level = 0.05) -> float:
-        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: the price of a picked level.
+        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: the
+        price of a picked level.
 
-        `theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2): sqrt(log(1/delta) / 2n), and more for a PAC statement whose
-        own delta is above 1/2, in each group by itself (for all G groups at once: delta / G). Without calibration rows the
-        slack is 1. Where nothing is guaranteed, or rows belong together and the threshold is no order statistic of
-        independent scores, no slack is known: a ValueError.
+        `theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2): sqrt(log(1/delta) / 2n), and more
+        for a PAC statement whose own delta is above 1/2, in each group by itself (for all G groups
+        at once: delta / G). Without calibration rows the slack is 1. Where nothing is guaranteed,
+        or rows belong together and the threshold is no order statistic of independent scores, no
+        slack is known: a ValueError.
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "groups overlap" if self.groups else "rows belong together in groups"
             why = "the calibration rows choose among candidates" if self.joint else why
             why = "rows have weights" if self.weights is not None else why
             why = "nothing is guaranteed" if self.guarantee == "none" else why
-            raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
+            raise ValueError(
+                f"no bound is known for a level that is picked by its result: {why} "
+                f"(see the certificate)."
+            )
         own = None if self.delta is None else as_rational(self.delta, name="delta")
         if own is not None and self.simultaneous:
             own /= len(self.thresholds)
@@ -153,12 +179,15 @@ class Certificate(ShownAsPrinted):
         slack = max(simultaneous_slack(max(n, 1), delta=delta, pac_delta=own) for n in sizes)
         return slack if min(sizes) else 1.0
 
-    def verify(self, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
+    def verify(
+        self, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None
+    ) -> VerificationReport:
         """Recompute what can be recomputed, say what differs, and name what could not be checked.
 
-        Alone: words, ranks and coverage laws must follow from the numbers. With the predictor (or the estimator): what it
-        deploys, its fingerprints, and every other field against its own certificate. With the calibration rows, in any
-        order: their fingerprint, and with both every score and threshold, to rounding.
+        Alone: words, ranks and coverage laws must follow from the numbers. With the predictor (or
+        the estimator): what it deploys, its fingerprints, and every other field against its own
+        certificate. With the calibration rows, in any order: their fingerprint, and with both every
+        score and threshold, to rounding.
         """
         return verify(self, X_cal, y_cal, predictor=predictor)
 
@@ -171,7 +200,9 @@ class Certificate(ShownAsPrinted):
 
 
 def _read(kind: Any, value: Any, name: str) -> Any:
-    """A value of JSON as a field of this type: lists become tuples, "inf" is a number, any other misfit is a ValueError."""
+    """A value of JSON as a field of this type: lists become tuples, "inf" is a number, any other
+    misfit is a ValueError.
+    """
     parts, origin = get_args(kind), get_origin(kind)
     if origin in (Union, UnionType):
         for part in parts:
@@ -180,17 +211,24 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     elif is_dataclass(kind):
         hints = get_type_hints(kind)
         if isinstance(value, dict) and value.keys() == hints.keys():
-            return kind(**{own: _read(hints[own], part, f"{own} of {name}") for own, part in value.items()})  # type: ignore[operator]
+            return kind(
+                **{own: _read(hints[own], part, f"{own} of {name}") for own, part in value.items()}
+            )  # type: ignore[operator]
     elif origin is tuple and isinstance(value, list):
         wanted = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
         if len(wanted) == len(value):
-            return tuple(_read(own, part, f"an entry of {name}") for own, part in zip(wanted, value, strict=True))
+            return tuple(
+                _read(own, part, f"an entry of {name}")
+                for own, part in zip(wanted, value, strict=True)
+            )
     elif origin is Mapping and isinstance(value, dict):
         return {own: _read(parts[1], part, f"{own} of {name}") for own, part in value.items()}
     elif kind is float and (type(value) in (int, float) or value in ("inf", "-inf")):
         with suppress(OverflowError):
             return float(value)
-    elif (origin is Literal and value in parts) or (type(value) is kind and (kind is not int or 0 <= value < 10**300)):
+    elif (origin is Literal and value in parts) or (
+        type(value) is kind and (kind is not int or 0 <= value < 10**300)
+    ):
         return value
     raise ValueError(f"{name} is {value!r:.200}")
 

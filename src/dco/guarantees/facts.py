@@ -1,4 +1,6 @@
-"""The facts of a certificate: numbers, names and fingerprints. Words are made from them in `words`."""
+"""The facts of a certificate: numbers, names and fingerprints. Words are made from them in
+`words`.
+"""
 
 from __future__ import annotations
 
@@ -30,27 +32,34 @@ from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
 from dco.tuning.stability import Stability
 
-_LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
+# bytes of a pickle: beyond, reading it takes longer than most people want to wait
+_LARGEST_MODEL = 2**26
 
 VOIDED_BY = (
-    "choosing the level, the seed, the split or the model after looking at results on calibration or test rows",
-    "a search or a fitted transformer wrapped around the estimator (GridSearchCV, feature selection, scaling in an outer "
-    "Pipeline): it has seen the calibration rows. Search with dco.grid or search=, and give a Pipeline as a model",
-    "models, scalers, encoders or temperatures that were fitted on calibration rows before they came here",
+    "choosing the level, the seed, the split or the model after looking at results on calibration "
+    "or test rows",
+    "a search or a fitted transformer wrapped around the estimator (GridSearchCV, feature "
+    "selection, scaling in an outer "
+    "Pipeline): it has seen the calibration rows. Search with dco.grid or search=, and give a "
+    "Pipeline as a model",
+    "models, scalers, encoders or temperatures that were fitted on calibration rows before they "
+    "came here",
     "calibration rows that were filtered, weighted, sorted or chosen by the model's output",
     "new rows from another population, time or device than the calibration rows",
-    "new rows whose label the fit does not know, where targets are labels: no set can hold such a label",
+    "new rows whose label the fit does not know, where targets are labels: no set can hold such a "
+    "label",
 )
 
 
 @dataclass(frozen=True)
 class CertifiedThreshold:
-    """One threshold: the `rank`-th smallest of `n` calibration scores, for all rows or for one group of them.
+    """One threshold: the `rank`-th smallest of `n` calibration scores, for all rows or for one
+    group of them.
 
-    `expected_coverage` is rank / (n + 1): the mean coverage when scores are distinct, a lower bound when some near the
-    threshold are tied (`expected_is_exact` says which). `coverage_low` and `coverage_high` are the 5 % and 95 % points of
-    coverage given the calibration rows, Beta(rank, n + 1 - rank); they need i.i.d. rows, and with ties only the lower one
-    holds.
+    `expected_coverage` is rank / (n + 1): the mean coverage when scores are distinct, a lower bound
+    when some near the threshold are tied (`expected_is_exact` says which). `coverage_low` and
+    `coverage_high` are the 5 % and 95 % points of coverage given the calibration rows, Beta(rank, n
+    + 1 - rank); they need i.i.d. rows, and with ties only the lower one holds.
     """
 
     group: str | None
@@ -66,19 +75,25 @@ class CertifiedThreshold:
 def certified_threshold(
     value: float, *, rank: int | None, n: int, tied: bool, group: str | None = None
 ) -> CertifiedThreshold:
-    """The numbers that follow from a rank: expected coverage and its 5 % and 95 % points; full sets cover everything."""
+    """The numbers that follow from a rank: expected coverage and its 5 % and 95 % points; full sets
+    cover everything.
+    """
     if rank is None:
         return CertifiedThreshold(group, n, None, value, None, False, None, None)
     if rank > n or value == math.inf:
         return CertifiedThreshold(group, n, rank, value, 1.0, True, 1.0, 1.0)
     low, high = betaincinv(rank, n + 1 - rank, [0.05, 0.95])
-    return CertifiedThreshold(group, n, rank, value, rank / (n + 1), not tied, float(low), None if tied else float(high))
+    return CertifiedThreshold(
+        group, n, rank, value, rank / (n + 1), not tied, float(low), None if tied else float(high)
+    )
 
 
 def certified_thresholds(
     calibration: Calibration, thresholds: Mapping[Any, Threshold], statement: Statement
 ) -> tuple[CertifiedThreshold, ...]:
-    """The thresholds of a calibration with the numbers that follow, each condition by its name on the certificate."""
+    """The thresholds of a calibration with the numbers that follow, each condition by its name on
+    the certificate.
+    """
     called = calibration.condition_labels()
     return tuple(
         certified_threshold(
@@ -100,7 +115,9 @@ def calibrated_facts(
     rows: Mapping[str, int],
     voided: str | None = None,
 ) -> dict[str, Any]:
-    """What the certificate says of the statement and of the calibration; `rows` are those of the other roles."""
+    """What the certificate says of the statement and of the calibration; `rows` are those of the
+    other roles.
+    """
     weights, held = statement.weights, calibration.weights
     if voided is None and weights is not None and weights.estimated:
         voided = ESTIMATED
@@ -109,15 +126,25 @@ def calibrated_facts(
         "guarantee": statement.rule.certifies if voided is None else "none",
         "reason": voided,
         "alpha": float(as_rational(statement.alpha)),
-        "delta": float(as_rational(statement.delta, name="delta")) if statement.rule.needs_delta else None,
+        "delta": float(as_rational(statement.delta, name="delta"))
+        if statement.rule.needs_delta
+        else None,
         "simultaneous": statement.simultaneous and statement.rule.needs_delta,
         "grouped": calibration.clusters is not None,
         "thresholds": certified_thresholds(calibration, thresholds, statement),
-        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
+        "groups": tuple(group_sizes(calibration.parts).items())
+        if isinstance(statement.condition_on, list)
+        else (),
         "joint": calibration.seen is not None,
-        "rows": {**rows, "calibrate": len(calibration.scores) // (1 if calibration.seen is None else len(thresholds))},
+        "rows": {
+            **rows,
+            "calibrate": len(calibration.scores)
+            // (1 if calibration.seen is None else len(thresholds)),
+        },
         "scores_fingerprint": scores_fingerprint(calibration.scores),
-        "weights": None if weights is None or held is None else weights.facts(held, describe(weights.given)),
+        "weights": None
+        if weights is None or held is None
+        else weights.facts(held, describe(weights.given)),
     }
 
 
@@ -132,9 +159,14 @@ def certified_facts(
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
     voided = None  # calibration rows that were given are as they were
-    if roles.splits.stratified and roles.splits.calibrate.size and describe(statement.condition_on) != "'label'":
+    if (
+        roles.splits.stratified
+        and roles.splits.calibrate.size
+        and describe(statement.condition_on) != "'label'"
+    ):
         voided = (
-            "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
+            "roles were balanced over labels (stratify=True), so calibration rows are not "
+            "exchangeable with a new row and "
             "coverage is only approximately at its level"
         )
     shared = f": {describe(structure.clusters)}" if structure.clusters else ""
@@ -142,7 +174,11 @@ def certified_facts(
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
     best = selection.ranking.table[0] if selection.ranking.table else None
     uneven = best is not None and best.shortfall > 0
-    by = "the least shortfall, since no structure is even, on" if uneven else f"{bench.choosing.objective.words} on"
+    by = (
+        "the least shortfall, since no structure is even, on"
+        if uneven
+        else f"{bench.choosing.objective.words} on"
+    )
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
     rows = {"train": len(roles.train), "tune": len(roles.tune)}
@@ -154,7 +190,9 @@ def certified_facts(
         "failed_candidates": {entry.name: entry.reason for entry in selection.ranking.failed},
         "model": describe(selection.winner.model),
         "score": score_label(structure.score),
-        "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
+        "condition_on": None
+        if structure.condition_on is None
+        else describe(structure.condition_on) + shared,
         "tuning_threshold": None if best is None else best.ranking_threshold,
         "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
@@ -173,9 +211,15 @@ def certified_facts(
 
 
 def recalibrated_facts(
-    before: Any, statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], sealed: SealedRows
+    before: Any,
+    statement: Statement,
+    calibration: Calibration,
+    thresholds: Mapping[Any, Threshold],
+    sealed: SealedRows,
 ) -> dict[str, Any]:
-    """What other calibration rows of the same structure change; `before` is the certificate that is replaced."""
+    """What other calibration rows of the same structure change; `before` is the certificate that is
+    replaced.
+    """
     return calibrated_facts(statement, calibration, thresholds, rows=before.rows) | {
         "distinct": False,
         "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
@@ -190,13 +234,25 @@ def recalibrated_facts(
 def stability_facts(found: Stability) -> dict[str, float | None]:
     """How often the winner won, of how many re-splits, and what the others would have cost."""
     won, times, cost = found.wins[found.best], found.repetitions, found.others_cost
-    return {"won": won, "of": times, "others_cost": cost if won < times and math.isfinite(cost) else None}
+    return {
+        "won": won,
+        "of": times,
+        "others_cost": cost if won < times and math.isfinite(cost) else None,
+    }
 
 
 def structure_digest(
-    *, candidate: str, model: str, score: str, condition_on: Any, fitted_on: Sequence[str], seed: int
+    *,
+    candidate: str,
+    model: str,
+    score: str,
+    condition_on: Any,
+    fitted_on: Sequence[str],
+    seed: int,
 ) -> str:
-    """A fingerprint of all that fixes a structure; a function that names conditions counts by what it does."""
+    """A fingerprint of all that fixes a structure; a function that names conditions counts by what
+    it does.
+    """
     rules = condition_on if isinstance(condition_on, list) else [condition_on]
     conditions = list(map(describe, rules))
     for place, rule in enumerate(rules):
@@ -221,11 +277,21 @@ def describe(thing: Any) -> str:
     if isinstance(thing, (list, tuple)):
         return "[" + ", ".join(describe(entry) for entry in thing) + "]"
     if isinstance(thing, Mapping):
-        return "{" + ", ".join(f"{describe(key)}: {describe(value)}" for key, value in thing.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{describe(key)}: {describe(value)}" for key, value in thing.items())
+            + "}"
+        )
     if isinstance(thing, np.ndarray):
-        return f"array of shape {thing.shape}, {blake2b(np.ascontiguousarray(thing).tobytes(), digest_size=8).hexdigest()}"
+        return (
+            f"array of shape {thing.shape}, "
+            f"{blake2b(np.ascontiguousarray(thing).tobytes(), digest_size=8).hexdigest()}"
+        )
     if hasattr(thing, "get_params") and not isinstance(thing, type):
-        params = ", ".join(f"{name}={describe(value)}" for name, value in sorted(thing.get_params(deep=False).items()))
+        params = ", ".join(
+            f"{name}={describe(value)}"
+            for name, value in sorted(thing.get_params(deep=False).items())
+        )
         return f"{type(thing).__name__}({params})"
     if callable(thing):
         return str(getattr(thing, "__qualname__", type(thing).__name__))
@@ -234,10 +300,14 @@ def describe(thing: Any) -> str:
 
 @cache
 def versions() -> Mapping[str, str]:
-    """The versions that make a result; read once, since reading them takes longer than many a fit."""
+    """The versions that make a result; read once, since reading them takes longer than many a
+    fit.
+    """
     from dco import __version__
 
-    return {"python": platform.python_version(), "dco": __version__} | installed("numpy", "scipy", "scikit-learn")
+    return {"python": platform.python_version(), "dco": __version__} | installed(
+        "numpy", "scipy", "scikit-learn"
+    )
 
 
 def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | None:
@@ -256,4 +326,6 @@ def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | Non
 
 def scores_fingerprint(scores: ArrayLike) -> str:
     """A digest of calibration scores, whatever their order."""
-    return blake2b(np.sort(np.asarray(scores, dtype=np.float64)).tobytes(), digest_size=16).hexdigest()
+    return blake2b(
+        np.sort(np.asarray(scores, dtype=np.float64)).tobytes(), digest_size=16
+    ).hexdigest()

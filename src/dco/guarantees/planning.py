@@ -12,18 +12,30 @@ from typing import Any, Literal, SupportsIndex
 
 from dco.foundations.display import ShownAsPrinted, are, counted, html_table
 from dco.foundations.errors import InfeasibleLevelError
-from dco.foundations.ranks import Level, as_count, as_positive, as_rational, rank_for, smallest_n_for
+from dco.foundations.ranks import (
+    Level,
+    as_count,
+    as_positive,
+    as_rational,
+    rank_for,
+    smallest_n_for,
+)
 from dco.guarantees import theory
 from dco.guarantees.calibration import JOINT_GAIN, MANY_ROWS
 
-_LARGEST_CALIBRATION_SHARE = Fraction(1, 3)  # beyond this a row is worth more in training than in calibration
-_WIDEST_SPREAD = Fraction(1, 50)  # the default standard deviation of coverage, unless alpha / 5 is less
+# beyond this a row is worth more in training than in calibration
+_LARGEST_CALIBRATION_SHARE = Fraction(1, 3)
+# the default standard deviation of coverage, unless alpha / 5 is less
+_WIDEST_SPREAD = Fraction(1, 50)
 _TUNING_SHARE = Fraction(1, 4)  # of the rows that calibration leaves
 POINTWISE = (
-    'For numbers, selection "pointwise" gave sets 2 to 6 % smaller in 6 of 7 cases with 200 to 3,000 rows (at level 0.9, '
-    "means of 50 splits, six candidates, three tables). For labels of image features they were 1 to 35 % larger there."
+    'For numbers, selection "pointwise" gave sets 2 to 6 % smaller in 6 of 7 cases with 200 to '
+    "3,000 rows (at level 0.9, "
+    "means of 50 splits, six candidates, three tables). For labels of image features they were 1 "
+    "to 35 % larger there."
 )
-_ENOUGH_TUNING_ROWS = 2_000  # a mean size is then known to about 1 % where sizes vary by half their mean
+# a mean size is then known to about 1 % where sizes vary by half their mean
+_ENOUGH_TUNING_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -37,10 +49,12 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Outlook:
-    """A split of `n` rows in numbers: rows by role, and the law of coverage that the calibration rows imply.
+    """A split of `n` rows in numbers: rows by role, and the law of coverage that the calibration
+    rows imply.
 
-    Coverage has mean `expected_coverage` and standard deviation `coverage_sd`, and lies between `coverage_low` and
-    `coverage_high` (its 5 % and 95 % points) in nine of ten draws of the calibration rows.
+    Coverage has mean `expected_coverage` and standard deviation `coverage_sd`, and lies between
+    `coverage_low` and `coverage_high` (its 5 % and 95 % points) in nine of ten draws of the
+    calibration rows.
     """
 
     n: int
@@ -59,8 +73,8 @@ class Outlook:
 class Plan(ShownAsPrinted):
     """Split sizes with reasons. ``print(plan)`` shows it; ``plan.to_dict()`` is for machines.
 
-    `now` holds the numbers of this plan, `doubled` those of twice the rows, and `smallest_useful_n` the least number of rows
-    at which every role has something to do.
+    `now` holds the numbers of this plan, `doubled` those of twice the rows, and `smallest_useful_n`
+    the least number of rows at which every role has something to do.
     """
 
     n: int
@@ -96,7 +110,9 @@ class Plan(ShownAsPrinted):
     @property
     def heading(self) -> str:
         """What was asked for."""
-        level = f"alpha = {self.alpha:g}" + ("" if self.delta is None else f", delta = {self.delta:g}")
+        level = f"alpha = {self.alpha:g}" + (
+            "" if self.delta is None else f", delta = {self.delta:g}"
+        )
         return f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}"
 
     def _repr_html_(self) -> str:
@@ -107,7 +123,9 @@ class Plan(ShownAsPrinted):
     def __str__(self) -> str:
         lines = [self.heading, ""]
         for row in self.rows:
-            lines += wrap(f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21)
+            lines += wrap(
+                f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21
+            )
         for note in self.notes:
             lines += ["", *wrap(note, 100)]
         return "\n".join(lines)
@@ -124,12 +142,14 @@ def plan(
     tune_folds: SupportsIndex | None = None,
     test: SupportsIndex = 0,
 ) -> Plan:
-    """Divide `n` rows among training, tuning and calibration (and `test` rows set aside), with reasons.
+    """Divide `n` rows among training, tuning and calibration (and `test` rows set aside), with
+    reasons.
 
-    Calibration gets what ``sd(coverage) <= spread`` needs (`dco.theory.calibration_size`) and not more, at most a third of
-    the rows, because a row moved from calibration to training is worth more than any search. By default `spread` is
-    min(0.02, alpha / 5), so that the share of misses stays near a small `alpha`. A quarter of the rest tunes, up to 2,000
-    rows: a rule of thumb, not a theorem. With `tune_folds`, or a single candidate, tuning costs no rows. `delta` is used by
+    Calibration gets what ``sd(coverage) <= spread`` needs (`dco.theory.calibration_size`) and not
+    more, at most a third of the rows, because a row moved from calibration to training is worth
+    more than any search. By default `spread` is min(0.02, alpha / 5), so that the share of misses
+    stays near a small `alpha`. A quarter of the rest tunes, up to 2,000 rows: a rule of thumb, not
+    a theorem. With `tune_folds`, or a single candidate, tuning costs no rows. `delta` is used by
     the PAC guarantee only. Too few rows for a finite threshold raise `InfeasibleLevelError`.
     """
     if guarantee not in ("marginal", "pac"):
@@ -138,7 +158,9 @@ def plan(
     wish = _Wish(
         alpha=level,
         delta=as_rational(delta, name="delta") if guarantee == "pac" else None,
-        spread=float(min(_WIDEST_SPREAD, level / 5)) if spread is None else as_positive(spread, name="spread"),
+        spread=float(min(_WIDEST_SPREAD, level / 5))
+        if spread is None
+        else as_positive(spread, name="spread"),
         candidates=as_count(candidates, name="candidates", least=1),
         folds=None if tune_folds is None else as_count(tune_folds, name="tune_folds", least=2),
     )
@@ -148,13 +170,16 @@ def plan(
     if count - held_out < wish.least + 2:
         kept = f" less {counted(held_out, 'test row')}" if held_out else ""
         raise InfeasibleLevelError(
-            f"{counted(count, 'row')}{kept} {are(count)} too few: calibration alone needs {wish.least} for a finite "
+            f"{counted(count, 'row')}{kept} {are(count)} too few: calibration alone needs "
+            f"{wish.least} for a finite "
             f"threshold at alpha = {float(level):g}. A plan makes sense from {useful} rows on."
         )
     now, doubled = wish.outlook(count, held_out), wish.outlook(2 * count, held_out)
     stated = None if wish.delta is None else float(wish.delta)
     rows, notes = _rows(wish, now), _notes(wish, now, doubled, useful)
-    return Plan(count, float(level), guarantee, stated, wish.spread, rows, now, doubled, useful, notes)
+    return Plan(
+        count, float(level), guarantee, stated, wish.spread, rows, now, doubled, useful, notes
+    )
 
 
 @dataclass(frozen=True)
@@ -181,14 +206,25 @@ class _Wish:
     def wanted(self) -> int:
         """Calibration rows for the spread.
 
-        PAC gets no fewer than marginal: its spread is smaller only because its coverage is higher than asked for.
+        PAC gets no fewer than marginal: its spread is smaller only because its coverage is higher
+        than asked for.
         """
         if self.delta is None:
             return theory.calibration_size(alpha=self.alpha, spread=self.spread).recommended
-        ruling = self.delta if self.alpha > Fraction(1, 2) else None  # above 1/2 it is the PAC rank that spreads more
-        enough = theory.calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=ruling).safe_from
-        size = theory.least_wasteful_size(max(enough, self.least), alpha=self.alpha, delta=self.delta)
-        while math.sqrt(theory.coverage_variance(rank_for(size, alpha=self.alpha, delta=self.delta), size)) > self.spread:
+        # above 1/2 it is the PAC rank that spreads more
+        ruling = self.delta if self.alpha > Fraction(1, 2) else None
+        enough = theory.calibration_size(
+            alpha=self.alpha, spread=self.spread, pac_delta=ruling
+        ).safe_from
+        size = theory.least_wasteful_size(
+            max(enough, self.least), alpha=self.alpha, delta=self.delta
+        )
+        while (
+            math.sqrt(
+                theory.coverage_variance(rank_for(size, alpha=self.alpha, delta=self.delta), size)
+            )
+            > self.spread
+        ):
             size += 1  # a delta near 1/2 may have a lower rank
         return size
 
@@ -196,7 +232,9 @@ class _Wish:
         most = math.floor((n - test) * _LARGEST_CALIBRATION_SHARE)
         calibrate = self.wanted
         if calibrate > most:
-            thrifty = theory.least_wasteful_size(max(most, self.least), alpha=self.alpha, delta=self.delta, downwards=True)
+            thrifty = theory.least_wasteful_size(
+                max(most, self.least), alpha=self.alpha, delta=self.delta, downwards=True
+            )
             calibrate = max(self.least, thrifty)
         rest = n - test - calibrate
         tune = min(math.floor(rest * _TUNING_SHARE), _ENOUGH_TUNING_ROWS) if self.own_rows else 0
@@ -208,21 +246,40 @@ class _Wish:
 
 def _rows(wish: _Wish, now: Outlook) -> tuple[PlanRow, ...]:
     if wish.own_rows:
-        train = "All that is left. The winner is refitted on train and tune rows together, so tuning rows are not lost."
-        tune = "A quarter of what calibration leaves, at most 2,000: a rule of thumb for ranking candidates by size."
+        train = (
+            "All that is left. The winner is refitted on train and tune rows together, so "
+            "tuning rows are not lost."
+        )
+        tune = (
+            "A quarter of what calibration leaves, at most 2,000: a rule of thumb for ranking "
+            "candidates by size."
+        )
     elif wish.candidates > 1:
-        train = f"All that is left: with {wish.folds} folds every one of these rows both trains and tunes."
+        train = (
+            f"All that is left: with {wish.folds} folds every one of these rows both trains "
+            f"and tunes."
+        )
         tune = "None set aside: candidates are ranked on the folds of the training rows."
     else:
         train, tune = "All that is left.", "None: a single candidate leaves nothing to choose."
     if now.calibrate >= wish.wanted:
-        why = f"Enough for a standard deviation of coverage of {wish.spread:g}; more would only be taken from training."
+        why = (
+            f"Enough for a standard deviation of coverage of {wish.spread:g}; more would only "
+            f"be taken from training."
+        )
     else:
         few = "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
         if now.calibrate > (now.n - now.test) * _LARGEST_CALIBRATION_SHARE:
             few = "The least that gives a finite threshold"
-        measure = "" if wish.delta is None or now.coverage_sd > wish.spread else " without the margin of a PAC rank"
-        why = f"{few}; a standard deviation of coverage of {wish.spread:g}{measure} needs {wish.wanted}."
+        measure = (
+            ""
+            if wish.delta is None or now.coverage_sd > wish.spread
+            else " without the margin of a PAC rank"
+        )
+        why = (
+            f"{few}; a standard deviation of coverage of {wish.spread:g}{measure} needs "
+            f"{wish.wanted}."
+        )
     threshold = f"The threshold is score number {now.rank} of {now.calibrate}."
     reasons = {"train": train, "tune": tune, "calibrate": f"{why} {threshold}"}
     if now.test:
@@ -233,35 +290,48 @@ def _rows(wish: _Wish, now: Outlook) -> tuple[PlanRow, ...]:
 def _notes(wish: _Wish, now: Outlook, doubled: Outlook, useful: int) -> tuple[str, ...]:
     law = f"Beta({now.rank}, {now.calibrate + 1 - now.rank})"
     notes = [
-        f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, between {now.coverage_low:.4f} "
+        f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, "
+        f"between {now.coverage_low:.4f} "
         f"and {now.coverage_high:.4f} in nine of ten (5 % and 95 % points of {law})."
     ]
     if wish.delta is not None:
         gap = theory.pac_gap(now.calibrate, alpha=wish.alpha, delta=wish.delta)
         notes.append(
-            f"The PAC guarantee costs {gap.exact:.4f} of coverage over the marginal one at this size (about "
-            f"{gap.approximate:.4f} by z sqrt(alpha (1 - alpha) / n)); more calibration rows make it cheaper."
+            f"The PAC guarantee costs {gap.exact:.4f} of coverage over the marginal one at this "
+            f"size (about "
+            f"{gap.approximate:.4f} by z sqrt(alpha (1 - alpha) / n)); more calibration rows make "
+            f"it cheaper."
         )
     doubled_range = f"{doubled.coverage_low:.4f} to {doubled.coverage_high:.4f}"
     if doubled.calibrate == now.calibrate:
         enough = now.calibrate >= wish.wanted or now.coverage_sd <= wish.spread
         verdict = "is as wanted" if enough else f"stays wider than wanted ({now.coverage_sd:.2g})"
         notes.append(
-            f"Twice the rows would not change the spread of coverage, which {verdict}: all {now.n} more would go to "
+            f"Twice the rows would not change the spread of coverage, which {verdict}: all "
+            f"{now.n} more would go to "
             f"training and tuning ({now.train + now.tune} to {doubled.train + doubled.tune})."
         )
     else:
-        narrower = doubled.coverage_high - doubled.coverage_low < now.coverage_high - now.coverage_low
-        change = "narrow coverage to" if narrower else "bring coverage down to"  # a PAC rank may leave the largest score
+        narrower = (
+            doubled.coverage_high - doubled.coverage_low < now.coverage_high - now.coverage_low
+        )
+        # a PAC rank may leave the largest score
+        change = "narrow coverage to" if narrower else "bring coverage down to"
         notes.append(
-            f"Twice the rows would {change} {doubled_range} with {counted(doubled.calibrate, 'calibration row')}, "
-            f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
+            f"Twice the rows would {change} {doubled_range} with "
+            f"{counted(doubled.calibrate, 'calibration row')}, "
+            f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for "
+            f"training and tuning."
         )
     if wish.candidates > 1:
         notes += filter(None, [_tuning_note(wish, now)])
     n = now.n - now.test
-    if wish.own_rows and wish.delta is None and not MANY_ROWS < n < 200:  # measured: docs/tuning.md has the table
-        few = f"{JOINT_GAIN} With tuning folds only the three best of the training rows take part in it."
+    # measured: docs/tuning.md has the table
+    if wish.own_rows and wish.delta is None and not MANY_ROWS < n < 200:
+        few = (
+            f"{JOINT_GAIN} With tuning folds only the three best of the training rows take "
+            f"part in it."
+        )
         notes.append(POINTWISE if n >= 200 else few)
     verb = "is" if now.n >= useful else "would be"
     notes.append(f"The smallest useful number of rows {verb} {useful}.")
@@ -272,16 +342,23 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, useful: int) -> tuple[st
 
 def _tuning_note(wish: _Wish, now: Outlook) -> str:
     if not wish.own_rows:
-        return "No bound on the choice among candidates is claimed for folds; the guarantee does not depend on it."
+        return (
+            "No bound on the choice among candidates is claimed for folds; the guarantee does "
+            "not depend on it."
+        )
     if now.tune == 0:
         return "There are no rows for tuning: use folds, or a single candidate."
     said = (
-        "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the largest "
+        "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to "
+        "within {:.1%} of the largest "
         "set",
         "by the uniform bound, to within {:.3f} and {:.1%}",
     )
     setting: Any = {"candidates": wish.candidates, "size_bound": 1.0}
-    bounds = [theory.tuning_accuracy(now.tune, method=method, **setting) for method in ("paper", "uniform")]
+    bounds = [
+        theory.tuning_accuracy(now.tune, method=method, **setting)
+        for method in ("paper", "uniform")
+    ]
     proved = [
         text.format(bound.risk_error, bound.size_error)
         for text, bound in zip(said, bounds, strict=True)
@@ -290,6 +367,7 @@ def _tuning_note(wish: _Wish, now: Outlook) -> str:
     if not proved:
         return ""
     return (
-        f"What theory proves about the choice among {wish.candidates} candidates, in the worst case: {'; '.join(proved)}. "
+        f"What theory proves about the choice among {wish.candidates} candidates, in the worst "
+        f"case: {'; '.join(proved)}. "
         "The guarantee of coverage needs no such bound."
     )

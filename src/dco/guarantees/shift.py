@@ -1,4 +1,6 @@
-"""`weights=`: how the mix of new rows differs from that of the calibration rows, as far as it is known."""
+"""`weights=`: how the mix of new rows differs from that of the calibration rows, as far as it is
+known.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from dco.guarantees.rules.weighted import checked_weights, effective_n, weighted
 from dco.rows.rows import n_rows
 
 ESTIMATED = (
-    "the weights were estimated. Coverage is at least the level minus the total variation between the mix that they "
+    "the weights were estimated. Coverage is at least the level minus the total variation between "
+    "the mix that they "
     "describe and the true mix of new rows (half the mean error of the weights, scaled to mean 1). "
     "To lose at most a point of coverage, that must be at most 0.01, and nobody knows it"
 )
@@ -23,9 +26,11 @@ ESTIMATED = (
 
 @dataclass(frozen=True)
 class WeightFacts:
-    """Weights on a certificate: of what ("x" or "label"), as described, whether estimated, and how unequal they are.
+    """Weights on a certificate: of what ("x" or "label"), as described, whether estimated, and how
+    unequal they are.
 
-    So many equally weighted rows would vary as much (``effective_n``), and the largest weight is ``most`` times the mean.
+    So many equally weighted rows would vary as much (``effective_n``), and the largest weight is
+    ``most`` times the mean.
     """
 
     of: str
@@ -37,11 +42,13 @@ class WeightFacts:
 
 @dataclass(frozen=True)
 class ShiftWeights:
-    """Ratios of new to old: a function of X that gives one weight per row, or {label: ratio} if shares of labels changed.
+    """Ratios of new to old: a function of X that gives one weight per row, or {label: ratio} if
+    shares of labels changed.
 
-    The weight of a row is its density among new rows over that among calibration rows, up to one factor that all share.
-    Ratios that come from a design (sampling rates, a census) are known. If they were estimated from rows, say
-    ``estimated=True``: the sets are made in the same way, and nothing is guaranteed.
+    The weight of a row is its density among new rows over that among calibration rows, up to one
+    factor that all share. Ratios that come from a design (sampling rates, a census) are known. If
+    they were estimated from rows, say ``estimated=True``: the sets are made in the same way, and
+    nothing is guaranteed.
     """
 
     given: Callable[[Any], Any] | Mapping[Any, float]
@@ -51,7 +58,8 @@ class ShiftWeights:
         if not callable(self.given) and not isinstance(self.given, Mapping):
             kind = type(self.given).__name__
             raise ValueError(
-                f"weights must be a function of X or a dict {{label: ratio}}, got {kind}: rows not yet seen need it."
+                f"weights must be a function of X or a dict {{label: ratio}}, got {kind}: rows "
+                f"not yet seen need it."
             )
 
     @property
@@ -64,15 +72,25 @@ class ShiftWeights:
         if isinstance(self.given, Mapping):
             absent = [label for label in dict.fromkeys(y.tolist()) if label not in self.given]
             if absent:
-                raise ValueError(f"weights lack the label {absent[0]!r}: give a ratio for every label of the fit.")
+                raise ValueError(
+                    f"weights lack the label {absent[0]!r}: give a ratio for every "
+                    f"label of the fit."
+                )
             return checked_weights([self.given[label] for label in y.tolist()], "weights")
         found = checked_weights(self.given(X), "weights")
         if found.shape != (n_rows(X),):
-            raise ValueError(f"weights must give one number for each of {n_rows(X)} rows, got shape {found.shape}.")
+            raise ValueError(
+                f"weights must give one number for each of {n_rows(X)} rows, got "
+                f"shape {found.shape}."
+            )
         return found
 
-    def cutoffs(self, calibration: Any, structure: Any, X: Any, record: Any, *, alpha: Level) -> Floats:
-        """A cut-off for each new row, or for each label that is tried, in the shape that a score takes."""
+    def cutoffs(
+        self, calibration: Any, structure: Any, X: Any, record: Any, *, alpha: Level
+    ) -> Floats:
+        """A cut-off for each new row, or for each label that is tried, in the shape that a score
+        takes.
+        """
         new = self.of_rows(X, np.asarray(record.labels()))
         if structure.classes is not None:
             new = new[None, :] if self.by_label else new[:, None]

@@ -1,4 +1,6 @@
-"""Fitted models and what turns them into prediction records. The classes are imported when first used."""
+"""Fitted models and what turns them into prediction records. The classes are imported when first
+used.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ _MODULE_OF = {
     "TransformedTarget": "dco.models.transformed_target",
 }
 
-__all__ = ["MCDropoutClassifier", "QuantilePair", "ResidualSpread", "SparseBayesianRegression", "TransformedTarget"]
+__all__ = [
+    "MCDropoutClassifier",
+    "QuantilePair",
+    "ResidualSpread",
+    "SparseBayesianRegression",
+    "TransformedTarget",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,11 +1,12 @@
 """Any fitted scikit-learn model → a prediction record.
 
-What a model can give is read off what it offers: ``predict_distribution``, ``predict_draws``, ``predict_proba``,
-``decision_function``, ``predict(X, return_std=True)``, ``predict``. Pipelines, searches such as `GridSearchCV`, and
-`FrozenEstimator` are looked through: the model at the end decides. X goes to the model as it came, data frames included.
+What a model can give is read off what it offers: ``predict_distribution``, ``predict_draws``,
+``predict_proba``, ``decision_function``, ``predict(X, return_std=True)``, ``predict``. Pipelines,
+searches such as `GridSearchCV`, and `FrozenEstimator` are looked through: the model at the end
+decides. X goes to the model as it came, data frames included.
 
-Every record is a fixed function of the row, which is all that a score needs to be valid; how small the sets are is another
-matter.
+Every record is a fixed function of the row, which is all that a score needs to be valid; how small
+the sets are is another matter.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _DERIVED: dict[type, tuple[type, ...]] = {
     PointsWithSpread: (PointsWithSpread, Points),
     Points: (Points,),
 }
-_ONE = 1e-3  # half-precision softmax outputs are this far from summing to one; true mistakes are farther
+# half-precision softmax outputs are this far from summing to one; true mistakes are farther
+_ONE = 1e-3
 
 
 def records_of(model: Any) -> tuple[type, ...]:
@@ -60,33 +62,55 @@ def records_of(model: Any) -> tuple[type, ...]:
         records: tuple[type, ...] = last.records()
         return records
     native = _announced(last) if hasattr(last, "predict_distribution") else []
-    knows_classes = any(hasattr(last, name) for name in ("predict_proba", "predict_draws", "classes_"))
+    knows_classes = any(
+        hasattr(last, name) for name in ("predict_proba", "predict_draws", "classes_")
+    )
     try:
         kind = get_tags(model).estimator_type
     except AttributeError:  # no tags: not derived from scikit-learn
         kind = "classifier" if knows_classes else None
-    if kind == "classifier" or (knows_classes and kind != "regressor" and hasattr(model, "predict")):
-        native += [ClassDraws, ClassProbabilities] if hasattr(last, "predict_draws") else [ClassProbabilities]
+    if kind == "classifier" or (
+        knows_classes and kind != "regressor" and hasattr(model, "predict")
+    ):
+        native += (
+            [ClassDraws, ClassProbabilities]
+            if hasattr(last, "predict_draws")
+            else [ClassProbabilities]
+        )
     elif kind == "regressor" or not (
         knows_classes or kind in ("outlier_detector", "clusterer") or not hasattr(last, "predict")
     ):
         with suppress(AttributeError, TypeError, ValueError):  # a predict that cannot be inspected
-            native += [PointsWithSpread] if "return_std" in inspect.signature(last.predict).parameters else []
+            native += (
+                [PointsWithSpread]
+                if "return_std" in inspect.signature(last.predict).parameters
+                else []
+            )
         native.append(Points)
     if not native:
-        raise TypeError(f"{name_of(model)} is neither a classifier nor a regressor: no predict, no predict_distribution.")
+        raise TypeError(
+            f"{name_of(model)} is neither a classifier nor a regressor: no predict, "
+            f"no predict_distribution."
+        )
     reachable = {derived for record in native for derived in _DERIVED[record]}
     return tuple(record for record in _DERIVED if record in reachable)
 
 
 def predict_record(
-    model: Any, X: Any, kind: type | None = None, *, uniforms: ArrayLike | None = None, classes: ArrayLike | None = None
+    model: Any,
+    X: Any,
+    kind: type | None = None,
+    *,
+    uniforms: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
 ) -> Prediction:
-    """What a fitted model says about the rows of X, as a record of the given kind (the richest it has if None).
+    """What a fitted model says about the rows of X, as a record of the given kind (the richest it
+    has if None).
 
-    Class records carry the model's `classes_`, the `uniforms` as given, and as `unseen` those labels in `classes` that the
-    model does not know; regression records do not use them.
-    Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors that name the model.
+    Class records carry the model's `classes_`, the `uniforms` as given, and as `unseen` those
+    labels in `classes` that the model does not know; regression records do not use them.
+    Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors
+    that name the model.
     """
     if kind is Several:
         several: Prediction = model.predict_several(X, uniforms=uniforms, classes=classes)
@@ -95,7 +119,9 @@ def predict_record(
     kind = offered[0] if kind is None else kind
     if kind not in offered:
         names = " or ".join(record.__name__ for record in offered)
-        raise IncompatibleScoreError(f"{name_of(model)} gives {names}, but {kind.__name__} was asked for.")
+        raise IncompatibleScoreError(
+            f"{name_of(model)} gives {names}, but {kind.__name__} was asked for."
+        )
     method, answer = _ask(model, X, kind)  # the model's own errors pass as they are
     try:
         record = _read(method, answer, model)
@@ -110,7 +136,9 @@ def predict_record(
 
 
 def convert(prediction: Prediction, kind: type) -> Prediction:
-    """A prediction as a simpler record: draws to their mean, mixtures to mean and standard deviation, any to points."""
+    """A prediction as a simpler record: draws to their mean, mixtures to mean and standard
+    deviation, any to points.
+    """
     if isinstance(prediction, kind):
         return prediction
     match prediction:
@@ -123,14 +151,18 @@ def convert(prediction: Prediction, kind: type) -> Prediction:
             return Points(mean)
         case Quantiles(lower, upper, median) if kind is Points:
             return Points((lower + upper) / 2 if median is None else median)
-    raise IncompatibleScoreError(f"{type(prediction).__name__} cannot be turned into {kind.__name__}.")
+    raise IncompatibleScoreError(
+        f"{type(prediction).__name__} cannot be turned into {kind.__name__}."
+    )
 
 
 def is_frozen(model: Any) -> bool:
-    """Whether `model` is to be used as it is: a `FrozenEstimator`, or a pipeline all of whose steps are frozen.
+    """Whether `model` is to be used as it is: a `FrozenEstimator`, or a pipeline all of whose steps
+    are frozen.
 
-    A pipeline that merely ends in a frozen model still has steps to fit (a scaler, say), so it is fitted like any other;
-    the frozen part stays as it was. To use a fitted pipeline as it is, freeze it whole: ``FrozenEstimator(pipeline)``.
+    A pipeline that merely ends in a frozen model still has steps to fit (a scaler, say), so it is
+    fitted like any other; the frozen part stays as it was. To use a fitted pipeline as it is,
+    freeze it whole: ``FrozenEstimator(pipeline)``.
     """
     from sklearn.frozen import FrozenEstimator
     from sklearn.pipeline import Pipeline
@@ -142,13 +174,16 @@ def is_frozen(model: Any) -> bool:
 
 
 def holds_frozen(model: Any) -> bool:
-    """Whether a model is frozen, or any part of it: a vote, a stack or a `CalibratedClassifierCV` around a frozen model.
+    """Whether a model is frozen, or any part of it: a vote, a stack or a `CalibratedClassifierCV`
+    around a frozen model.
 
-    A model that is its own clone counts as frozen: it may have been fitted before, on rows that are unknown here.
+    A model that is its own clone counts as frozen: it may have been fitted before, on rows that are
+    unknown here.
     """
     from sklearn.base import BaseEstimator, clone
 
-    own_clone = None if isinstance(model, type) else getattr(model, "__sklearn_clone__", None)  # a FrozenEstimator has one
+    # a FrozenEstimator has one
+    own_clone = None if isinstance(model, type) else getattr(model, "__sklearn_clone__", None)
     usual = getattr(own_clone, "__func__", None) is BaseEstimator.__sklearn_clone__
     if own_clone is not None and not usual and clone(model) is model:
         return True
@@ -156,7 +191,11 @@ def holds_frozen(model: Any) -> bool:
         model = list(model.values())
     if isinstance(model, list | tuple):
         return any(map(holds_frozen, model))
-    parts = model.get_params(deep=False) if hasattr(model, "get_params") and not isinstance(model, type) else {}
+    parts = (
+        model.get_params(deep=False)
+        if hasattr(model, "get_params") and not isinstance(model, type)
+        else {}
+    )
     return any(map(holds_frozen, parts.values()))
 
 
@@ -168,7 +207,9 @@ def last_model(model: Any) -> Any:
 
 
 def name_of(model: Any) -> str:
-    """What to call a model in a message: ``Pipeline(StandardScaler, Ridge)``, ``GridSearchCV(Ridge)``, ``Ridge``."""
+    """What to call a model in a message: ``Pipeline(StandardScaler, Ridge)``,
+    ``GridSearchCV(Ridge)``, ``Ridge``.
+    """
     inner = _inside(model)
     parts = [name_of(part) for part in inner if part is not None and not isinstance(part, str)]
     name = type(model).__name__
@@ -176,13 +217,17 @@ def name_of(model: Any) -> str:
 
 
 def _ask(model: Any, X: Any, kind: type) -> tuple[str, Any]:
-    """The method that serves a record of this kind, and its answer. What a pipeline cannot pass on is asked of its end."""
+    """The method that serves a record of this kind, and its answer. What a pipeline cannot pass on
+    is asked of its end.
+    """
     last = last_model(model)
     announced = _announced(last) if hasattr(last, "predict_distribution") else []
     if hasattr(last, "predict_kind"):
         last, rows = _peel(model, X)
         return "predict_kind", last.predict_kind(rows, kind)
-    if any(kind in _DERIVED[record] for record in announced) and not (kind is Points and hasattr(last, "predict")):
+    if any(kind in _DERIVED[record] for record in announced) and not (
+        kind is Points and hasattr(last, "predict")
+    ):
         last, rows = _peel(model, X)
         return "predict_distribution", last.predict_distribution(rows)
     if kind is PointsWithSpread:
@@ -195,10 +240,16 @@ def _ask(model: Any, X: Any, kind: type) -> tuple[str, Any]:
     if kind is ClassProbabilities and hasattr(model, "predict_proba"):
         return "predict_proba", model.predict_proba(X)
     if kind is ClassProbabilities and hasattr(model, "decision_function"):
-        decisions, classes = to_numpy(model.decision_function(X)), getattr(model, "classes_", getattr(last, "classes_", ()))
-        # one column per pair of classes is not one per class, even where the numbers agree (three classes, three pairs)
+        decisions, classes = (
+            to_numpy(model.decision_function(X)),
+            getattr(model, "classes_", getattr(last, "classes_", ())),
+        )
+        # one column per pair of classes is not one per class, even where the numbers agree (three
+        # classes, three pairs)
         pairs = getattr(last, "decision_function_shape", None) == "ovo"
-        if (decisions.ndim == 1 and len(classes) == 2) or (decisions.shape[1:] == (len(classes),) and not pairs):
+        if (decisions.ndim == 1 and len(classes) == 2) or (
+            decisions.shape[1:] == (len(classes),) and not pairs
+        ):
             return "decision_function", decisions
     return "labels" if kind is ClassProbabilities else "predict", model.predict(X)
 
@@ -209,15 +260,26 @@ def _read(method: str, answer: Any, model: Any) -> Prediction:
         case "predict_kind" | "predict_distribution":
             given: Prediction = answer
             if not isinstance(answer, tuple(_DERIVED)):
-                raise ValueError(f"{method} returned {type(answer).__name__}, not a prediction record.")
-            return _with_positive_spread(given) if isinstance(given, PointsWithSpread) else on_host(given)
+                raise ValueError(
+                    f"{method} returned {type(answer).__name__}, not a prediction record."
+                )
+            return (
+                _with_positive_spread(given)
+                if isinstance(given, PointsWithSpread)
+                else on_host(given)
+            )
         case "predict_draws":
-            record = on_host(answer) if isinstance(answer, ClassDraws) else ClassDraws(to_numpy(answer))
+            record = (
+                on_host(answer) if isinstance(answer, ClassDraws) else ClassDraws(to_numpy(answer))
+            )
             _check_sums(record.draws, method)
             return record
         case "predict_proba":
             if isinstance(answer, list):
-                raise ValueError("predict_proba returned a list, so it has several outputs; sets are for one y per row.")
+                raise ValueError(
+                    "predict_proba returned a list, so it has several outputs; sets "
+                    "are for one y per row."
+                )
             probabilities = ClassProbabilities(to_numpy(answer))
             _check_sums(probabilities.probabilities, method)
             return probabilities
@@ -226,46 +288,74 @@ def _read(method: str, answer: Any, model: Any) -> Prediction:
                 raise ValueError("decision_function returned NaN or infinite values.")
             positive = expit(answer)
             return ClassProbabilities(
-                np.column_stack([1 - positive, positive]) if answer.ndim == 1 else softmax(answer, axis=1)
+                np.column_stack([1 - positive, positive])
+                if answer.ndim == 1
+                else softmax(answer, axis=1)
             )
     if method == "return_std" and not (isinstance(answer, tuple) and len(answer) == 2):
-        raise ValueError("predict(X, return_std=True) did not return a mean and a standard deviation.")
+        raise ValueError(
+            "predict(X, return_std=True) did not return a mean and a standard deviation."
+        )
     parts = [
-        part if isinstance(part, np.ndarray) else to_numpy(part) for part in (answer if method == "return_std" else [answer])
+        part if isinstance(part, np.ndarray) else to_numpy(part)
+        for part in (answer if method == "return_std" else [answer])
     ]
     parts = [part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part for part in parts]
     if parts[0].ndim != 1:
-        raise ValueError(f"predict returned an array of shape {parts[0].shape}; prediction sets are for one y per row.")
+        raise ValueError(
+            f"predict returned an array of shape {parts[0].shape}; prediction sets "
+            f"are for one y per row."
+        )
     if method == "labels":
-        return ClassProbabilities((parts[0][:, None] == _classes(model)[None, :]).astype(np.float64))
+        return ClassProbabilities(
+            (parts[0][:, None] == _classes(model)[None, :]).astype(np.float64)
+        )
     return Points(*parts) if len(parts) == 1 else _with_positive_spread(PointsWithSpread(*parts))
 
 
 def _labelled(
-    model: Any, record: ClassProbabilities | ClassDraws, uniforms: ArrayLike | None, labels: ArrayLike | None
+    model: Any,
+    record: ClassProbabilities | ClassDraws,
+    uniforms: ArrayLike | None,
+    labels: ArrayLike | None,
 ) -> ClassProbabilities | ClassDraws:
     classes = record.classes if record.classes is not None else _classes(model)
     if record.n_known != len(classes):
-        raise ValueError(f"there are {record.n_known} columns for the {len(classes)} classes in its classes_.")
-    unseen = record.unseen if labels is None else np.setdiff1d(labels, getattr(model, "classes_", labels))
+        raise ValueError(
+            f"there are {record.n_known} columns for the {len(classes)} classes in its classes_."
+        )
+    unseen = (
+        record.unseen
+        if labels is None
+        else np.setdiff1d(labels, getattr(model, "classes_", labels))
+    )
     return record.labelled(classes, record.uniforms if uniforms is None else uniforms, unseen)
 
 
 def _classes(model: Any) -> AnyArray:
     found = [getattr(part, "classes_", None) for part in (model, last_model(model))]
     classes = found[0] if found[0] is not None else found[1]
-    if classes is None or (isinstance(classes, list) and any(np.ndim(own) > 0 for own in classes)):  # of several outputs
-        raise ValueError("it has no classes_ that names its columns: its fit must set it, from one y per row.")
+    # of several outputs
+    if classes is None or (isinstance(classes, list) and any(np.ndim(own) > 0 for own in classes)):
+        raise ValueError(
+            "it has no classes_ that names its columns: its fit must set it, from one y per row."
+        )
     return np.asarray(classes)
 
 
 def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
-    """Spreads of 0 (a Gaussian process at its own rows) become a tiny constant, so that residual / spread is never 0 / 0.
+    """Spreads of 0 (a Gaussian process at its own rows) become a tiny constant, so that residual /
+    spread is never 0 / 0.
 
-    The constant does not depend on the other rows, and is large enough that the quotient does not overflow.
+    The constant does not depend on the other rows, and is large enough that the quotient does not
+    overflow.
     """
     tiny = np.sqrt(np.finfo(record.spread.dtype).tiny)
-    return record if np.all(record.spread >= tiny) else PointsWithSpread(record.mean, np.maximum(record.spread, tiny))
+    return (
+        record
+        if np.all(record.spread >= tiny)
+        else PointsWithSpread(record.mean, np.maximum(record.spread, tiny))
+    )
 
 
 def _check_sums(values: Floats, method: str) -> None:
@@ -273,17 +363,25 @@ def _check_sums(values: Floats, method: str) -> None:
     bad = ~(np.abs(sums - 1) <= _ONE)  # written so that NaN is bad
     if np.any(bad):
         row = int(np.argwhere(bad)[0][-1])
-        raise ValueError(f"{method} must return probabilities that sum to one, but row {row} sums to {sums[bad][0]:.6g}.")
+        raise ValueError(
+            f"{method} must return probabilities that sum to one, but row {row} sums "
+            f"to {sums[bad][0]:.6g}."
+        )
 
 
 def _announced(model: Any) -> list[type]:
     """The records that `predict_distribution` promises in its return annotation."""
     annotation = inspect.signature(model.predict_distribution).return_annotation
-    text = annotation if isinstance(annotation, str) else f"{getattr(annotation, '__name__', '')} {annotation}"
+    text = (
+        annotation
+        if isinstance(annotation, str)
+        else f"{getattr(annotation, '__name__', '')} {annotation}"
+    )
     found = [record for record in _DERIVED if re.search(rf"\b{record.__name__}\b", text)]
     if not found:
         raise TypeError(
-            f"{type(model).__name__}.predict_distribution does not say what it returns: annotate it, for example "
+            f"{type(model).__name__}.predict_distribution does not say what it returns: annotate "
+            f"it, for example "
             "`def predict_distribution(self, X) -> dco.PointsWithSpread`."
         )
     return found
@@ -309,15 +407,18 @@ def _peel(model: Any, X: Any) -> tuple[Any, Any]:
     while inner := _inside(model):
         *before, model = inner
         for step in before:
-            if step is not None and not isinstance(step, str):  # None and "passthrough" leave X alone
+            # None and "passthrough" leave X alone
+            if step is not None and not isinstance(step, str):
                 X = step.transform(X)
     return model, X
 
 
 def named_models(models: Any) -> dict[str, Any]:
-    """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered where they repeat.
+    """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered
+    where they repeat.
 
-    None and names alone stand for default models, which are made when training rows are known: none are here.
+    None and names alone stand for default models, which are made when training rows are known: none
+    are here.
     """
     texts = isinstance(models, (list, tuple)) and all(isinstance(entry, str) for entry in models)
     if models is None or texts:
@@ -325,14 +426,20 @@ def named_models(models: Any) -> dict[str, Any]:
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     listed = list(models) if isinstance(models, (list, tuple)) and not is_pair(models) else [models]
-    pairs: list[Any] = [entry for entry in listed if isinstance(entry, (list, tuple)) and is_pair(entry)]
+    pairs: list[Any] = [
+        entry for entry in listed if isinstance(entry, (list, tuple)) and is_pair(entry)
+    ]
     if pairs:
         if len(dict(pairs)) < len(listed):
-            raise ValueError("models must be estimators, or (name, estimator) pairs throughout, each name once.")
+            raise ValueError(
+                "models must be estimators, or (name, estimator) pairs throughout, each name once."
+            )
         return dict(pairs)
     stems = [type(model).__name__.lower() for model in listed]
     numbered = [f"{stem}-{stems[: place + 1].count(stem)}" for place, stem in enumerate(stems)]
-    names = [stem if stems.count(stem) == 1 else name for stem, name in zip(stems, numbered, strict=True)]
+    names = [
+        stem if stems.count(stem) == 1 else name for stem, name in zip(stems, numbered, strict=True)
+    ]
     return dict(zip(names, listed, strict=True))
 
 
@@ -342,9 +449,18 @@ def is_pair(entry: Any) -> bool:
 
 
 def with_model_param(models: Any, key: str, value: Any) -> Any:
-    """The models with one of them replaced (`key` is its name), or with a parameter of one set (``name__param``)."""
+    """The models with one of them replaced (`key` is its name), or with a parameter of one set
+    (``name__param``).
+    """
     names = named_models(models)
-    name = next((name for name in sorted(names, key=len, reverse=True) if key == name or key.startswith(f"{name}__")), None)
+    name = next(
+        (
+            name
+            for name in sorted(names, key=len, reverse=True)
+            if key == name or key.startswith(f"{name}__")
+        ),
+        None,
+    )
     if name is None:
         raise ValueError(f"There is no model for {key!r}; the models are {', '.join(names)}.")
     if key != name:
@@ -356,7 +472,9 @@ def with_model_param(models: Any, key: str, value: Any) -> Any:
 
 
 def seeded_models(models: Any, seed: int) -> dict[str, Any]:
-    """Copies of the models by name; those without a seed get one, so that the certificate's seed repeats the fit."""
+    """Copies of the models by name; those without a seed get one, so that the certificate's seed
+    repeats the fit.
+    """
     from sklearn.base import clone
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
@@ -370,31 +488,55 @@ def seeded_models(models: Any, seed: int) -> dict[str, Any]:
             continue
         if not (hasattr(model, "get_params") or hasattr(model, "__sklearn_clone__")):
             raise TypeError(
-                f"The model {name!r} has no get_params, so it cannot be copied and fitted: derive it from "
-                "sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if it is fitted already."
+                f"The model {name!r} has no get_params, so it cannot be copied and fitted: derive "
+                f"it from "
+                "sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if it "
+                "is fitted already."
             )
         copy = clone(model)
-        with suppress(NotFittedError, TypeError):  # a TypeError: not scikit-learn's kind of estimator
+        # a TypeError: not scikit-learn's kind of estimator
+        with suppress(NotFittedError, TypeError):
             check_is_fitted(model)
             refitted.append((name, copy))
         params = copy.get_params() if hasattr(copy, "get_params") else {}
-        for value in params.values():  # folds that a search or a stack shuffles; the copy's own, as `clone` copies them
-            if hasattr(value, "split") and getattr(value, "shuffle", True) and getattr(value, "random_state", 0) is None:
+        # folds that a search or a stack shuffles; the copy's own, as `clone` copies them
+        for value in params.values():
+            if (
+                hasattr(value, "split")
+                and getattr(value, "shuffle", True)
+                and getattr(value, "random_state", 0) is None
+            ):
                 value.random_state = number % 2**31
-        seeds = [key for key, value in params.items() if value is None and key.rpartition("__")[2] == "random_state"]
+        seeds = [
+            key
+            for key, value in params.items()
+            if value is None and key.rpartition("__")[2] == "random_state"
+        ]
         free = dict.fromkeys(seeds, number % 2**31)
         seeded[name] = copy.set_params(**free) if free else copy
     for name, copy in refitted:
         try:
             check_is_fitted(copy)  # what ends in a frozen model is fitted in its copy too
         except NotFittedError:
-            text = f"The model {name!r} is fitted already, and a copy of it is fitted again on the training rows."
-            show([Note("fitted-again", text, "To use it as it is, pass sklearn.frozen.FrozenEstimator(model).")])
+            text = (
+                f"The model {name!r} is fitted already, and a copy of it is fitted again on "
+                f"the training rows."
+            )
+            show(
+                [
+                    Note(
+                        "fitted-again",
+                        text,
+                        "To use it as it is, pass sklearn.frozen.FrozenEstimator(model).",
+                    )
+                ]
+            )
     return seeded
 
 
 def input_tags(model: Any) -> Any:
-    """What scikit-learn's tags say of the input; None for a model without tags, inside a frozen wrapper too.
+    """What scikit-learn's tags say of the input; None for a model without tags, inside a frozen
+    wrapper too.
 
     A Pipeline has no tag of its own for NaN: its first step (an imputer, say) is asked.
     """
@@ -408,19 +550,23 @@ def input_tags(model: Any) -> Any:
         steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
         first = input_tags(steps[0]) if steps else None
         return replace(tags, allow_nan=first is not None and bool(first.allow_nan))
-    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
+    # several at once, each with columns of its own
+    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):
         return replace(tags, allow_nan=True)
     return tags
 
 
 def routed(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit parameters under the names that this model takes; one that it cannot take is an error naming both."""
+    """Fit parameters under the names that this model takes; one that it cannot take is an error
+    naming both.
+    """
     from sklearn import get_config
 
     if get_config().get("enable_metadata_routing"):
         from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
-        # a parameter that the model could take but neither asked for nor declined is scikit-learn's error, never dropped
+        # a parameter that the model could take but neither asked for nor declined is scikit-learn's
+        # error, never dropped
         router = MetadataRouter(owner=type(model).__name__)
         router.add(model=model, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
         return dict(router.route_params(caller="fit", params=dict(params))["model"]["fit"])
@@ -447,7 +593,8 @@ def sources_of(needs: Iterable[type], offered: Collection[type]) -> str:
 
 _SOURCES: dict[type, str] = {
     PointsWithSpread: (
-        "A spread comes from predict(X, return_std=True), from a predict_distribution annotated -> dco.PointsWithSpread, or "
+        "A spread comes from predict(X, return_std=True), from a predict_distribution annotated "
+        "-> dco.PointsWithSpread, or "
         "from ⟨models=dco.models.ResidualSpread(model)⟩."
     ),
     Quantiles: "Quantiles come from ⟨models=dco.models.QuantilePair(model)⟩.",

@@ -13,9 +13,11 @@ from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Pr
 
 
 class AveragedModel(BaseEstimator):
-    """The average of what its members predict, record by record; each is fitted by itself (`of_fitted`).
+    """The average of what its members predict, record by record; each is fitted by itself
+    (`of_fitted`).
 
-    Probabilities, means, spreads and quantiles are averaged; draws and mixture components are pooled.
+    Probabilities, means, spreads and quantiles are averaged; draws and mixture components are
+    pooled.
     """
 
     def __init__(self, members: Sequence[Any]) -> None:
@@ -31,14 +33,20 @@ class AveragedModel(BaseEstimator):
 
     def records(self) -> tuple[type, ...]:
         """What every member gives."""
-        return tuple(kind for kind in records_of(self.members[0]) if all(kind in records_of(m) for m in self.members[1:]))
+        return tuple(
+            kind
+            for kind in records_of(self.members[0])
+            if all(kind in records_of(m) for m in self.members[1:])
+        )
 
     def predict_kind(self, X: Any, kind: type) -> Prediction:
         """The average of the members' records of one kind."""
         return self.average([predict_record(model, X, kind) for model in self.fitted_])
 
     def predict(self, X: Any) -> Any:
-        """The label with the largest average probability, or the average of the members' predictions."""
+        """The label with the largest average probability, or the average of the members'
+        predictions.
+        """
         if hasattr(self, "classes_"):
             return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
         return np.mean([model.predict(X) for model in self.fitted_], axis=0)
@@ -59,12 +67,22 @@ class AveragedModel(BaseEstimator):
             if kind is ClassDraws:
                 values = np.concatenate([record.draws for record in records])
             else:
-                values = np.minimum(np.mean([record.probabilities for record in records], axis=0), 1)
+                values = np.minimum(
+                    np.mean([record.probabilities for record in records], axis=0), 1
+                )
             made = kind(values, first.classes, first.uniforms, first.unseen)
         elif kind is GaussianMixtures:
             scales = [np.broadcast_to(record.sds, record.means.shape) for record in records]
-            made = kind(np.concatenate([record.means for record in records], axis=1), np.concatenate(scales, axis=1))
+            made = kind(
+                np.concatenate([record.means for record in records], axis=1),
+                np.concatenate(scales, axis=1),
+            )
         else:
             parts = zip(*(vars(record).values() for record in records), strict=True)
-            made = kind(*(None if any(part is None for part in each) else np.mean(each, axis=0) for each in parts))
+            made = kind(
+                *(
+                    None if any(part is None for part in each) else np.mean(each, axis=0)
+                    for each in parts
+                )
+            )
         return made

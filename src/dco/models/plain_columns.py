@@ -1,4 +1,6 @@
-"""Columns of any frame as arrays that every encoder and tree of scikit-learn takes, with NaN for what is missing."""
+"""Columns of any frame as arrays that every encoder and tree of scikit-learn takes, with NaN for
+what is missing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from dco.foundations.arrays import AnyArray
 
 
 class PlainColumns(TransformerMixin, BaseEstimator):
-    """Numbers as float64, anything else as objects; pandas.NA (which encoders refuse), None and NaT become NaN."""
+    """Numbers as float64, anything else as objects; pandas.NA (which encoders refuse), None and NaT
+    become NaN.
+    """
 
     def __init__(self, numbers: bool = False) -> None:
         self.numbers = numbers
@@ -30,7 +34,9 @@ class PlainColumns(TransformerMixin, BaseEstimator):
     def _plain(self, column: Any) -> AnyArray:
         pandas = hasattr(column, "isna")
         if self.numbers:
-            values = column.to_numpy(dtype=np.float64, na_value=np.nan) if pandas else column.to_numpy()
+            values = (
+                column.to_numpy(dtype=np.float64, na_value=np.nan) if pandas else column.to_numpy()
+            )
             return np.asarray(values, dtype=np.float64)
         texts = np.fromiter(column if pandas else column.to_list(), dtype=object, count=len(column))
         texts[np.asarray(column.isna() if pandas else column.is_null(), dtype=bool)] = np.nan

@@ -20,7 +20,9 @@ class SeveralModels(BaseEstimator):
 
     lead = 0  # of files written before there was a choice
 
-    def __init__(self, members: Sequence[Any], reads: Sequence[tuple[int, type]], lead: int = 0) -> None:
+    def __init__(
+        self, members: Sequence[Any], reads: Sequence[tuple[int, type]], lead: int = 0
+    ) -> None:
         self.members = members
         self.reads = reads
         self.lead = lead
@@ -49,7 +51,12 @@ class SeveralModels(BaseEstimator):
     def predict_several(self, X: Any, *, uniforms: Any, classes: Any) -> Several:
         """The record that each candidate reads."""
         each = ((self.fitted_[place], kind) for place, kind in self.reads)
-        return Several(tuple(predict_record(model, X, kind, uniforms=uniforms, classes=classes) for model, kind in each))
+        return Several(
+            tuple(
+                predict_record(model, X, kind, uniforms=uniforms, classes=classes)
+                for model, kind in each
+            )
+        )
 
     def records(self) -> tuple[type, ...]:
         """What the first model gives."""

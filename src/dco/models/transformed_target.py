@@ -17,11 +17,12 @@ class TransformedTarget(MadeOfRegressors):
     """`estimator` fitted to g(y); predictions are mapped back by the inverse of g.
 
     estimator: any regressor (default: `HistGradientBoostingRegressor`).
-    scale: the transform g as in `dco.scores.Transformed`, which compares residuals on that scale: "log", "log1p", "sqrt",
+    scale: the transform g as in `dco.scores.Transformed`, which compares residuals on that scale:
+    "log", "log1p", "sqrt",
         "asinh", "quantile" (fitted to the training targets) or a pair (g, inverse of g).
 
-    Predictions of g(y) are kept within half a range of the training targets' g(y), so that a linear model that extrapolates
-    gives no infinite y. Targets that g does not take are a ValueError.
+    Predictions of g(y) are kept within half a range of the training targets' g(y), so that a linear
+    model that extrapolates gives no infinite y. Targets that g does not take are a ValueError.
 
     Fitted: `estimator_`, `scale_`, `limits_` (the least and the largest prediction of g(y)).
     """
@@ -45,7 +46,8 @@ class TransformedTarget(MadeOfRegressors):
         if outside.any():
             row = int(np.flatnonzero(outside)[0])
             raise ValueError(
-                f"the transform {self.scale!r} does not take {outside.sum()} of the training targets (row {row} has "
+                f"the transform {self.scale!r} does not take {outside.sum()} of the training "
+                f"targets (row {row} has "
                 f"{target[row]:g}): use another transform, such as asinh."
             )
         self.estimator_ = clone(self._base()).fit(X, z, **params)
@@ -57,4 +59,8 @@ class TransformedTarget(MadeOfRegressors):
         """The prediction of g(y), mapped back to y."""
         check_is_fitted(self, "estimator_")
         scale = scale_of(self.scale_)
-        return np.asarray(np.maximum(scale.inverse(np.clip(self.estimator_.predict(X), *self.limits_)), scale.least))
+        return np.asarray(
+            np.maximum(
+                scale.inverse(np.clip(self.estimator_.predict(X), *self.limits_)), scale.least
+            )
+        )

@@ -1,4 +1,6 @@
-"""What estimators made of other models owe to scikit-learn: parameters, columns and metadata of those inside."""
+"""What estimators made of other models owe to scikit-learn: parameters, columns and metadata of
+those inside.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from dco.models.adapt import named_models, with_model_param
 
 
 class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
-    """A regressor whose `fit` fits clones of other regressors; `fitted_as` names the attribute that holds the first."""
+    """A regressor whose `fit` fits clones of other regressors; `fitted_as` names the attribute that
+    holds the first.
+    """
 
     fitted_as: str
     estimator: Any
@@ -24,7 +28,11 @@ class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         seed = getattr(self, "random_state", 0)
-        return HistGradientBoostingRegressor(random_state=seed) if self.estimator is None else self.estimator
+        return (
+            HistGradientBoostingRegressor(random_state=seed)
+            if self.estimator is None
+            else self.estimator
+        )
 
     def _parts(self) -> dict[str, Any]:
         """The unfitted regressors, by the names of the parameters that hold them."""
@@ -54,10 +62,15 @@ class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def get_metadata_routing(self) -> MetadataRouter:
         """`fit` passes metadata on to the `fit` of every model."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
-        return MetadataRouter(owner=type(self).__name__).add(**self._parts(), method_mapping=mapping)
+        return MetadataRouter(owner=type(self).__name__).add(
+            **self._parts(), method_mapping=mapping
+        )
 
     def __sklearn_tags__(self) -> Any:
-        tags, inner = super().__sklearn_tags__(), [get_tags(part) for part in self._parts().values()]
+        tags, inner = (
+            super().__sklearn_tags__(),
+            [get_tags(part) for part in self._parts().values()],
+        )
         tags.input_tags = inner[0].input_tags
         tags.input_tags.allow_nan = all(part.input_tags.allow_nan for part in inner)
         tags.input_tags.sparse = all(part.input_tags.sparse for part in inner)
@@ -71,17 +84,23 @@ class HoldsModels(BaseEstimator):
     models: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; models in a list or a dict are reached as ``models__name`` and ``models__name__param``."""
+        """Parameters by name; models in a list or a dict are reached as ``models__name`` and
+        ``models__name__param``.
+        """
         params: dict[str, Any] = super().get_params(deep=deep)
         if deep and isinstance(self.models, (list, tuple, Mapping)):
             for name, model in named_models(self.models).items():
                 params[f"models__{name}"] = model
                 if hasattr(model, "get_params"):
-                    params |= {f"models__{name}__{key}": value for key, value in model.get_params().items()}
+                    params |= {
+                        f"models__{name}__{key}": value for key, value in model.get_params().items()
+                    }
         return params
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters; ``models__name`` replaces a model of a list or a dict, ``models__name__param`` its parameter."""
+        """Set parameters; ``models__name`` replaces a model of a list or a dict,
+        ``models__name__param`` its parameter.
+        """
         if "models" in params:
             self.models = params.pop("models")
         if isinstance(self.models, (list, tuple, Mapping)):
@@ -97,5 +116,7 @@ class HoldsModels(BaseEstimator):
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         for name, model in named_models(self.models).items():
             if hasattr(model, "get_metadata_routing"):
-                router.add(**{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+                router.add(
+                    **{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit")
+                )
         return router

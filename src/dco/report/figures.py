@@ -1,4 +1,6 @@
-"""The plots of the page as matplotlib figures, for papers and slides: the same numbers, drawn the same way every time."""
+"""The plots of the page as matplotlib figures, for papers and slides: the same numbers, drawn the
+same way every time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from dco.evaluation.displays import BLUE, DASHED, INK, PALE, SMALL, CoverageDisplay, SizeDisplay, plain_name
+from dco.evaluation.displays import (
+    BLUE,
+    DASHED,
+    INK,
+    PALE,
+    SMALL,
+    CoverageDisplay,
+    SizeDisplay,
+    plain_name,
+)
 from dco.foundations.display import number
 from dco.foundations.extras import require
 from dco.foundations.files import written_beside
@@ -23,13 +34,16 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.edgecolor": "#9a9a94",
     "axes.labelcolor": INK,
-    "svg.hashsalt": "dco",  # the names inside an SVG are drawn from this, so that the same figure is the same file
+    # the names inside an SVG are drawn from this, so that the same figure is the same file
+    "svg.hashsalt": "dco",
     "svg.fonttype": "path",
 }
 
 
 def score_distribution(numbers: ReportNumbers) -> Any:
-    """Calibration scores with the threshold of the certified level; with conditions, one panel for each."""
+    """Calibration scores with the threshold of the certified level; with conditions, one panel for
+    each.
+    """
     value_of = {entry.group: entry for entry in numbers.own.thresholds}
     count = len(numbers.score_histograms)
     with drawing_style():
@@ -49,11 +63,16 @@ def score_distribution(numbers: ReportNumbers) -> Any:
 
 
 def coverage_law(numbers: ReportNumbers) -> Any:
-    """The law of coverage at the certified level and the coverage seen; with conditions, the 90 % range of each."""
+    """The law of coverage at the certified level and the coverage seen; with conditions, the 90 %
+    range of each.
+    """
     own, entry, seen = numbers.own, numbers.own.threshold, numbers.own.evaluation
     shown: dict[str, Any] = {} if seen is None else {"coverage": seen.coverage, "n": seen.n}
     if entry is None:
-        rows = [(at.threshold.group, at.range, at.evaluation and at.evaluation.coverage) for at in own.conditions]
+        rows = [
+            (at.threshold.group, at.range, at.evaluation and at.evaluation.coverage)
+            for at in own.conditions
+        ]
         shown, height = shown | {"groups": rows}, 0.3 * len(rows) + 1.2
     else:
         shown, height = shown | {"rank": entry.rank, "n_cal": entry.n}, 2.6
@@ -64,26 +83,36 @@ def coverage_law(numbers: ReportNumbers) -> Any:
 
 
 def size_distribution(numbers: ReportNumbers) -> Any:
-    """Sizes of the sets of the rows given, at the certified level; the last bar holds all that are larger."""
+    """Sizes of the sets of the rows given, at the certified level; the last bar holds all that are
+    larger.
+    """
     seen = numbers.own.evaluation
     if numbers.rows is None or seen is None:
         raise ValueError(_NO_SIZES)
     shares, labels = np.asarray(numbers.own.size_counts) / seen.n, numbers.classes is not None
     with drawing_style():
         figure, (panel,) = empty_figure()
-        SizeDisplay(shares=shares, edges=numbers.rows.size_edges, mean=seen.mean_size, labels=labels).plot(panel)
+        SizeDisplay(
+            shares=shares, edges=numbers.rows.size_edges, mean=seen.mean_size, labels=labels
+        ).plot(panel)
     return figure
 
 
 def size_against_alpha(numbers: ReportNumbers) -> Any:
     """Mean and P95 size at every level; infinite sizes are left out."""
-    seen = [(level.alpha, level.evaluation) for level in numbers.levels if level.evaluation is not None]
+    seen = [
+        (level.alpha, level.evaluation) for level in numbers.levels if level.evaluation is not None
+    ]
     if not seen:
         raise ValueError(_NO_SIZES)
-    alphas, p95, mean = np.array([(alpha, found.p95_size, found.mean_size) for alpha, found in seen]).T
+    alphas, p95, mean = np.array(
+        [(alpha, found.p95_size, found.mean_size) for alpha, found in seen]
+    ).T
     with drawing_style():
         figure, (panel,) = empty_figure()
-        panel.plot(alphas, np.where(np.isinf(p95), np.nan, p95), color=BLUE, linestyle="--", label="P95")
+        panel.plot(
+            alphas, np.where(np.isinf(p95), np.nan, p95), color=BLUE, linestyle="--", label="P95"
+        )
         panel.plot(alphas, np.where(np.isinf(mean), np.nan, mean), color=BLUE, label="mean")
         panel.axvline(numbers.own.alpha, **DASHED)
         panel.set_ylim(bottom=0)
@@ -96,12 +125,17 @@ _DRAWN = (score_distribution, coverage_law, size_distribution, size_against_alph
 FIGURES = {draw.__name__.replace("_", "-"): draw for draw in _DRAWN}
 
 
-def save_figures(numbers: ReportNumbers, folder: Any, *, formats: tuple[str, ...] = FORMATS) -> list[Path]:
-    """Write every figure that these numbers allow into `folder`; the same numbers give the same bytes."""
+def save_figures(
+    numbers: ReportNumbers, folder: Any, *, formats: tuple[str, ...] = FORMATS
+) -> list[Path]:
+    """Write every figure that these numbers allow into `folder`; the same numbers give the same
+    bytes.
+    """
     if unknown := [end for end in formats if end not in FORMATS]:
         raise ValueError(f"Figures are written as {' or '.join(FORMATS)}, not as {unknown[0]!r}.")
     Path(folder).mkdir(parents=True, exist_ok=True)
-    written, drawn = [], FIGURES if numbers.rows is not None else dict(list(FIGURES.items())[:2])  # sizes need rows
+    # sizes need rows
+    written, drawn = [], FIGURES if numbers.rows is not None else dict(list(FIGURES.items())[:2])
     for name, draw in drawn.items():
         figure = draw(numbers)
         for end in formats:

@@ -1,4 +1,6 @@
-"""What a page of results says first: DCO's sets beside BQ's, at the same guarantee and at a weaker one, and its methods."""
+"""What a page of results says first: DCO's sets beside BQ's, at the same guarantee and at a weaker
+one, and its methods.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from dco.report import plots
 from dco.reproduction.methods import METHODS, TABLE_ROWS
 
 _GUARANTEES = {
-    "pac": "PAC guarantee: with confidence 1 − δ, the coverage of this one calibration is at least the target",
+    "pac": "PAC guarantee: with confidence 1 − δ, the coverage of this one calibration is at "
+    "least the target",
     "marginal": "Marginal guarantee: coverage is at least the target on average over calibrations",
     "expected_risk": "The expected loss is at most α",
     "none": "No guarantee",
@@ -31,7 +34,9 @@ class Difference:
     high: float
 
     def in_words(self, smaller: str, larger: str) -> str:
-        """The difference as part of a sentence; a difference whose interval holds 0 is not called clear."""
+        """The difference as part of a sentence; a difference whose interval holds 0 is not called
+        clear.
+        """
         clear = self.low > 0 or self.high < 0
         low, high = sorted(map(abs, (self.low, self.high))) if clear else (self.low, self.high)
         said = f"{abs(self.middle):.1f} % {smaller if self.middle < 0 else larger}"
@@ -41,7 +46,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Finding:
-    """Two sentences and the rows of one figure: differences by target, those at the same guarantee first."""
+    """Two sentences and the rows of one figure: differences by target, those at the same guarantee
+    first.
+    """
 
     title: str
     sentences: tuple[str, ...]
@@ -55,21 +62,35 @@ class Finding:
         return plots.Scale(min(ends) - air, max(ends) + air, _LEFT, _RIGHT)
 
     def lines(self) -> list[dict[str, object]]:
-        """The lines of the figure from top to bottom, with the target above the first of its lines."""
+        """The lines of the figure from top to bottom, with the target above the first of its
+        lines.
+        """
         scale, lines, y, target = self.scale, [], _TOP, ""
-        for each in sorted(self.differences, key=lambda each: (each.target, list(_COMPARED).index(each.method))):
+        for each in sorted(
+            self.differences, key=lambda each: (each.target, list(_COMPARED).index(each.method))
+        ):
             new, target = each.target != target, each.target
             y += 2 * _LINE + 4 if new else _LINE  # a line for the name of the target
-            lines.append({
-                "name": _COMPARED[each.method], "target": target if new else "", "y": y, "at": scale(each.middle),
-                "d": plots.span((each.low, each.high), scale, y), "said": f"{each.middle:+.1f} %".replace("-", "−"),
-                "kind": "same" if each.method == "DCO-PAC" else "weaker",
-            })  # fmt: skip
+            lines.append(
+                {
+                    "name": _COMPARED[each.method],
+                    "target": target if new else "",
+                    "y": y,
+                    "at": scale(each.middle),
+                    "d": plots.span((each.low, each.high), scale, y),
+                    "said": f"{each.middle:+.1f} %".replace("-", "−"),
+                    "kind": "same" if each.method == "DCO-PAC" else "weaker",
+                }
+            )
         return lines
 
 
-def findings(tables: Iterable[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> tuple[Finding, ...]:
-    """One finding for each table (title, head, rows) of paired comparisons that has DCO against BQ."""
+def findings(
+    tables: Iterable[tuple[str, Sequence[str], Sequence[Sequence[str]]]],
+) -> tuple[Finding, ...]:
+    """One finding for each table (title, head, rows) of paired comparisons that has DCO
+    against BQ.
+    """
     found = []
     for title, head, cells in tables:
         size = next((name for name in ("width", "size") if f"{name} %" in head), None)
@@ -79,25 +100,38 @@ def findings(tables: Iterable[tuple[str, Sequence[str], Sequence[Sequence[str]]]
         differences = tuple(
             Difference(
                 row["first"],
-                ", ".join([*([row["features"]] if "features" in row else []), f"{100 * float(row['target']):g} %"]),
+                ", ".join(
+                    [
+                        *([row["features"]] if "features" in row else []),
+                        f"{100 * float(row['target']):g} %",
+                    ]
+                ),
                 *(float(row[name]) for name in (f"{size} %", "low %", "high %")),
             )
             for row in rows
             if row["second"] == _BASELINE and row["first"] in _COMPARED
         )
         if differences:
-            found.append(Finding(title.partition(":")[0], _sentences(differences, size), differences))
+            found.append(
+                Finding(title.partition(":")[0], _sentences(differences, size), differences)
+            )
     return tuple(found)
 
 
 def _sentences(differences: Sequence[Difference], size: str) -> tuple[str, ...]:
     smaller, larger = ("narrower", "wider") if size == "width" else ("smaller", "larger")
     opening = {
-        "DCO-PAC": "With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), DCO's sets are",
-        "DCO-Warmstart": "With the usual, weaker promise (coverage on average over calibrations), they are",
+        "DCO-PAC": "With the same promise as Bayesian quadrature (BQ: coverage for this one "
+        "calibration), DCO's sets are",
+        "DCO-Warmstart": "With the usual, weaker promise (coverage on average over calibrations), "
+        "they are",
     }
     found = {method: [each for each in differences if each.method == method] for method in opening}
-    return tuple(f"{opening[method]} {_over_targets(own, smaller, larger)}." for method, own in found.items() if own)
+    return tuple(
+        f"{opening[method]} {_over_targets(own, smaller, larger)}."
+        for method, own in found.items()
+        if own
+    )
 
 
 def _over_targets(differences: Sequence[Difference], smaller: str, larger: str) -> str:
@@ -120,6 +154,13 @@ def explained(name: str) -> str | None:
     if method is None:
         return None
     rows = {"tune": "tuning rows", "calibrate": "the rows that calibrate it"}
-    chosen = f"Chooses its {method.tuned} on {rows[method.tuned_on]}" if method.tuned != "nothing" else "Searches nothing"
+    chosen = (
+        f"Chooses its {method.tuned} on {rows[method.tuned_on]}"
+        if method.tuned != "nothing"
+        else "Searches nothing"
+    )
     again = _REFIT if name.endswith("refit") else ""
-    return f"{chosen}. {_GUARANTEES[method.guarantee]}. Rule: {method.rule} ({method.reference}).{again}"
+    return (
+        f"{chosen}. {_GUARANTEES[method.guarantee]}. Rule: {method.rule} "
+        f"({method.reference}).{again}"
+    )

@@ -30,13 +30,17 @@ def exponential(value: float) -> str:
 
 
 def decimals_for(values: Iterable[float], digits: int = 4) -> int:
-    """How many decimals give the largest of the values so many digits: one column, one number of decimals."""
+    """How many decimals give the largest of the values so many digits: one column, one number of
+    decimals.
+    """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     return 0 if largest == 0 else min(max(digits - 1 - math.floor(math.log10(largest)), 0), 6)
 
 
 def fixed(value: float, decimals: int) -> str:
-    """A number with so many decimals, to stand under others in a column; what these would write as 0 is in full."""
+    """A number with so many decimals, to stand under others in a column; what these would write as
+    0 is in full.
+    """
     lost = value != 0 and (round(value, decimals) == 0 or (decimals >= 6 and abs(value) < 1e-4))
     if lost or not math.isfinite(value) or abs(value) >= 1e7:
         return number(value)

@@ -1,4 +1,6 @@
-"""Every number of the report page, at every level that its control offers; nothing here knows about HTML."""
+"""Every number of the report page, at every level that its control offers; nothing here knows about
+HTML.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,20 @@ from dco.tuning import Ranking
 Parts = Sequence[tuple[Any, Integers]]  # parts of the rows: a name and the rows of each
 
 GRID = tuple(k / 200 for k in range(1, 21)) + tuple(k / 100 for k in range(11, 51))
-PICKED_DELTA = 0.05  # the bound for a level picked by its result holds with probability 1 - PICKED_DELTA
+# the bound for a level picked by its result holds with probability 1 - PICKED_DELTA
+PICKED_DELTA = 0.05
 MOST_LABELS = 12  # labels of one example that are named; the rest is counted
 MOST_PIECES = 4
 MOST_PARTS = 12  # conditions and slices whose numbers follow the control
-EXAMPLES = {0.0: "small", 0.1: "small", 0.45: "typical", 0.55: "typical", 0.9: "large", 1.0: "large"}  # by rank of size
+# by rank of size
+EXAMPLES = {
+    0.0: "small",
+    0.1: "small",
+    0.45: "typical",
+    0.55: "typical",
+    0.9: "large",
+    1.0: "large",
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +84,9 @@ class ConditionNumbers:
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """Holds the share covered of the given rows, or without them coverage itself, with probability 90 %."""
+        """Holds the share covered of the given rows, or without them coverage itself, with
+        probability 90 %.
+        """
         law = None if self.evaluation is None else self.evaluation.consistency
         return coverage_range(self.threshold) if law is None else (law.low, law.high)
 
@@ -82,8 +95,8 @@ class ConditionNumbers:
 class LevelNumbers:
     """All numbers of one level; `evaluation` is None where no rows were given.
 
-    `thresholds` has the cut-off of the candidate that comes first, after joint selection, and that of a new row of mean
-    weight, where rows have weights.
+    `thresholds` has the cut-off of the candidate that comes first, after joint selection, and that
+    of a new row of mean weight, where rows have weights.
     """
 
     alpha: float
@@ -98,13 +111,23 @@ class LevelNumbers:
     @property
     def threshold(self) -> CertifiedThreshold | None:
         """The one threshold, or None where each condition has its own."""
-        return self.thresholds[0] if len(self.thresholds) == 1 and self.thresholds[0].group is None else None
+        return (
+            self.thresholds[0]
+            if len(self.thresholds) == 1 and self.thresholds[0].group is None
+            else None
+        )
 
     def coverage_and_range(self) -> tuple[float | None, float | None, float | None]:
-        """The coverage seen and the range of its law, or without rows the expected coverage and its range."""
+        """The coverage seen and the range of its law, or without rows the expected coverage and its
+        range.
+        """
         if self.evaluation is not None:
             law = self.evaluation.consistency
-            return self.evaluation.coverage, None if law is None else law.low, None if law is None else law.high
+            return (
+                self.evaluation.coverage,
+                None if law is None else law.low,
+                None if law is None else law.high,
+            )
         entry = self.threshold
         if entry is None or entry.expected_coverage is None:
             return None, None, None
@@ -112,7 +135,9 @@ class LevelNumbers:
 
 
 def coverage_range(entry: CertifiedThreshold) -> tuple[float, float] | None:
-    """The 5 % and 95 % points of coverage; with ties only the lower one holds, and the range ends at 1."""
+    """The 5 % and 95 % points of coverage; with ties only the lower one holds, and the range ends
+    at 1.
+    """
     if entry.coverage_low is None:
         return None
     return entry.coverage_low, 1.0 if entry.coverage_high is None else entry.coverage_high
@@ -120,7 +145,9 @@ def coverage_range(entry: CertifiedThreshold) -> tuple[float, float] | None:
 
 @dataclass(frozen=True, eq=False)
 class ScoreHistogram:
-    """Calibration scores of all rows (condition None) or of one condition, counted in common bins."""
+    """Calibration scores of all rows (condition None) or of one condition, counted in common
+    bins.
+    """
 
     condition: str | None
     n: int
@@ -130,7 +157,9 @@ class ScoreHistogram:
 
 @dataclass(frozen=True, eq=False)
 class Slicing:
-    """One table by slice: the rows of each, what its slices are called, and how a low one is mended."""
+    """One table by slice: the rows of each, what its slices are called, and how a low one is
+    mended.
+    """
 
     parts: Parts
     name: str
@@ -141,12 +170,15 @@ class Slicing:
 
 @dataclass(frozen=True, eq=False)
 class GivenRows:
-    """Rows with known outcomes: their sets at any level, how they are divided, and which are examples."""
+    """Rows with known outcomes: their sets at any level, how they are divided, and which are
+    examples.
+    """
 
     sets: Callable[[Level], PredictionSets]
     y: AnyArray
     conditions: Mapping[Any, Integers]  # the rows of each
-    slicings: tuple[Slicing, ...]  # by the values given or the conditions, if any; then by class and by fifth
+    # by the values given or the conditions, if any; then by class and by fifth
+    slicings: tuple[Slicing, ...]
     size_edges: Floats
     examples: tuple[Example, ...]
     point: str  # how good the point prediction is
@@ -156,7 +188,9 @@ class GivenRows:
 
 @dataclass(frozen=True, eq=False)
 class ReportNumbers:
-    """What the page shows. ``levels[start]`` is the level that was certified; `rows` is None where none were given."""
+    """What the page shows. ``levels[start]`` is the level that was certified; `rows` is None where
+    none were given.
+    """
 
     certificate: Certificate
     ranking: Ranking
@@ -185,7 +219,9 @@ class ReportNumbers:
         return seen.verdict_in_words(promised=1 - self.own.alpha), seen.advice
 
 
-def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = None) -> ReportNumbers:
+def report_numbers(
+    estimator: Any, X: Any = None, y: Any = None, *, by: Any = None
+) -> ReportNumbers:
     """Evaluate a fitted estimator at some 60 levels on rows (X, y) that were used for nothing else.
 
     Without rows there is no coverage and no size: calibration rows are never used in their place.
@@ -196,7 +232,9 @@ def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = No
         raise ValueError("by= slices the rows of X and y; give those too.")
     if not hasattr(estimator, "predictor_"):
         kind = type(estimator).__name__
-        raise ValueError(f"The report needs a fitted DecoupledClassifier or DecoupledRegressor, got {kind}.")
+        raise ValueError(
+            f"The report needs a fitted DecoupledClassifier or DecoupledRegressor, got {kind}."
+        )
     own: DecoupledPredictor = estimator.predictor_
     levels, classes = level_grid(own.statement.alpha), own.structure.classes
     start = levels.index(own.statement.alpha)
@@ -215,15 +253,24 @@ def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = No
 
 
 def level_grid(alpha: Level) -> tuple[Level, ...]:
-    """0.005 to 0.1 by 0.005, then to 0.5 by 0.01, with `alpha` itself in its place, as it was written."""
+    """0.005 to 0.1 by 0.005, then to 0.5 by 0.01, with `alpha` itself in its place, as it was
+    written.
+    """
     own = float(as_rational(alpha))
-    return tuple(sorted([*(level for level in GRID if level != own), alpha], key=lambda level: float(as_rational(level))))
+    return tuple(
+        sorted(
+            [*(level for level in GRID if level != own), alpha],
+            key=lambda level: float(as_rational(level)),
+        )
+    )
 
 
 def picked_bound(certificate: Certificate, alpha: float) -> float | None:
-    """1 - alpha - `simultaneous_slack`: holds for all levels at once with confidence 95 %, in each condition separately.
+    """1 - alpha - `simultaneous_slack`: holds for all levels at once with confidence 95 %, in each
+    condition separately.
 
-    None where no slack is known: nothing is guaranteed at all, or rows belong together in clusters.
+    None where no slack is known: nothing is guaranteed at all, or rows belong together in
+    clusters.
     """
     try:
         return max(0.0, 1 - alpha - certificate.simultaneous_slack(PICKED_DELTA))
@@ -232,7 +279,11 @@ def picked_bound(certificate: Certificate, alpha: float) -> float | None:
 
 
 def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> LevelNumbers:
-    statement, value, found = own.stated(alpha), float(as_rational(alpha)), own.thresholds(own.stated(alpha))
+    statement, value, found = (
+        own.stated(alpha),
+        float(as_rational(alpha)),
+        own.thresholds(own.stated(alpha)),
+    )
     if own.calibration.seen is not None:
         found = {own.ranking.best: found[own.ranking.best]}
     certified = certified_thresholds(own.calibration, found, statement)
@@ -245,25 +296,45 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
     if rows is None:
         return numbers
     sets = rows.sets(alpha)
-    seen, tied = Outcomes.of(sets, rows.y), {name for name, entry in entry_of.items() if not entry.expected_is_exact}
-    certified_here = alpha == own.statement.alpha  # all conditions are judged there, and at other levels some are shown
-    parts = rows.conditions.items() if certified_here else [part for part in rows.conditions.items() if part[0] in shown]
+    seen, tied = (
+        Outcomes.of(sets, rows.y),
+        {name for name, entry in entry_of.items() if not entry.expected_is_exact},
+    )
+    # all conditions are judged there, and at other levels some are shown
+    certified_here = alpha == own.statement.alpha
+    parts = (
+        rows.conditions.items()
+        if certified_here
+        else [part for part in rows.conditions.items() if part[0] in shown]
+    )
     conditions = {row.group: row for row in seen.by_part(parts, found, tied=tied)}
     threshold = found.get(None) if no_law(own) is None else None
-    evaluation = replace(evaluate(sets, rows.y, threshold=threshold, tied=tied), by_condition=tuple(conditions.values()))
+    evaluation = replace(
+        evaluate(sets, rows.y, threshold=threshold, tied=tied),
+        by_condition=tuple(conditions.values()),
+    )
     return replace(
         numbers,
-        conditions=tuple(ConditionNumbers(entry, conditions.get(name)) for name, entry in shown.items()),
+        conditions=tuple(
+            ConditionNumbers(entry, conditions.get(name)) for name, entry in shown.items()
+        ),
         evaluation=replace(evaluation, **rows.uneven) if certified_here else evaluation,
         size_counts=tuple(size_counts(seen.sizes, rows.size_edges).tolist()),
-        examples=tuple(example_set(sets, example.row, seen.covered, example.places) for example in rows.examples),
+        examples=tuple(
+            example_set(sets, example.row, seen.covered, example.places)
+            for example in rows.examples
+        ),
         slices=tuple(at_once(seen, slicing) for slicing in rows.slicings),
     )
 
 
 def at_once(seen: Outcomes, slicing: Slicing) -> tuple[GroupEvaluation, ...]:
-    """Coverage and size in each slice, with exact 95 % intervals that hold for all slices at once."""
-    return seen.by_part(slicing.parts, {}, confidence=1 - 0.05 / (len(slicing.parts) + slicing.left_out))
+    """Coverage and size in each slice, with exact 95 % intervals that hold for all slices at
+    once.
+    """
+    return seen.by_part(
+        slicing.parts, {}, confidence=1 - 0.05 / (len(slicing.parts) + slicing.left_out)
+    )
 
 
 def _largest_conditions(own: DecoupledPredictor) -> tuple[Any, ...]:
@@ -275,45 +346,60 @@ def _largest_conditions(own: DecoupledPredictor) -> tuple[Any, ...]:
 
 
 def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]) -> GivenRows:
-    """The rows, with the examples and the axis of sizes at the first of `levels`; the only use of private methods."""
+    """The rows, with the examples and the axis of sizes at the first of `levels`; the only use of
+    private methods.
+    """
     own: DecoupledPredictor = estimator.predictor_
     target, notes = str(getattr(y, "name", None) or "target"), list[Note]()
     X, y, structure = estimator._features(X), np.asarray(y), own.structure
     if y.shape != (n_rows(X),):
-        raise ValueError(f"X has {n_rows(X)} rows and y has shape {y.shape}: give one true value per row.")
+        raise ValueError(
+            f"X has {n_rows(X)} rows and y has shape {y.shape}: give one true value per row."
+        )
     y = estimator._known_targets(y, notes)
     show(notes)
     _refuse_used_rows(own, X, y)
     points, conditions = np.asarray(estimator.predict(X)), structure.conditions(X, y)
     slices = None if by is None else as_labels(by)
     if slices is not None and slices.shape != y.shape:
-        raise ValueError(f"by must hold one value for each of {len(y)} rows, got shape {slices.shape}.")
+        raise ValueError(
+            f"by must hold one value for each of {len(y)} rows, got shape {slices.shape}."
+        )
     prediction = structure.prediction(X)  # once for all levels
 
     def sets(alpha: Level) -> PredictionSets:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NoteWarning)  # rows with weights have full sets at levels that nobody asked for
+            # rows with weights have full sets at levels that nobody asked for
+            warnings.simplefilter("ignore", NoteWarning)
             return own.sets(X, own.stated(alpha), prediction=prediction)
 
     seen, labels = Outcomes.of(sets(levels[0]), y), structure.classes is not None
     slicings = _slicings(structure, by, slices, conditions, overlap=bool(own.certificate.groups))
-    if labels and not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
+    if labels and not any(
+        _same_parts(y, values) for values in (slices, conditions) if values is not None
+    ):
         slicings.append(_by_class(y, seen.covered, target=target))
     even = "even structures" in (own.certificate.selection or "")
     slicings += by_fifth(prediction.centres if labels else points, even=even, labels=labels)
-    slab, risk = conditional_coverage(X, prediction.centres, seen.covered, alpha=float(as_rational(levels[0])))
+    slab, risk = conditional_coverage(
+        X, prediction.centres, seen.covered, alpha=float(as_rational(levels[0]))
+    )
     picked = example_rows(seen.sizes)
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))
-    shown = next((sizes for sizes in finite if sizes.size), np.ones(1))  # at the first level that has finite sizes
+    # at the first level that has finite sizes
+    shown = next((sizes for sizes in finite if sizes.size), np.ones(1))
     places = _label_places(own, X, [row for row, _ in picked])
     return GivenRows(
         sets=sets,
         y=y,
         conditions={} if conditions is None else rows_by_condition(condition_names(conditions)),
         slicings=tuple(slicings),
-        size_edges=size_edges(shown, classes=None if structure.classes is None else len(structure.classes)),
+        size_edges=size_edges(
+            shown, classes=None if structure.classes is None else len(structure.classes)
+        ),
         examples=tuple(
-            Example(row, kind, y[row], points[row], order) for (row, kind), order in zip(picked, places, strict=True)
+            Example(row, kind, y[row], points[row], order)
+            for (row, kind), order in zip(picked, places, strict=True)
         ),
         point=point_in_words(y, points, labels=labels, number=number),
         uneven={"worst_slab": slab, "excess_risk": risk},
@@ -322,7 +408,12 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
 
 
 def _slicings(
-    structure: Structure, by: Any, slices: AnyArray | None, conditions: AnyArray | None, *, overlap: bool
+    structure: Structure,
+    by: Any,
+    slices: AnyArray | None,
+    conditions: AnyArray | None,
+    *,
+    overlap: bool,
 ) -> list[Slicing]:
     """The table that was asked for: by the values given, or else by the conditions."""
     values = conditions if slices is None else slices
@@ -330,38 +421,72 @@ def _slicings(
         return []
     if overlap and slices is None:  # the promise is for these
         columns = np.asarray([groups_of(pattern) for pattern in values.tolist()]).T
-        return [Slicing([part for column in columns for part in rows_by_condition(column).items()], "group", "", 0, True)]
+        return [
+            Slicing(
+                [part for column in columns for part in rows_by_condition(column).items()],
+                "group",
+                "",
+                0,
+                True,
+            )
+        ]
     column = structure.condition_on if by is None else getattr(by, "name", None)
     own = conditions is not None and (slices is None or _same_parts(slices, conditions))
     name, column = (column, column) if isinstance(column, str) else ("slice", "COLUMN")
     parts = rows_by_condition(condition_names(values))
     most = sorted(parts.items(), key=lambda part: (-part[1].size, part[1][0]))[:MOST_PARTS]
-    return [Slicing(most, name, "" if own else _own_thresholds(name, column, column), len(parts) - len(most), own)]
+    return [
+        Slicing(
+            most,
+            name,
+            "" if own else _own_thresholds(name, column, column),
+            len(parts) - len(most),
+            own,
+        )
+    ]
 
 
 def _own_thresholds(part: str, python: str, column: str) -> str:
     """What mends a part that is covered too rarely, in Python and as an option of `dco fit`."""
-    return f'Give each {part} a threshold of its own: condition_on="{python}", or dco fit --condition-on {quote(column)}.'
+    return (
+        f'Give each {part} a threshold of its own: condition_on="{python}", or dco fit '
+        f"--condition-on {quote(column)}."
+    )
 
 
 def _by_class(y: AnyArray, hits: Bools, *, target: str) -> Slicing:
     """By the true label; of many labels those that are covered least often."""
     parts = rows_by_condition(condition_names(y))
     least = sorted(parts.items(), key=lambda part: hits[part[1]].mean())[:MOST_PARTS]
-    return Slicing(least, "class", _own_thresholds("class", "label", target), len(parts) - len(least))
+    return Slicing(
+        least, "class", _own_thresholds("class", "label", target), len(parts) - len(least)
+    )
 
 
 def by_fifth(points: Floats, *, even: bool, labels: bool = False) -> list[Slicing]:
-    """By fifth of the prediction (of its probability, for `labels`), named by its ends; none where it has one value."""
+    """By fifth of the prediction (of its probability, for `labels`), named by its ends; none where
+    it has one value.
+    """
     codes, parts = fifths(points), []
     for code in np.unique(codes):
         rows = np.flatnonzero(codes == code)
         ends = number(float(points[rows].min())), number(float(points[rows].max()))
         parts.append((" to ".join(dict.fromkeys(ends)), rows))
-    ask = "" if even else 'Let the search ask for evenness: objective="even", or dco fit --objective even. '
-    widths = "Widths that follow the row help (quantile models, a model with a spread), and so do more tuning rows."
+    ask = (
+        ""
+        if even
+        else 'Let the search ask for evenness: objective="even", or dco fit --objective even. '
+    )
+    widths = (
+        "Widths that follow the row help (quantile models, a model with a spread), and so "
+        "do more tuning rows."
+    )
     of = "largest probability" if labels else "prediction"
-    return [Slicing(parts, f"fifth of the {of}", ask if labels else ask + widths)] if len(parts) > 1 else []
+    return (
+        [Slicing(parts, f"fifth of the {of}", ask if labels else ask + widths)]
+        if len(parts) > 1
+        else []
+    )
 
 
 def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> list[dict[Any, int]]:
@@ -369,8 +494,16 @@ def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> lis
     structure = predictor.structure
     if structure.classes is None:
         return [{} for _ in rows]
-    prediction, labels = structure.prediction(take_features(X, np.asarray(rows))), structure.classes.tolist()
-    scores = np.asarray([structure.score.observed(prediction, np.full(len(rows), label)) for label in structure.classes])
+    prediction, labels = (
+        structure.prediction(take_features(X, np.asarray(rows))),
+        structure.classes.tolist(),
+    )
+    scores = np.asarray(
+        [
+            structure.score.observed(prediction, np.full(len(rows), label))
+            for label in structure.classes
+        ]
+    )
     if scores.ndim == 3:  # joint selection has a score per candidate: their mean place
         scores = np.argsort(np.argsort(scores, axis=0, kind="stable"), axis=0).mean(axis=2)
     order = np.argsort(scores, axis=0, kind="stable").T
@@ -384,25 +517,34 @@ def _same_parts(values: AnyArray, others: AnyArray) -> bool:
 
 
 def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> None:
-    """Rows that made the predictor prove nothing, as in `evaluate`; a page shows one verdict, so it is refused."""
+    """Rows that made the predictor prove nothing, as in `evaluate`; a page shows one verdict, so it
+    is refused.
+    """
     digest = role_fingerprint(row_fingerprints(X, y))
     for role, stated in predictor.certificate.row_fingerprints.items():
         if stated == digest:  # also where rows repeat so much that single ones prove nothing
-            raise ValueError(f"These are the {role} rows of this predictor: coverage on them proves nothing. Give new rows.")
+            raise ValueError(
+                f"These are the {role} rows of this predictor: coverage on them "
+                f"proves nothing. Give new rows."
+            )
     found = predictor.kept.used(row_fingerprints(X, y))
     if found is not None:
         roles = ", ".join(f"{count} {role}" for role, count in found.counts.items())
         raise ValueError(
-            f"{found.total} of the {len(y)} rows given took part in the fit ({roles}); coverage on them proves nothing. "
+            f"{found.total} of the {len(y)} rows given took part in the fit ({roles}); coverage "
+            f"on them proves nothing. "
             "Give rows that were used for nothing else."
         )
 
 
-# ------------------------------------------------------------------------------------------ histograms and examples
+# ------------------------------------------------------------------------------------------
+# histograms and examples
 
 
 def example_rows(sizes: Floats | Integers) -> list[tuple[int, str]]:
-    """Rows with small, typical and large sets, by their place in the order of sizes (earlier rows first among equals)."""
+    """Rows with small, typical and large sets, by their place in the order of sizes (earlier rows
+    first among equals).
+    """
     order = np.argsort(sizes, kind="stable")
     found: dict[int, str] = {}
     for share, kind in EXAMPLES.items():
@@ -410,29 +552,44 @@ def example_rows(sizes: Floats | Integers) -> list[tuple[int, str]]:
     return list(found.items())
 
 
-def example_set(sets: PredictionSets, row: int, hits: Bools, places: Mapping[Any, int]) -> ExampleSet:
-    """The set of one row, with at most `MOST_LABELS` labels (in the order of `places`) or `MOST_PIECES` pieces listed."""
+def example_set(
+    sets: PredictionSets, row: int, hits: Bools, places: Mapping[Any, int]
+) -> ExampleSet:
+    """The set of one row, with at most `MOST_LABELS` labels (in the order of `places`) or
+    `MOST_PIECES` pieces listed.
+    """
     size, covered = float(sets.sizes()[row]), bool(hits[row])
     if isinstance(sets, LabelSets):
         labels = sorted(sets[row].tolist(), key=lambda label: places.get(label, len(places)))
-        return ExampleSet(size, covered, tuple(labels[:MOST_LABELS]), more=max(0, len(labels) - MOST_LABELS))
+        return ExampleSet(
+            size, covered, tuple(labels[:MOST_LABELS]), more=max(0, len(labels) - MOST_LABELS)
+        )
     if isinstance(sets, IntervalUnions):
         pieces = [(float(low), float(high)) for low, high in sets.pieces(row)]
     elif isinstance(sets, Intervals):
         pieces = [] if sets.is_empty()[row] else [(float(sets.lower[row]), float(sets.upper[row]))]
     else:
-        raise TypeError(f"The report knows sets of labels and of intervals, not {type(sets).__name__}.")
-    return ExampleSet(size, covered, pieces=tuple(pieces[:MOST_PIECES]), more=max(0, len(pieces) - MOST_PIECES))
+        raise TypeError(
+            f"The report knows sets of labels and of intervals, not {type(sets).__name__}."
+        )
+    return ExampleSet(
+        size, covered, pieces=tuple(pieces[:MOST_PIECES]), more=max(0, len(pieces) - MOST_PIECES)
+    )
 
 
 def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[ScoreHistogram, ...]]:
-    """Scores in common bins; the axis ends where a long tail begins, and what lies beyond is counted."""
+    """Scores in common bins; the axis ends where a long tail begins, and what lies beyond is
+    counted.
+    """
     scores = predictor.calibration.scores.astype(np.float64)
-    finite = np.sort(scores[np.isfinite(scores) & (scores != LEAST)])  # those of the most probable label: first bin
+    # those of the most probable label: first bin
+    finite = np.sort(scores[np.isfinite(scores) & (scores != LEAST)])
     if finite.size == 0:
         finite = np.array([0.0, 1.0])
     low, middle, high = float(finite[0]), size_quantile(finite, 0.5), size_quantile(finite, 0.95)
-    top = min(float(finite[-1]), middle + 4 * (high - middle)) if high > middle else float(finite[-1])
+    top = (
+        min(float(finite[-1]), middle + 4 * (high - middle)) if high > middle else float(finite[-1])
+    )
     step = nice_step(top - low, BINS)
     first = math.floor(low / step + 1e-9)
     edges = step * np.arange(first, math.floor(top / step + 1e-9) + 2)

@@ -27,7 +27,9 @@ _NUMBER = re.compile(r"–|[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(
 
 @dataclass(frozen=True)
 class Block:
-    """A paragraph (`text`) or a table (`head`, `rows`); a column is aligned right where all its cells are numbers."""
+    """A paragraph (`text`) or a table (`head`, `rows`); a column is aligned right where all its
+    cells are numbers.
+    """
 
     text: str = ""
     head: tuple[str, ...] = ()
@@ -38,7 +40,11 @@ class Block:
     def table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Block:
         """A table; a row may be longer than its head."""
         names = (*head, *[""] * (max(map(len, rows), default=0) - len(head)))
-        return cls(head=names, rows=tuple(map(tuple, rows[:_MOST_ROWS])), left_out=max(0, len(rows) - _MOST_ROWS))
+        return cls(
+            head=names,
+            rows=tuple(map(tuple, rows[:_MOST_ROWS])),
+            left_out=max(0, len(rows) - _MOST_ROWS),
+        )
 
     @cached_property
     def columns(self) -> tuple[tuple[str, ...], ...]:
@@ -49,7 +55,10 @@ class Block:
     @cached_property
     def numeric(self) -> tuple[bool, ...]:
         """Whether each column holds numbers."""
-        return tuple(bool(self.rows) and all(_NUMBER.fullmatch(cell.strip()) for cell in cells) for cells in self.columns)
+        return tuple(
+            bool(self.rows) and all(_NUMBER.fullmatch(cell.strip()) for cell in cells)
+            for cells in self.columns
+        )
 
     @property
     def name(self) -> int | None:
@@ -63,13 +72,26 @@ class Block:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """Classes of the table: small print for many columns, narrow columns of sentences, rows as blocks on a phone."""
-        sentences = {place for row in self.rows for place, cell in enumerate(row) if self.kind(place, cell) == "long"}
-        holds = {"wide": len(self.head) > 10, "prose": len(sentences) > 1, "stack": self.least_width() > _PHONE}
+        """Classes of the table: small print for many columns, narrow columns of sentences, rows as
+        blocks on a phone.
+        """
+        sentences = {
+            place
+            for row in self.rows
+            for place, cell in enumerate(row)
+            if self.kind(place, cell) == "long"
+        }
+        holds = {
+            "wide": len(self.head) > 10,
+            "prose": len(sentences) > 1,
+            "stack": self.least_width() > _PHONE,
+        }
         return tuple(name for name, held in holds.items() if held)
 
     def least_width(self) -> int:
-        """Characters that a line takes at least: words may be wrapped, and a column is two apart from the next."""
+        """Characters that a line takes at least: words may be wrapped, and a column is two apart
+        from the next.
+        """
         total = 0
         for head, cells, numeric in zip(self.head, self.columns, self.numeric, strict=True):
             parts = [*head.split(), *(cells if numeric else " ".join(cells).split())]
@@ -99,7 +121,9 @@ class Result:
 
 
 def write_results_page(folder: Any, path: Any, *, title: str | None = None) -> Path:
-    """Write the tables (``*.md``, ``*.csv``) and figures (``*.svg``, ``*.png``) of `folder` as one page."""
+    """Write the tables (``*.md``, ``*.csv``) and figures (``*.svg``, ``*.png``) of `folder` as one
+    page.
+    """
     write_whole(path, results_html(folder, title=title))
     return Path(path)
 
@@ -108,7 +132,10 @@ def results_html(folder: Any, *, title: str | None = None) -> str:
     """The page as text."""
     place = Path(folder)
     if not place.is_dir():
-        raise ValueError(f"{place} is not a folder of results; run `dco reproduce` first, or give another folder.")
+        raise ValueError(
+            f"{place} is not a folder of results; run `dco reproduce` first, or give "
+            f"another folder."
+        )
     results = read_results(place)
     if not results:
         raise ValueError(f"{place} holds no table (*.md, *.csv) and no figure (*.svg, *.png).")
@@ -129,11 +156,18 @@ def results_html(folder: Any, *, title: str | None = None) -> str:
 
 def found_in(results: Sequence[Result]) -> tuple[Finding, ...]:
     """What the tables of the results found, to be said first."""
-    return findings((result.title, block.head, block.rows) for result in results for block in result.blocks if block.head)
+    return findings(
+        (result.title, block.head, block.rows)
+        for result in results
+        for block in result.blocks
+        if block.head
+    )
 
 
 def _headings(folder: Path) -> tuple[str, str]:
-    """What kind of results these are, and a title: `dco compare` leaves its settings beside its tables."""
+    """What kind of results these are, and a title: `dco compare` leaves its settings beside its
+    tables.
+    """
     try:
         target = json.loads((folder / "settings.json").read_text(encoding="utf-8"))["target"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -144,11 +178,17 @@ def _headings(folder: Path) -> tuple[str, str]:
 def read_results(folder: Path) -> tuple[Result, ...]:
     """The results of a folder, then those of its folders.
 
-    Where there is a ``tables.md`` (what `dco reproduce` and `dco compare` write), each of its headings is a result and other
-    tables beside it are copies of these or data. Otherwise each file name is a result, numbers in names counted by value.
+    Where there is a ``tables.md`` (what `dco reproduce` and `dco compare` write), each of its
+    headings is a result and other tables beside it are copies of these or data. Otherwise each file
+    name is a result, numbers in names counted by value.
     """
     found = _results_here(folder)
-    inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith((".", "_"))]  # finished
+    # finished
+    inside = [
+        entry
+        for entry in folder.iterdir()
+        if entry.is_dir() and not entry.name.startswith((".", "_"))
+    ]
     for inner in sorted(inside, key=lambda entry: _natural(entry.name)):
         for result in _results_here(inner):  # a title begins with the folder's name, as a word
             told = re.match(rf"{re.escape(inner.name)}\b", result.title, re.IGNORECASE)
@@ -157,18 +197,31 @@ def read_results(folder: Path) -> tuple[Result, ...]:
 
 
 def _results_here(folder: Path) -> list[Result]:
-    files = sorted((file for file in folder.iterdir() if file.is_file()), key=lambda file: _natural(file.stem))
+    files = sorted(
+        (file for file in folder.iterdir() if file.is_file()), key=lambda file: _natural(file.stem)
+    )
     found, readers = [], _READERS
     if folder / "tables.md" in files:
         sections = re.split(r"(?m)^(?=#+ )", _text(folder / "tables.md"))
-        found = [Result(title or "Tables", blocks) for title, blocks in map(_markdown, sections) if blocks]
+        found = [
+            Result(title or "Tables", blocks)
+            for title, blocks in map(_markdown, sections)
+            if blocks
+        ]
         readers = {}
     for name in dict.fromkeys(file.stem for file in files if file.suffix in (*readers, *_IMAGES)):
-        there = {end: folder / f"{name}{end}" for end in (*readers, *_IMAGES) if folder / f"{name}{end}" in files}
+        there = {
+            end: folder / f"{name}{end}"
+            for end in (*readers, *_IMAGES)
+            if folder / f"{name}{end}" in files
+        }
         contents = [read(_text(there[end])) for end, read in readers.items() if end in there]
         title, blocks = next((content for content in contents if content[1]), ("", ()))
-        image = next(((kind, there[end]) for end, kind in _IMAGES.items() if end in there), None)  # it runs no script
-        figure = image and f"data:{image[0]};base64,{base64.b64encode(image[1].read_bytes()).decode()}"
+        # it runs no script
+        image = next(((kind, there[end]) for end, kind in _IMAGES.items() if end in there), None)
+        figure = (
+            image and f"data:{image[0]};base64,{base64.b64encode(image[1].read_bytes()).decode()}"
+        )
         if blocks or figure:
             said = name.replace("-", " ").replace("_", " ")
             found.append(Result(title or (said if blocks else f"Figure: {said}"), blocks, figure))
@@ -182,7 +235,9 @@ def _text(file: Path) -> str:
 def _markdown(text: str) -> Content:
     """Headings, paragraphs and pipe tables; all else is shown as it is written."""
     title, blocks = "", []
-    for mark, group in groupby(map(str.strip, text.splitlines()), key=lambda line: line[:1] if line[:1] in "#|" else "text"):
+    for mark, group in groupby(
+        map(str.strip, text.splitlines()), key=lambda line: line[:1] if line[:1] in "#|" else "text"
+    ):
         lines = list(group)
         if mark == "#":
             headings = [line.lstrip("#").strip() for line in lines]
@@ -197,7 +252,10 @@ def _markdown(text: str) -> Content:
 
 def _cells(line: str) -> tuple[str, ...]:
     inside = line.removeprefix("|").removesuffix("|")
-    return tuple(cell.strip().replace("\\|", "|").replace("**", "") for cell in re.split(r"(?<!\\)\|", inside))
+    return tuple(
+        cell.strip().replace("\\|", "|").replace("**", "")
+        for cell in re.split(r"(?<!\\)\|", inside)
+    )
 
 
 def _csv(text: str) -> Content:
@@ -209,4 +267,8 @@ _READERS = {".md": _markdown, ".csv": _csv}  # for the same name the first that 
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+    return [
+        (int(part), "") if part.isdigit() else (-1, part)
+        for part in re.split(r"(\d+)", name)
+        if part
+    ]

@@ -20,31 +20,50 @@ _LEAST = 1e-6  # p-values below are drawn there
 
 
 def write_timeline(monitor: Monitor, path: Any, *, title: str) -> None:
-    """Write one self-contained page, which replaces a file when it is complete; without rows it has no figure."""
+    """Write one self-contained page, which replaces a file when it is complete; without rows it has
+    no figure.
+    """
     report, drawn = monitor.report(), io.BytesIO()
-    results = [Result("What is known", tuple(Block(text=line) for line in str(report).splitlines()))]
+    results = [
+        Result("What is known", tuple(Block(text=line) for line in str(report).splitlines()))
+    ]
     if report.rows:
         with drawing_style():
-            timeline_figure(monitor).savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+            timeline_figure(monitor).savefig(
+                drawn, format="svg", metadata={"Date": None, "Creator": None}
+            )
         figure = f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
         results.append(Result("Timeline", (), figure))
     for name, words, columns, cells in report.tables():
-        results.append(Result(name, (Block.table(columns, cells), Block(text=f"{words.capitalize()}."))))
+        results.append(
+            Result(name, (Block.table(columns, cells), Block(text=f"{words.capitalize()}.")))
+        )
     page = render_template(
-        "results.html", images=True, kicker=f"Watching a certificate: {counted(report.rows, 'row')} so far", title=title,
-        findings=[], results=results, has_tables=False, explained={},
-    )  # fmt: skip
+        "results.html",
+        images=True,
+        kicker=f"Watching a certificate: {counted(report.rows, 'row')} so far",
+        title=title,
+        findings=[],
+        results=results,
+        has_tables=False,
+        explained={},
+    )
     write_whole(path, page)
 
 
 def timeline_figure(monitor: Monitor) -> Any:
-    """Coverage over the rows as they arrived; below, the p-values of alarm and drift on a logarithmic scale."""
+    """Coverage over the rows as they arrived; below, the p-values of alarm and drift on a
+    logarithmic scale.
+    """
     with drawing_style():
         figure, (above, below) = empty_figure(width=7.2, height=5.2, panels=2)
         MonitorDisplay.from_monitor(monitor, ax=above)
         above.set_xlabel("")
         seen, rate = monitor.timeline(), monitor.error_rate
-        for name, colour, label in (("p_value", SEEN, "coverage (alarm)"), ("drift_p_value", BLUE, "scores (drift)")):
+        for name, colour, label in (
+            ("p_value", SEEN, "coverage (alarm)"),
+            ("drift_p_value", BLUE, "scores (drift)"),
+        ):
             values = np.maximum(seen[name], _LEAST)
             steps = np.unique([0, *np.flatnonzero(np.diff(values)) + 1, values.size - 1])
             below.step(steps + 1, values[steps], where="post", color=colour, label=label)

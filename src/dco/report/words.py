@@ -14,10 +14,16 @@ from dco.scores.score import LEAST
 
 
 def size_decimals(numbers: ReportNumbers) -> int:
-    """Decimals of all sizes: two for mean counts of labels; three digits for a length at the certified level."""
+    """Decimals of all sizes: two for mean counts of labels; three digits for a length at the
+    certified level.
+    """
     if numbers.classes is not None:
         return 2
-    seen = [level.evaluation.mean_size for level in numbers.levels[numbers.start :] if level.evaluation is not None]
+    seen = [
+        level.evaluation.mean_size
+        for level in numbers.levels[numbers.start :]
+        if level.evaluation is not None
+    ]
     return decimals_for([next((size for size in seen if math.isfinite(size)), 0.0)], 3)
 
 
@@ -49,7 +55,9 @@ def rank(level: LevelNumbers, numbers: ReportNumbers) -> str:
         return f"at a new row of mean weight, by {entry.n} rows; every new row has its own"
     if entry.rank is None:
         return f"weighted over {entry.n} clusters of rows"
-    return f"rank {entry.rank} of {entry.n}" + (" (there is none, so it is infinite)" if entry.rank > entry.n else "")
+    return f"rank {entry.rank} of {entry.n}" + (
+        " (there is none, so it is infinite)" if entry.rank > entry.n else ""
+    )
 
 
 def expected(entry: CertifiedThreshold | None) -> str:
@@ -73,20 +81,34 @@ def law(level: LevelNumbers, numbers: ReportNumbers) -> str:
     entry = level.threshold
     if entry is None and all(own.rank is None for own in level.thresholds):
         return (
-            "Groups overlap: each group has the promise, a combination of groups has none, and no law of coverage is known."
+            "Groups overlap: each group has the promise, a combination of groups has none, and "
+            "no law of coverage is known."
         )
     if entry is None:
-        return "Each condition has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
+        return (
+            "Each condition has a law of its own: the bars are the ranges that hold coverage "
+            "with probability 90 %."
+        )
     if numbers.certificate.joint:
-        return "The calibration rows choose among the candidates too: the promise holds, but no law of coverage is known."
+        return (
+            "The calibration rows choose among the candidates too: the promise holds, but no "
+            "law of coverage is known."
+        )
     if numbers.certificate.weights:
-        return "Each row has a threshold by its weight: given the weights the promise holds, but no law is known."
+        return (
+            "Each row has a threshold by its weight: given the weights the promise holds, but "
+            "no law is known."
+        )
     if entry.rank is None:
         return "Rows come in clusters: the promise holds, but no exact law of coverage is known."
     if entry.rank > entry.n:
         return "The threshold is infinite, so every set is full and coverage is 1."
     at_least = "" if entry.expected_is_exact else "at least as high as "
-    tail = "" if entry.expected_is_exact else " Some calibration scores are equal, which can only raise coverage."
+    tail = (
+        ""
+        if entry.expected_is_exact
+        else " Some calibration scores are equal, which can only raise coverage."
+    )
     return (
         f"Over the draw of {entry.n} calibration rows, coverage is {at_least}"
         f"Beta({entry.rank}, {entry.n + 1 - entry.rank}): "
@@ -108,20 +130,33 @@ def announced(level: LevelNumbers, numbers: ReportNumbers) -> str:
 def shares(seen: Evaluation) -> str:
     """Shares of empty, full and infinite sets, and rows that no set can cover."""
     full = "the whole line" if seen.single is None else "all labels"
-    told = [(seen.empty, "are empty"), (seen.single or 0, "hold one label"), (seen.full, f"hold {full}")]
+    told = [
+        (seen.empty, "are empty"),
+        (seen.single or 0, "hold one label"),
+        (seen.full, f"hold {full}"),
+    ]
     if seen.infinite < 1:
-        told.append((seen.infinite, f"are infinite (the mean over the others is {number(seen.mean_finite_size)})"))
+        told.append(
+            (
+                seen.infinite,
+                f"are infinite (the mean over the others is {number(seen.mean_finite_size)})",
+            )
+        )
     found = [f"{percent(share)} {what}" for share, what in told if share > 0]
     words = f"Of the sets, {', '.join(found)}." if found else ""
     if seen.unknown_labels:
         labels = "a label" if seen.unknown_labels == 1 else "labels"
         rows = f"{counted(seen.unknown_labels, 'row')} {have(seen.unknown_labels)} {labels}"
-        words += f" {rows} that the fit does not know: no set can hold such a label, so each is a miss."
+        words += (
+            f" {rows} that the fit does not know: no set can hold such a label, so each is a miss."
+        )
     return words
 
 
 def against_targets(level: LevelNumbers, numbers: ReportNumbers) -> str:
-    """The mean size beside what a set would be without a model: the middle 1 - alpha of the targets, or all labels."""
+    """The mean size beside what a set would be without a model: the middle 1 - alpha of the
+    targets, or all labels.
+    """
     assert level.evaluation is not None
     mean = level.evaluation.mean_size
     if numbers.classes is not None:
@@ -138,7 +173,11 @@ def verdict(evaluation: Evaluation) -> str:
     if found.rank > found.n_cal:
         seen = f"; {found.verdict}" if found.unknown_labels else ""
         return f"Every set is full: no known value can be missed{seen}."
-    high = f"between {percent(found.low)} and {percent(found.high)}" if not found.tied else f"above {percent(found.low)}"
+    high = (
+        f"between {percent(found.low)} and {percent(found.high)}"
+        if not found.tied
+        else f"above {percent(found.low)}"
+    )
     return (
         f"If the promise holds, coverage of {found.n_test} rows lies {high} nine times in ten. "
         f"Seen: {percent(found.coverage)} ({p_in_words(found.p_value)}; {found.verdict})."

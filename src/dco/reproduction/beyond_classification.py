@@ -1,11 +1,14 @@
-"""A stronger candidate class for CIFAR-100 features, certified at the same level as the paper's DCO.
+"""A stronger candidate class for CIFAR-100 features, certified at the same level as the paper's
+DCO.
 
-All members read the square roots of the features (a frozen backbone's features are not negative, and skewed), centred and
-divided by one number. Three families: a linear discriminant with its covariance shrunk; a logistic regression with an L2
-penalty; a network of one hidden layer with weight decay, on the roots whitened by the discriminant's covariance. Each comes
-at several temperatures and with several values of its own, and in means with others, of probabilities or of their
-logarithms; some with RAPS or SAPS in place of -log p. Which values to list, and which structure to fix where nothing is
-searched, was decided on 8,000 rows that no split ever uses (`set_aside_table`).
+All members read the square roots of the features (a frozen backbone's features are not negative,
+and skewed), centred and divided by one number. Three families: a linear discriminant with its
+covariance shrunk; a logistic regression with an L2 penalty; a network of one hidden layer with
+weight decay, on the roots whitened by the discriminant's covariance. Each comes at several
+temperatures and with several values of its own, and in means with others, of probabilities or of
+their logarithms; some with RAPS or SAPS in place of -log p. Which values to list, and which
+structure to fix where nothing is searched, was decided on 8,000 rows that no split ever uses
+(`set_aside_table`).
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from dco.scores.classification import RAPS, SAPS, LabelScore
 
 SHRINKAGE = (0.6, 0.75, 0.85)
 WHITENING = 0.75  # the shrinkage of the covariance that whitens the networks' input
-PENALTIES = (0.02, 0.05, 0.1)  # of the mean log loss, times half the squared weights: the same for every number of rows
+# of the mean log loss, times half the squared weights: the same for every number of rows
+PENALTIES = (0.02, 0.05, 0.1)
 WIDTHS_AND_DECAYS = ((256, 0.01), (256, 0.02), (1024, 0.02))
 RANK_SCORES: Mapping[str, LabelScore] = {
     "RAPS(0.01, 3)": RAPS(penalty=0.01, rank_free=3),
@@ -37,12 +41,15 @@ RANK_SCORES: Mapping[str, LabelScore] = {
     "SAPS(0.1)": SAPS(weight=0.1),
 }
 
-# ---- the class -------------------------------------------------------------------------------------------------------
+# ---- the class -----------------------------------------------------------------------------------
+# --------------------
 
 
 @dataclass(frozen=True)
 class Head:
-    """One fitted model: its family, and its shrinkage, penalty or weight decay; networks have a width."""
+    """One fitted model: its family, and its shrinkage, penalty or weight decay; networks have a
+    width.
+    """
 
     family: Literal["discriminant", "logistic", "network"]
     value: float
@@ -56,7 +63,9 @@ class Head:
 
 @dataclass(frozen=True)
 class Heads:
-    """Heads with their temperatures, whose probabilities or logarithms are averaged, and a score (None: -log p)."""
+    """Heads with their temperatures, whose probabilities or logarithms are averaged, and a score
+    (None: -log p).
+    """
 
     parts: tuple[tuple[Head, float], ...]
     mean: Literal["p", "log p"] = "p"
@@ -72,12 +81,21 @@ class Heads:
     @property
     def kind(self) -> str:
         """The families in it, or the name of its score."""
-        return self.score.split("(")[0] if self.score else " + ".join(head.family for head, _ in self.parts)
+        return (
+            self.score.split("(")[0]
+            if self.score
+            else " + ".join(head.family for head, _ in self.parts)
+        )
 
 
 DISCRIMINANTS = tuple((Head("discriminant", g), t) for g, t in product(SHRINKAGE, (20.0, 28.0)))
-LOGISTICS = tuple((Head("logistic", penalty), t) for penalty, t in product(PENALTIES, (0.5, 0.7, 1.0)))
-NETWORKS = tuple((Head("network", decay, width), t) for (width, decay), t in product(WIDTHS_AND_DECAYS, (0.7, 1.0)))
+LOGISTICS = tuple(
+    (Head("logistic", penalty), t) for penalty, t in product(PENALTIES, (0.5, 0.7, 1.0))
+)
+NETWORKS = tuple(
+    (Head("network", decay, width), t)
+    for (width, decay), t in product(WIDTHS_AND_DECAYS, (0.7, 1.0))
+)
 LOGISTIC = (Head("logistic", 0.05), 0.7)  # where families are averaged
 JOINT_NETWORKS = tuple(part for part in NETWORKS if part[1] == 0.7)
 JOINT_DISCRIMINANTS = ((Head("discriminant", 0.75), 28.0), (Head("discriminant", 0.85), 28.0))
@@ -91,19 +109,25 @@ def _structures() -> Iterable[Heads]:
         yield Heads((part, LOGISTIC))
         yield Heads((part, LOGISTIC), mean="log p")
     yield from (Heads((JOINT_DISCRIMINANTS[0], network)) for network in JOINT_NETWORKS)
-    yield from (Heads((part, LOGISTIC, network)) for part, network in product(JOINT_DISCRIMINANTS, JOINT_NETWORKS))
+    yield from (
+        Heads((part, LOGISTIC, network))
+        for part, network in product(JOINT_DISCRIMINANTS, JOINT_NETWORKS)
+    )
     yield from (Heads(ONE.parts, score=score) for score in RANK_SCORES)
 
 
 STRUCTURES: Mapping[str, Heads] = {structure.name: structure for structure in _structures()}
 
-# ---- fitting it ------------------------------------------------------------------------------------------------------
+# ---- fitting it ----------------------------------------------------------------------------------
+# --------------------
 
 
 class LinearDiscriminant:
-    """log p(y | x) up to a constant for Gaussian classes with one covariance, shrunk towards a multiple of the identity.
+    """log p(y | x) up to a constant for Gaussian classes with one covariance, shrunk towards a
+    multiple of the identity.
 
-    Σ_g = (1 - g) S + g tr(S) / d I with S the covariance within classes: one eigendecomposition serves every g.
+    Σ_g = (1 - g) S + g tr(S) / d I with S the covariance within classes: one eigendecomposition
+    serves every g.
     """
 
     def __init__(self, X: Floats, y: Integers) -> None:
@@ -116,16 +140,22 @@ class LinearDiscriminant:
 
     def spread(self, shrinkage: float) -> Floats:
         """The eigenvalues of Σ_g."""
-        return np.asarray((1 - shrinkage) * self.values + shrinkage * self.values.mean(), dtype=np.float32)
+        return np.asarray(
+            (1 - shrinkage) * self.values + shrinkage * self.values.mean(), dtype=np.float32
+        )
 
     def logits(self, turned: Floats, shrinkage: float) -> Floats:
         """(n, classes), from rows in the basis of the eigenvectors, X @ vectors."""
         spread = self.spread(shrinkage)
-        return np.asarray(turned @ (self.means / spread).T - 0.5 * np.sum(self.means**2 / spread, axis=1))
+        return np.asarray(
+            turned @ (self.means / spread).T - 0.5 * np.sum(self.means**2 / spread, axis=1)
+        )
 
 
 class FittedHeads:
-    """The heads fitted on (X, y) and their logits on new rows; each is fitted when it is first asked for."""
+    """The heads fitted on (X, y) and their logits on new rows; each is fitted when it is first
+    asked for.
+    """
 
     def __init__(self, X: Floats, y: Integers, X_new: Floats) -> None:
         root, new = np.sqrt(np.maximum(X, 0)), np.sqrt(np.maximum(X_new, 0))
@@ -138,7 +168,9 @@ class FittedHeads:
 
     @cached_property
     def whitened(self) -> tuple[Floats, Floats]:
-        """Both sets of rows times Σ_g^(-1/2), in the basis of its eigenvectors, divided by one number."""
+        """Both sets of rows times Σ_g^(-1/2), in the basis of its eigenvectors, divided by one
+        number.
+        """
         root = np.sqrt(self.discriminant.spread(WHITENING))
         rows = self.X @ self.discriminant.vectors / root
         scale = rows.std()
@@ -161,7 +193,8 @@ class FittedHeads:
 
         model = LogisticRegression(C=1 / (penalty * len(self.X)), tol=1e-3, max_iter=100)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a head not quite at its optimum is a head all the same
+            # a head not quite at its optimum is a head all the same
+            warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(self.X, self.y)
         return np.asarray(model.decision_function(self.new))
 
@@ -170,21 +203,35 @@ class FittedHeads:
 
         assert head.width is not None
         model = MCDropoutClassifier(
-            hidden=(head.width,), dropout=0.5, passes=0, epochs=4, batch_size=256, learning_rate=2e-3,
-            weight_decay=head.value, standardise=False, random_state=0,
-        )  # fmt: skip
+            hidden=(head.width,),
+            dropout=0.5,
+            passes=0,
+            epochs=4,
+            batch_size=256,
+            learning_rate=2e-3,
+            weight_decay=head.value,
+            standardise=False,
+            random_state=0,
+        )
         rows, new = self.whitened
         return model.fit(rows, self.y).predict_log_mean(new)
 
 
 def strong_tables(
-    X: Floats, y: Integers, X_new: Floats, y_new: Integers, *, n_classes: int, names: Iterable[str] = tuple(STRUCTURES)
+    X: Floats,
+    y: Integers,
+    X_new: Floats,
+    y_new: Integers,
+    *,
+    n_classes: int,
+    names: Iterable[str] = tuple(STRUCTURES),
 ) -> dict[str, ScoreTable]:
     """The score tables of these members of the class on new rows, fitted on (X, y)."""
     heads = FittedHeads(X, y, X_new)
     tables = {}
     for name in names:
-        every = np.full((len(y_new), n_classes), np.inf)  # a label that training never saw is in no finite set
+        # a label that training never saw is in no finite set
+        every = np.full((len(y_new), n_classes), np.inf)
         every[:, heads.discriminant.classes] = _scores(STRUCTURES[name], heads)
         tables[name] = ScoreTable(every, y_new)
     return tables
@@ -202,24 +249,42 @@ def _scores(structure: Heads, heads: FittedHeads) -> Floats:
 
 
 def set_aside_table(
-    X: Floats, y: Integers, *, seeds: Sequence[int], alphas: Sequence[float], train: int = 2000, n_classes: int = 100
+    X: Floats,
+    y: Integers,
+    *,
+    seeds: Sequence[int],
+    alphas: Sequence[float],
+    train: int = 2000,
+    n_classes: int = 100,
 ) -> ResultTable:
-    """Mean sizes of every member on rows set aside: fit on `train` of them, measure at risk <= alpha on the others."""
+    """Mean sizes of every member on rows set aside: fit on `train` of them, measure at risk <=
+    alpha on the others.
+    """
     sizes: dict[str, list[list[float]]] = {}
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(y))
         fit, rest = order[:train], order[train:]
-        for name, table in strong_tables(X[fit], y[fit], X[rest], y[rest], n_classes=n_classes).items():
-            cuts = [order_statistic(table.observed, tuning_rank(len(table), alpha=alpha)) for alpha in alphas]
+        for name, table in strong_tables(
+            X[fit], y[fit], X[rest], y[rest], n_classes=n_classes
+        ).items():
+            cuts = [
+                order_statistic(table.observed, tuning_rank(len(table), alpha=alpha))
+                for alpha in alphas
+            ]
             sizes.setdefault(name, []).append([float(table.sizes(cut).mean()) for cut in cuts])
     rows: list[tuple[Cell, ...]] = [
-        (name, *(Measured.of(column) for column in zip(*found, strict=True))) for name, found in sizes.items()
+        (name, *(Measured.of(column) for column in zip(*found, strict=True)))
+        for name, found in sizes.items()
     ]
-    rows.sort(key=lambda row: sum(np.log(cell.mean) for cell in row[1:] if isinstance(cell, Measured)))
+    rows.sort(
+        key=lambda row: sum(np.log(cell.mean) for cell in row[1:] if isinstance(cell, Measured))
+    )
     return ResultTable(
         "CIFAR-100: the stronger class on rows set aside",
-        f"Mean set size on rows that no split uses: {len(seeds)} random divisions, {train} rows to fit, the others to "
-        "measure, the smallest threshold with empirical risk at most α. EfficientNet-Lite2 features.",
+        f"Mean set size on rows that no split uses: {len(seeds)} random divisions, {train} rows "
+        f"to fit, the others to "
+        "measure, the smallest threshold with empirical risk at most α. EfficientNet-Lite2 "
+        "features.",
         ("structure", *(f"size at {1 - alpha:g}" for alpha in alphas)),
         tuple(rows),
     )

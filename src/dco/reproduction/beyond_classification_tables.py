@@ -1,4 +1,6 @@
-"""The tables of the stronger class for CIFAR-100: sizes against the paper's DCO, the gain in steps, what was chosen."""
+"""The tables of the stronger class for CIFAR-100: sizes against the paper's DCO, the gain in steps,
+what was chosen.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,22 @@ import numpy as np
 
 from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
 from dco.reproduction.beyond_classification import STRUCTURES
-from dco.reproduction.classification_splits import AUTO, LEAST_CALIBRATION, SET_ASIDE, SETTLED, Study
-from dco.reproduction.classification_tables import BOTH, Cells, compared, describe, law_cells, measured, methods_of
+from dco.reproduction.classification_splits import (
+    AUTO,
+    LEAST_CALIBRATION,
+    SET_ASIDE,
+    SETTLED,
+    Study,
+)
+from dco.reproduction.classification_tables import (
+    BOTH,
+    Cells,
+    compared,
+    describe,
+    law_cells,
+    measured,
+    methods_of,
+)
 from dco.reproduction.coverage_z import target
 from dco.reproduction.experiment import Options, Records, Row, column
 from dco.reproduction.tables import ResultTable
@@ -34,24 +50,39 @@ def beyond_table(study: Study, records: Records, options: Options) -> ResultTabl
         for method, found in ({f"DCO-Warmstart ({base_features})": base} | ours).items():
             expected, z, _ = law_cells(str(found[0]["method"]), found, stratified=False)
             coverage, size, p95 = measured(found)
-            change = dict(zip(("change %", "low %", "high %", "p size"), compared(found, base), strict=False))
-            rows.append({
-                "target": target(alpha), "method": method, "coverage": coverage, "by law": expected, "z": z, "size": size,
-                "P95": p95, **(dict.fromkeys(change) if found is base else change),
-            })  # fmt: skip
+            change = dict(
+                zip(("change %", "low %", "high %", "p size"), compared(found, base), strict=False)
+            )
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "method": method,
+                    "coverage": coverage,
+                    "by law": expected,
+                    "z": z,
+                    "size": size,
+                    "P95": p95,
+                    **(dict.fromkeys(change) if found is base else change),
+                }
+            )
     return ResultTable.of(
         f"{study.title}: beyond the paper",
         describe(study, records, options)
-        + "All rows have the same marginal guarantee at the same level and the same splits. Change: against the paper's "
-        "DCO, on raw or standardised features, whichever has the smaller mean size; 95 % intervals over paired splits. The "
-        f"class, and the one structure ({STRONG_FIXED}; square roots of features), were chosen on {SET_ASIDE:,} rows that "
+        + "All rows have the same marginal guarantee at the same level and the same splits. "
+        "Change: against the paper's "
+        "DCO, on raw or standardised features, whichever has the smaller mean size; 95 % "
+        "intervals over paired splits. The "
+        f"class, and the one structure ({STRONG_FIXED}; square roots of features), were chosen on "
+        f"{SET_ASIDE:,} rows that "
         "no split uses.",
         rows,
     )
 
 
 def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The gain in steps: another class with one structure, search among its members, refit, auto tuning split."""
+    """The gain in steps: another class with one structure, search among its members, refit, auto
+    tuning split.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         ours = methods_of(records, alpha, "square roots") | {"paper": better_dco(records, alpha)[1]}
@@ -70,7 +101,8 @@ def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
     return ResultTable.of(
         f"{study.title}: the gain in steps",
         describe(study, records, options)
-        + "Change of mean size at each step in % of the step before ('all': of the paper's DCO), with 95 % "
+        + "Change of mean size at each step in % of the step before ('all': of the paper's DCO), "
+        "with 95 % "
         "intervals over paired splits. The auto tuning split comes after refit.",
         rows,
         digits=2,
@@ -78,7 +110,9 @@ def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
 
 
 def auto_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """How many tuning rows the auto split took, and what it did to size and to the spread of coverage."""
+    """How many tuning rows the auto split took, and what it did to size and to the spread of
+    coverage.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         ours = methods_of(records, alpha, "square roots")
@@ -86,17 +120,29 @@ def auto_table(study: Study, records: Records, options: Options) -> ResultTable:
         for method in (REFIT, AUTO):
             taken = [pool - int(row["n"]) for pool, row in zip(pools, ours[method], strict=True)]
             coverage, size, _ = measured(ours[method])
-            rows.append({
-                "target": target(alpha), "row": method, "tuning rows": round(sum(taken) / len(taken)), "least": min(taken),
-                "most": max(taken), "splits settled": sum(r["settled"] for r in ours[method]) if method == AUTO else None,
-                "coverage of test rows": coverage, "size": size,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "row": method,
+                    "tuning rows": round(sum(taken) / len(taken)),
+                    "least": min(taken),
+                    "most": max(taken),
+                    "splits settled": sum(r["settled"] for r in ours[method])
+                    if method == AUTO
+                    else None,
+                    "coverage of test rows": coverage,
+                    "size": size,
+                }
+            )
     return ResultTable.of(
         f"{study.title}: tuning rows by the auto split",
         describe(study, records, options)
-        + "Tuning takes rows of the pool of tune + calibrate rows in their fixed order until the bootstrap says that "
-        f"selection costs at most {100 * SETTLED:g} % of the size at every level ('settled'), or until calibration has only "
-        f"1/{LEAST_CALIBRATION} of the pool left; one number of rows serves all levels of a split. The structure "
+        + "Tuning takes rows of the pool of tune + calibrate rows in their fixed order until the "
+        "bootstrap says that "
+        f"selection costs at most {100 * SETTLED:g} % of the size at every level ('settled'), or "
+        f"until calibration has only "
+        f"1/{LEAST_CALIBRATION} of the pool left; one number of rows serves all levels of a "
+        f"split. The structure "
         "is then refitted on train rows and those taken.",
         rows,
     )
@@ -107,21 +153,32 @@ def chosen_table(study: Study, records: Records, options: Options) -> ResultTabl
     rows: list[Cells] = []
     for alpha in options.alphas:
         ours = methods_of(records, alpha, "square roots")
-        first, second = ([STRUCTURES[str(row["chosen"])] for row in ours[method]] for method in (SEARCHED, AUTO))
+        first, second = (
+            [STRUCTURES[str(row["chosen"])] for row in ours[method]] for method in (SEARCHED, AUTO)
+        )
         kinds = tuple(Counter(one.kind for one in found) for found in (first, second))
-        heads = tuple(Counter(head.name for one in found for head, _ in one.parts) for found in (first, second))
+        heads = tuple(
+            Counter(head.name for one in found for head, _ in one.parts)
+            for found in (first, second)
+        )
         for by, (given, auto) in (("kind", kinds), ("head", heads)):
             rows += [
                 {
-                    "target": target(alpha), "by": by, "value": value, "splits": given[value],
+                    "target": target(alpha),
+                    "by": by,
+                    "value": value,
+                    "splits": given[value],
                     "splits, auto split": auto[value],
                 }
-                for value in sorted(given | auto, key=lambda name: (-given[name] - auto[name], name))
-            ]  # fmt: skip
+                for value in sorted(
+                    given | auto, key=lambda name: (-given[name] - auto[name], name)
+                )
+            ]
     return ResultTable.of(
         f"{study.title}: what search chose in the stronger class",
         describe(study, records, options)
-        + f"Splits, of {len(records)}, in which the chosen structure is of a kind, and has a head in it: shrinkage of the "
+        + f"Splits, of {len(records)}, in which the chosen structure is of a kind, and has a head "
+        f"in it: shrinkage of the "
         "discriminant, penalty of the logistic head, width and weight decay of the network.",
         rows,
         digits=2,

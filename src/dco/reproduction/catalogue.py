@@ -24,23 +24,34 @@ from dco.reproduction.tables import ResultTable
 
 # Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
 MODULES = (
-    "regression", "classification", "theory_checks", "beyond_regression", "selection_costs",
-    "selection_costs_labels", "selection_pruning", "protocol", "protocol_classification",
-)  # fmt: skip
+    "regression",
+    "classification",
+    "theory_checks",
+    "beyond_regression",
+    "selection_costs",
+    "selection_costs_labels",
+    "selection_pruning",
+    "protocol",
+    "protocol_classification",
+)
 GROUPS = {
-    "beyond": "A stronger candidate class and refit, certified at the same level, against the paper's DCO.",
+    "beyond": "A stronger candidate class and refit, certified at the same level, against the "
+    "paper's DCO.",
     "all": "Everything above whose data are there.",
 }
 
 _SETTINGS = "settings.json"
-PAGES = ("tables.md", "tables.json", "machine.json")  # in every folder of results, beside a CSV per table and figures
+# in every folder of results, beside a CSV per table and figures
+PAGES = ("tables.md", "tables.json", "machine.json")
 
 Progress = Callable[[str, int, int, float], None]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of ``dco reproduce --list``; `minutes` is the time on two cores when no records are there yet."""
+    """One line of ``dco reproduce --list``; `minutes` is the time on two cores when no records are
+    there yet.
+    """
 
     name: str
     summary: str
@@ -64,17 +75,26 @@ def experiments() -> dict[str, Experiment]:
     found: dict[str, Experiment] = {}
     for module in MODULES:
         if find_spec(f"dco.reproduction.{module}") is not None:
-            found |= {each.name: each for each in import_module(f"dco.reproduction.{module}").EXPERIMENTS}
+            found |= {
+                each.name: each for each in import_module(f"dco.reproduction.{module}").EXPERIMENTS
+            }
     return found
 
 
 def names(*, data_home: str | Path | None = None) -> list[Entry]:
-    """What can be reproduced: the single experiments, then the groups, which hold the experiments whose data are there."""
+    """What can be reproduced: the single experiments, then the groups, which hold the experiments
+    whose data are there.
+    """
     single = experiments()
-    listed = [Entry(each.name, each.summary, each.needs, _minutes([each], single)) for each in single.values()]
+    listed = [
+        Entry(each.name, each.summary, each.needs, _minutes([each], single))
+        for each in single.values()
+    ]
     for group, summary in GROUPS.items():
         parts = _parts(group, single)
-        here = [each for each in parts if _lacking(each, _options(each, data_home=data_home)) is None]
+        here = [
+            each for each in parts if _lacking(each, _options(each, data_home=data_home)) is None
+        ]
         needs = "; ".join(dict.fromkeys(each.needs for each in parts if each.needs != "nothing"))
         if len(here) < len(parts):
             summary += f" Here: {len(here)} of {len(parts)}."
@@ -83,8 +103,12 @@ def names(*, data_home: str | Path | None = None) -> list[Entry]:
 
 
 def _minutes(parts: Sequence[Experiment], single: dict[str, Experiment]) -> float:
-    """The time that these take together; records that several share are made once, even if their owner is not asked for."""
-    needed = {each.name: each.minutes for each in parts} | {each.source: single[each.source].minutes for each in parts}
+    """The time that these take together; records that several share are made once, even if their
+    owner is not asked for.
+    """
+    needed = {each.name: each.minutes for each in parts} | {
+        each.source: single[each.source].minutes for each in parts
+    }
     return round(sum(needed.values()), 1)
 
 
@@ -108,24 +132,34 @@ class Order:
 
 
 def reproduce(
-    name: str, *, out: str | Path, force: bool = False, progress: Progress | None = None, **order: Any
+    name: str,
+    *,
+    out: str | Path,
+    force: bool = False,
+    progress: Progress | None = None,
+    **order: Any,
 ) -> Reproduction:
-    """Rebuild what the paper calls `name`: run its splits, write records, tables and figures under ``out/<experiment>/``.
+    """Rebuild what the paper calls `name`: run its splits, write records, tables and figures under
+    ``out/<experiment>/``.
 
-    `order` has the fields of `Order`: `splits` seeds are run from `seed` on (default: the paper's 50; a few with `quick`),
-    at the levels `alpha` (default: the paper's). Records already there under the same settings are kept, so a run that was
-    ended goes on. Tables and figures are written together at the end. Results of other settings, and files that are not as a
-    run wrote them, are replaced only with `force`, and are a ValueError otherwise; records of other settings are never
-    removed. `jobs` processes (default: all cores) or the Dask cluster at `scheduler` give the same numbers as one process.
-    ``progress(experiment, done, total, seconds_left)`` is called after each split. In a group an experiment whose data or
-    packages are missing is left out and named in ``skipped``; asked for by itself, it raises.
+    `order` has the fields of `Order`: `splits` seeds are run from `seed` on (default: the paper's
+    50; a few with `quick`), at the levels `alpha` (default: the paper's). Records already there
+    under the same settings are kept, so a run that was ended goes on. Tables and figures are
+    written together at the end. Results of other settings, and files that are not as a run wrote
+    them, are replaced only with `force`, and are a ValueError otherwise; records of other settings
+    are never removed. `jobs` processes (default: all cores) or the Dask cluster at `scheduler` give
+    the same numbers as one process. ``progress(experiment, done, total, seconds_left)`` is called
+    after each split. In a group an experiment whose data or packages are missing is left out and
+    named in ``skipped``; asked for by itself, it raises.
     """
     begin, asked = time.perf_counter(), Order(**order)
     chosen = _chosen(name, experiments())
     runs: list[_Run] = []
     skipped: list[str] = []
     for experiment in chosen:
-        options = _options(experiment, alpha=asked.alpha, quick=asked.quick, data_home=asked.data_home)
+        options = _options(
+            experiment, alpha=asked.alpha, quick=asked.quick, data_home=asked.data_home
+        )
         options = replace(options, backbone=asked.backbone)
         reason = _lacking(experiment, options)
         if reason is not None and len(chosen) == 1:
@@ -134,7 +168,11 @@ def reproduce(
             skipped.append(f"{experiment.name}: {reason}")
             continue
         runs.append(
-            _Run(experiment, options, range(asked.seed, asked.seed + _count(experiment, asked.splits, quick=asked.quick)))
+            _Run(
+                experiment,
+                options,
+                range(asked.seed, asked.seed + _count(experiment, asked.splits, quick=asked.quick)),
+            )
         )
     places = [_Place(Path(out) / run.experiment.name, run.settings) for run in runs]
     shared = [_Place(Path(out) / run.experiment.source, run.shared_settings) for run in runs]
@@ -181,7 +219,9 @@ def reproduce(
             stale += group.end(files[before:], force=force)
     for path in stale:
         path.unlink()
-    return Reproduction(name, tuple(tables), tuple(paths), tuple(skipped), time.perf_counter() - begin)
+    return Reproduction(
+        name, tuple(tables), tuple(paths), tuple(skipped), time.perf_counter() - begin
+    )
 
 
 @dataclass(frozen=True)
@@ -205,13 +245,17 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Place:
-    """A folder of results. Its settings.json says what they were made with, and the SHA-256 of each file written."""
+    """A folder of results. Its settings.json says what they were made with, and the SHA-256 of each
+    file written.
+    """
 
     folder: Path
     settings: dict[str, Any]
 
     def check_settings(self) -> None:
-        """Refuse a folder that was made with other settings, or that has records of nobody knows which."""
+        """Refuse a folder that was made with other settings, or that has records of nobody knows
+        which.
+        """
         made = self._made()
         if made is None and (self.folder / "records.jsonl").exists():
             raise self._in_the_way("records.jsonl")
@@ -219,12 +263,15 @@ class _Place:
         for name, asked in self.settings.items():
             if name in found and found[name] != asked:
                 raise ValueError(
-                    f"{self.folder} was made with {name} {found[name]} and not {asked}, and nothing is overwritten unasked; "
+                    f"{self.folder} was made with {name} {found[name]} and not {asked}, and "
+                    f"nothing is overwritten unasked; "
                     "choose another --out, or say --force."
                 )
 
     def check_files(self, names: Sequence[str]) -> None:
-        """Refuse to replace a file that is not as a run wrote it: a person's own, or one changed since."""
+        """Refuse to replace a file that is not as a run wrote it: a person's own, or one changed
+        since.
+        """
         written = self._files()
         for name in dict.fromkeys([*names, *written]):
             if (self.folder / name).exists() and not self._is_as_written(name, written):
@@ -237,17 +284,30 @@ class _Place:
             self._write({"settings": self.settings, "files": {}})
 
     def end(self, files: Sequence[Written], *, force: bool) -> list[Path]:
-        """Add settings.json to the files that are about to be placed here; returns those of earlier results to remove."""
+        """Add settings.json to the files that are about to be placed here; returns those of earlier
+        results to remove.
+        """
         if not force:
             self.check_files([file.target.name for file in files])
-        new, written = {file.target.name: _fingerprint(file.beside) for file in files}, self._files()
+        new, written = (
+            {file.target.name: _fingerprint(file.beside) for file in files},
+            self._files(),
+        )
         self._write({"settings": self.settings, "files": new})
-        return [self.folder / name for name in written if name not in new and self._is_as_written(name, written)]
+        return [
+            self.folder / name
+            for name in written
+            if name not in new and self._is_as_written(name, written)
+        ]
 
     def _made(self) -> dict[str, Any] | None:
         try:
             made = json.loads((self.folder / _SETTINGS).read_text(encoding="utf-8"))
-            return made if isinstance(made["files"], dict) and isinstance(made["settings"], dict) else None
+            return (
+                made
+                if isinstance(made["files"], dict) and isinstance(made["settings"], dict)
+                else None
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -261,7 +321,8 @@ class _Place:
 
     def _in_the_way(self, name: str) -> ValueError:
         return ValueError(
-            f"{self.folder / name} is not as this command wrote it, and nothing is overwritten unasked; choose another "
+            f"{self.folder / name} is not as this command wrote it, and nothing is overwritten "
+            f"unasked; choose another "
             "--out, or say --force."
         )
 
@@ -278,39 +339,56 @@ def _chosen(name: str, single: dict[str, Experiment]) -> list[Experiment]:
         return _parts(name, single)
     if name in single:
         return [single[name]]
-    raise ValueError(f"there is nothing called {name!r} to reproduce; there are {', '.join([*single, *GROUPS])}.")
+    raise ValueError(
+        f"there is nothing called {name!r} to reproduce; there are {', '.join([*single, *GROUPS])}."
+    )
 
 
 def _parts(group: str, single: dict[str, Experiment]) -> list[Experiment]:
     return [each for each in single.values() if group == "all" or each.part_of == group]
 
 
-def _options(experiment: Experiment, *, alpha: Any = None, quick: bool = False, data_home: str | Path | None) -> Options:
-    return Options(_levels(alpha) or experiment.alphas, quick, None if data_home is None else str(data_home))
+def _options(
+    experiment: Experiment, *, alpha: Any = None, quick: bool = False, data_home: str | Path | None
+) -> Options:
+    return Options(
+        _levels(alpha) or experiment.alphas, quick, None if data_home is None else str(data_home)
+    )
 
 
 def _lacking(experiment: Experiment, options: Options) -> str | None:
     """What is not there to run it, in one sentence."""
     if options.backbone is not None:
         if not experiment.of_images:
-            return f"{experiment.name} has no image features: --features is for cifar100, imagenet-a and their tables."
+            return (
+                f"{experiment.name} has no image features: --features is for cifar100, "
+                f"imagenet-a and their tables."
+            )
         return options.backbone.lacking() or _other_images(experiment, options.backbone)
     return None if experiment.missing is None else experiment.missing(options)
 
 
 def _other_images(experiment: Experiment, backbone: Backbone) -> str | None:
-    """Why these images are not those of the experiment: ImageNet-A must not pass for CIFAR-100, nor the reverse."""
+    """Why these images are not those of the experiment: ImageNet-A must not pass for CIFAR-100, nor
+    the reverse.
+    """
     if experiment.source == "imagenet-a" and not backbone.of_imagenet():
-        return f"{backbone.images} does not hold ImageNet-A: its images are not in folders named as n01498041 is."
+        return (
+            f"{backbone.images} does not hold ImageNet-A: its images are not in folders named "
+            f"as n01498041 is."
+        )
     if experiment.source != "imagenet-a" and backbone.of_imagenet():
         return (
-            f"{backbone.images} holds ImageNet-A, by the names of its folders, and {experiment.name} is made from CIFAR-100."
+            f"{backbone.images} holds ImageNet-A, by the names of its folders, and "
+            f"{experiment.name} is made from CIFAR-100."
         )
     return None
 
 
 def _count(experiment: Experiment, splits: int | None, *, quick: bool) -> int:
-    """How many splits are run: those asked for, else the paper's or, quickly, a few; one where there is nothing random."""
+    """How many splits are run: those asked for, else the paper's or, quickly, a few; one where
+    there is nothing random.
+    """
     if splits is not None and experiment.splits > 1:
         return splits
     if quick and splits is None:
@@ -318,8 +396,12 @@ def _count(experiment: Experiment, splits: int | None, *, quick: bool) -> int:
     return experiment.splits
 
 
-def _drawn(experiment: Experiment, records: Records, options: Options, folder: Path) -> tuple[list[Path], list[str]]:
-    """The figures that were written, and why there are none where the package that draws is missing."""
+def _drawn(
+    experiment: Experiment, records: Records, options: Options, folder: Path
+) -> tuple[list[Path], list[str]]:
+    """The figures that were written, and why there are none where the package that draws is
+    missing.
+    """
     if experiment.figures is None:
         return [], []
     try:
@@ -336,7 +418,9 @@ def _levels(alpha: float | Sequence[float] | None) -> tuple[float, ...]:
 
 
 def _written(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
-    """Tables as one Markdown page, one CSV and one JSON file each, and the machine they were made on."""
+    """Tables as one Markdown page, one CSV and one JSON file each, and the machine they were made
+    on.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     pages = {
         "tables.md": "\n".join(table.to_markdown() for table in tables),

@@ -1,4 +1,6 @@
-"""The paper's classification tables: CIFAR-100, ImageNet-A, matched controls, split ratios, levels, and what goes beyond."""
+"""The paper's classification tables: CIFAR-100, ImageNet-A, matched controls, split ratios, levels,
+and what goes beyond.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,38 @@ from dco.foundations.files import write_whole, written_together
 from dco.reproduction import classification_splits as splits
 from dco.reproduction import classification_tables as tables
 from dco.reproduction.beyond_classification import set_aside_table
-from dco.reproduction.beyond_classification_tables import auto_table, beyond_table, chosen_table, gain_table
-from dco.reproduction.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
+from dco.reproduction.beyond_classification_tables import (
+    auto_table,
+    beyond_table,
+    chosen_table,
+    gain_table,
+)
+from dco.reproduction.classification_figures import (
+    gain_figures,
+    level_figures,
+    main_figures,
+    ratio_figures,
+)
 from dco.reproduction.classification_splits import LEVELS, Study
 from dco.reproduction.datasets.images import CIFAR100_FEATURES
 from dco.reproduction.experiment import Experiment, Options, Records, needs_file
 from dco.reproduction.tables import ResultTable
 
 CIFAR100 = Study(
-    "cifar100", "CIFAR-100", "CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
-    splits.cifar100_rows, beyond=True,
-)  # fmt: skip
+    "cifar100",
+    "CIFAR-100",
+    "CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
+    splits.cifar100_rows,
+    beyond=True,
+)
 IMAGENET_A = Study(
-    "imagenet-a", "ImageNet-A", "ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
-    splits.imagenet_a_rows, stratified=True, n_classes=splits.IMAGENET_A_CLASSES,
-)  # fmt: skip
+    "imagenet-a",
+    "ImageNet-A",
+    "ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
+    splits.imagenet_a_rows,
+    stratified=True,
+    n_classes=splits.IMAGENET_A_CLASSES,
+)
 
 TableMaker = Callable[[Study, Records, Options], ResultTable]
 MAIN: tuple[TableMaker, ...] = (
@@ -43,19 +62,29 @@ MATCHED: tuple[TableMaker, ...] = (
     partial(tables.matched_table, features="standardised"),
 )
 RATIOS: tuple[TableMaker, ...] = (tables.ratio_table, tables.ratio_beside_table)
-BY_LEVEL: tuple[TableMaker, ...] = (tables.levels_table, tables.level_sizes_table, tables.levels_beside_table)
+BY_LEVEL: tuple[TableMaker, ...] = (
+    tables.levels_table,
+    tables.level_sizes_table,
+    tables.levels_beside_table,
+)
 
 
-def make_tables(records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]) -> list[ResultTable]:
-    """These tables of one study; one that only sets ours beside the paper's is left out at other levels than the paper's."""
+def make_tables(
+    records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]
+) -> list[ResultTable]:
+    """These tables of one study; one that only sets ours beside the paper's is left out at other
+    levels than the paper's.
+    """
     made = [maker(study.on(options), records, options) for maker in makers]
     return [table for table in made if table.rows]
 
 
 def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTable:
-    """Measure every member of the stronger class on the rows set aside, and write rows-set-aside.md and .csv.
+    """Measure every member of the stronger class on the rows set aside, and write rows-set-aside.md
+    and .csv.
 
-    The class and its one fixed structure were chosen by this table; it is no part of ``dco reproduce``.
+    The class and its one fixed structure were chosen by this table; it is no part of ``dco
+    reproduce``.
     """
     rows = splits.cifar100_rows_set_aside(data_home)
     table = set_aside_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
@@ -70,13 +99,21 @@ def _needs_imagenet_a(options: Options) -> str | None:
 
 
 def _draw(
-    figures: Callable[..., list[Path]], records: Records, options: Options, folder: Path, *, study: Study
+    figures: Callable[..., list[Path]],
+    records: Records,
+    options: Options,
+    folder: Path,
+    *,
+    study: Study,
 ) -> list[Path]:
     return figures(records, options, folder, study=study.on(options))
 
 
 def _experiment(
-    study: Study, makers: Sequence[TableMaker], figures: Callable[..., list[Path]] | None, **own: Any
+    study: Study,
+    makers: Sequence[TableMaker],
+    figures: Callable[..., list[Path]] | None,
+    **own: Any,
 ) -> Experiment:
     return Experiment(
         run_split=partial(splits.run_split, study=study),
@@ -90,32 +127,61 @@ def _experiment(
 
 
 _on_cifar100 = partial(
-    _experiment, CIFAR100, needs=CIFAR100_FEATURES, missing=needs_file("CIFAR-100", CIFAR100_FEATURES), records_of="cifar100"
+    _experiment,
+    CIFAR100,
+    needs=CIFAR100_FEATURES,
+    missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
+    records_of="cifar100",
 )
 EXPERIMENTS = (
     _on_cifar100(
-        MAIN, main_figures, name="cifar100", minutes=23.0,
-        summary="CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's confidence.",
+        MAIN,
+        main_figures,
+        name="cifar100",
+        minutes=23.0,
+        summary="CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's "
+        "confidence.",
     ),
     _experiment(
-        IMAGENET_A, (*MAIN, *MATCHED, *RATIOS, *BY_LEVEL), main_figures, name="imagenet-a", minutes=20.0,
+        IMAGENET_A,
+        (*MAIN, *MATCHED, *RATIOS, *BY_LEVEL),
+        main_figures,
+        name="imagenet-a",
+        minutes=20.0,
         summary="ImageNet-A: main table, single run, candidates, selection frequencies, controls.",
-        needs="the images of ImageNet-A", missing=_needs_imagenet_a,
+        needs="the images of ImageNet-A",
+        missing=_needs_imagenet_a,
     ),
     _on_cifar100(
-        MATCHED, None, name="matched", minutes=0.1,
-        summary="Matched candidate class and calibration mechanism on CIFAR-100, from the records of cifar100.",
+        MATCHED,
+        None,
+        name="matched",
+        minutes=0.1,
+        summary="Matched candidate class and calibration mechanism on CIFAR-100, from the records "
+        "of cifar100.",
     ),
     _on_cifar100(
-        RATIOS, ratio_figures, name="split-ratio", minutes=0.1,
-        summary="Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records of cifar100.",
+        RATIOS,
+        ratio_figures,
+        name="split-ratio",
+        minutes=0.1,
+        summary="Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records "
+        "of cifar100.",
     ),
     _on_cifar100(
-        BY_LEVEL, level_figures, name="alpha-levels", minutes=0.1,
+        BY_LEVEL,
+        level_figures,
+        name="alpha-levels",
+        minutes=0.1,
         summary="Three target levels on CIFAR-100, from the records of cifar100.",
     ),
     _on_cifar100(
-        (beyond_table, gain_table, auto_table, chosen_table), gain_figures, name="beyond-cifar100", minutes=0.1,
-        summary="A stronger class on CIFAR-100 against the paper's DCO, from the records of cifar100.", part_of="beyond",
+        (beyond_table, gain_table, auto_table, chosen_table),
+        gain_figures,
+        name="beyond-cifar100",
+        minutes=0.1,
+        summary="A stronger class on CIFAR-100 against the paper's DCO, from the records of "
+        "cifar100.",
+        part_of="beyond",
     ),
-)  # fmt: skip
+)

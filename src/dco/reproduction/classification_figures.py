@@ -1,4 +1,6 @@
-"""The figures of the classification experiments, from the same records as the tables; each names the features below."""
+"""The figures of the classification experiments, from the same records as the tables; each names
+the features below.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,20 @@ from dco.reproduction.classification_tables import compared, methods_of, ratios_
 from dco.reproduction.coverage_z import target
 from dco.reproduction.experiment import Options, Records, Row, column
 
-SHOWN = ("BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ")
+SHOWN = (
+    "BQ",
+    "DCO-PAC",
+    "Split CP, φ fixed, whole pool",
+    "DCO-Warmstart",
+    "DCO, refit",
+    "DirectTune, searched Φ",
+)
 
 
 def main_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Coverage and mean size over splits, coverage against its law; P95 sizes at the first level; raw features."""
+    """Coverage and mean size over splits, coverage against its law; P95 sizes at the first level;
+    raw features.
+    """
     paths: list[Path] = []
     for alpha in options.alphas:
         found, level = methods_of(records, alpha, "raw"), target(alpha)
@@ -30,7 +41,9 @@ def main_figures(records: Records, options: Options, folder: Path, *, study: Stu
                 paths += figures.coverage_and_size(drawn, size=size, name=name, **shared)
         if not study.stratified:
             with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
-            paths += figures.coverage_histograms(_drawable(with_law, "size"), name=f"coverage-law-{level:g}", **shared)
+            paths += figures.coverage_histograms(
+                _drawable(with_law, "size"), name=f"coverage-law-{level:g}", **shared
+            )
     return paths
 
 
@@ -45,23 +58,43 @@ def level_figures(records: Records, options: Options, folder: Path, *, study: St
     }
     guarantees = {method: str(METHOD_OF[method].guarantee) for method in SHOWN}
     return figures.size_against_level(
-        curves, guarantees, size="mean set size", folder=folder, name="size-against-level", note=study.features
+        curves,
+        guarantees,
+        size="mean set size",
+        folder=folder,
+        name="size-against-level",
+        note=study.features,
     )
 
 
 def ratio_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Mean size and the spread of coverage against the share of tuning rows, a line for each level."""
+    """Mean size and the spread of coverage against the share of tuning rows, a line for each
+    level.
+    """
     figure, axes = figures.new_figure(2)
     for alpha in options.alphas:
         found = ratios_of(records, alpha)
         places = np.arange(len(found))
         sizes = np.array([np.mean(column(rows, "size")) for rows in found.values()])
         errors = np.array(
-            [np.std(column(rows, "size"), ddof=min(1, len(rows) - 1)) / len(rows) ** 0.5 for rows in found.values()]
+            [
+                np.std(column(rows, "size"), ddof=min(1, len(rows) - 1)) / len(rows) ** 0.5
+                for rows in found.values()
+            ]
         )
-        spread = [np.std(column(rows, "coverage"), ddof=min(1, len(rows) - 1)) for rows in found.values()]
+        spread = [
+            np.std(column(rows, "coverage"), ddof=min(1, len(rows) - 1)) for rows in found.values()
+        ]
         label = f"target {target(alpha):g}"
-        axes[0, 0].errorbar(places, sizes / sizes[1], errors / sizes[1], marker="o", markersize=4, capsize=2, label=label)
+        axes[0, 0].errorbar(
+            places,
+            sizes / sizes[1],
+            errors / sizes[1],
+            marker="o",
+            markersize=4,
+            capsize=2,
+            label=label,
+        )
         axes[0, 1].plot(places, spread, marker="o", markersize=4, label=label)
         for axis in axes[0]:
             axis.set_xticks(places, list(found))
@@ -79,13 +112,17 @@ def gain_figures(records: Records, options: Options, folder: Path, *, study: Stu
         _, base = better_dco(records, alpha)
         ours = methods_of(records, alpha, "square roots")
         changes = {method: compared(rows, base)[:3] for method, rows in ours.items()}
-        bars[f"{target(alpha):g}"] = {method: (-middle, -high, -low) for method, (middle, low, high) in changes.items()}
+        bars[f"{target(alpha):g}"] = {
+            method: (-middle, -high, -low) for method, (middle, low, high) in changes.items()
+        }
     return figures.gains(bars, folder=folder, name="gains", note=study.features)
 
 
 def _drawable(found: Mapping[str, Sequence[Row]], key: str) -> dict[str, list[dict[str, Any]]]:
     """Rows with the names that the shared figures read."""
     return {
-        method: [{**row, "width": row[key], "guarantee": METHOD_OF[method].guarantee} for row in rows]
+        method: [
+            {**row, "width": row[key], "guarantee": METHOD_OF[method].guarantee} for row in rows
+        ]
         for method, rows in found.items()
     }

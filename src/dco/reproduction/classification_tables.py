@@ -1,4 +1,6 @@
-"""The tables of the classification experiments, made from records, with the paper's figures beside ours."""
+"""The tables of the classification experiments, made from records, with the paper's figures beside
+ours.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,23 @@ PAIRS = (
     ("DCO, refit", "DCO-Warmstart"),
 )
 MATCHED = (
-    "BQ", "DCO, φ fixed", "Split CP, φ fixed, whole pool", "Matched-Φ BQ, δ/16", "Matched-Φ BQ, δ uncorrected",
-    "DCO's structure, BQ on the pool", "DCO-PAC", "DCO-Warmstart", "DirectTune, fixed φ", "DirectTune, searched Φ",
-    "EFCP (tuned and calibrated on the pool)", "DCO, refit",
-)  # fmt: skip
+    "BQ",
+    "DCO, φ fixed",
+    "Split CP, φ fixed, whole pool",
+    "Matched-Φ BQ, δ/16",
+    "Matched-Φ BQ, δ uncorrected",
+    "DCO's structure, BQ on the pool",
+    "DCO-PAC",
+    "DCO-Warmstart",
+    "DirectTune, fixed φ",
+    "DirectTune, searched Φ",
+    "EFCP (tuned and calibrated on the pool)",
+    "DCO, refit",
+)
 BOTH = ("raw", "standardised")
 
-# ---- reading records -------------------------------------------------------------------------------------------------
+# ---- reading records
+# -------------------------------------------------------------------------------------------------
 
 
 def methods_of(records: Records, alpha: float, features: str) -> dict[str, list[Row]]:
@@ -59,10 +71,13 @@ def measured(rows: Sequence[Row]) -> tuple[Measured, Measured, Measured]:
 
 
 def law_cells(method: str, rows: Sequence[Row], *, stratified: bool) -> tuple[Cell, Cell, Cell]:
-    """Expected coverage, z, and the chance that test coverage falls below the target; nothing where there is no law."""
+    """Expected coverage, z, and the chance that test coverage falls below the target; nothing where
+    there is no law.
+    """
     if not METHOD_OF[method].law or stratified:
         return None, None, None
-    # Each split by its own rank and number of calibration rows: an auto tuning split leaves not always the same.
+    # Each split by its own rank and number of calibration rows: an auto tuning split leaves not
+    # always the same.
     laws = Counter((int(row["rank"]), int(row["n"]), int(row["n_test"])) for row in rows)
     expected = variance = below = 0.0
     for (rank, n, n_test), times in laws.items():
@@ -81,10 +96,14 @@ def share_below(rows: Sequence[Row], alpha: float) -> float:
 
 
 def compared(first: Sequence[Row], second: Sequence[Row]) -> tuple[float, ...]:
-    """Difference in size with its interval, in % of the second's mean; p-values for size, P95 and coverage."""
+    """Difference in size with its interval, in % of the second's mean; p-values for size, P95 and
+    coverage.
+    """
     sizes = paired_comparison(column(first, "size"), column(second, "size"))
     base = float(np.mean(column(second, "size"))) / 100
-    others = [paired_wilcoxon(column(first, key), column(second, key)) for key in ("p95", "coverage")]
+    others = [
+        paired_wilcoxon(column(first, key), column(second, key)) for key in ("p95", "coverage")
+    ]
     return sizes.mean_difference / base, sizes.low / base, sizes.high / base, sizes.p_value, *others
 
 
@@ -96,27 +115,41 @@ def beside(rows: Sequence[Row], printed: of_paper.Triple) -> Cells:
     return found
 
 
-# ---- words of captions -----------------------------------------------------------------------------------------------
+# ---- words of captions
+# -----------------------------------------------------------------------------------------------
 
 
 def describe(study: Study, records: Records, options: Options) -> str:
     """The beginning of every caption: data, features, splits, sizes."""
     sizes = QUICK_SIZES if options.quick else PAPER_SIZES
-    quick = " Quick setting: fewer rows, 10 epochs, 5 passes; not the paper's protocol." if options.quick else ""
+    quick = (
+        " Quick setting: fewer rows, 10 epochs, 5 passes; not the paper's protocol."
+        if options.quick
+        else ""
+    )
     return (
-        f"{study.features} {len(records)} {'stratified' if study.stratified else 'plain random'} splits: train "
+        f"{study.features} {len(records)} {'stratified' if study.stratified else 'plain random'} "
+        f"splits: train "
         f"{sizes.train}, tune {sizes.tune}, calibrate {sizes.calibrate}, test {sizes.test}.{quick} "
     )
 
 
 def printed_on_imagenet_a(study: Study, table: str) -> str:
     """Where the paper's figures of a table come from; on other features they are of other data."""
-    other = "" if study.name == "imagenet-a" else ", other data than ours: coverage compares, thresholds and sizes do not"
+    other = (
+        ""
+        if study.name == "imagenet-a"
+        else ", other data than ours: coverage compares, thresholds and sizes do not"
+    )
     return f"Paper's figures: ImageNet-A, target .8 ({table}){other}."
 
 
-def sizes_against_paper(study: Study, records: Records, options: Options, kinds: Sequence[str]) -> str:
-    """One sentence: how far our mean sizes are from the paper's, in per cent and in standard errors, and why."""
+def sizes_against_paper(
+    study: Study, records: Records, options: Options, kinds: Sequence[str]
+) -> str:
+    """One sentence: how far our mean sizes are from the paper's, in per cent and in standard
+    errors, and why.
+    """
     percent: list[float] = []
     errors: list[float] = []
     for features, _, _, rows, printed in _levels(study, records, options):
@@ -133,12 +166,14 @@ def sizes_against_paper(study: Study, records: Records, options: Options, kinds:
         else ""
     )
     return (
-        f" {why}Our mean sizes less the paper's, of BQ and DCO-Warmstart: {min(percent):+.1f} to {max(percent):+.1f} %, "
+        f" {why}Our mean sizes less the paper's, of BQ and DCO-Warmstart: {min(percent):+.1f} to "
+        f"{max(percent):+.1f} %, "
         f"{min(errors):+.1f} to {max(errors):+.1f} standard errors of the difference."
     )
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
+# --------------------
 
 
 def main_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
@@ -156,24 +191,38 @@ def main_table(study: Study, records: Records, options: Options, features: str) 
             expected, z, below = law_cells(method, found, stratified=study.stratified)
             printed: list[Cell] = [Measured(*pair) for pair in paper.get((alpha, method), ())]
             printed += [None] * (3 - len(printed))
-            rows.append({
-                "target": target(alpha), "method": method, "guarantee": METHOD_OF[method].guarantee, "coverage": coverage,
-                "by law": expected, "z": z, "below": share_below(found, alpha), "below by law": below,
-                "paper coverage": printed[0], "size": size, "paper size": printed[1], "P95": p95,
-                **({"paper P95": printed[2]} if imagenet_a else {}),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "method": method,
+                    "guarantee": METHOD_OF[method].guarantee,
+                    "coverage": coverage,
+                    "by law": expected,
+                    "z": z,
+                    "below": share_below(found, alpha),
+                    "below by law": below,
+                    "paper coverage": printed[0],
+                    "size": size,
+                    "paper size": printed[1],
+                    "P95": p95,
+                    **({"paper P95": printed[2]} if imagenet_a else {}),
+                }
+            )
     tested = sum(row["z"] is not None for row in rows)
     law = (
         "Splits are stratified by class, so the Beta-binomial law does not hold and no z is given."
         if study.stratified
-        else f"'By law': rank / (n + 1); z against the Beta-binomial law ({tested} rows here; |z| below "
-        f"{bonferroni_point(tested):.2f} with probability 99 %). 'Below': share of splits whose test coverage is below the "
+        else f"'By law': rank / (n + 1); z against the Beta-binomial law ({tested} rows here; |z| "
+        f"below "
+        f"{bonferroni_point(tested):.2f} with probability 99 %). 'Below': share of splits whose "
+        f"test coverage is below the "
         "target, beside its chance by law."
     )
     return ResultTable.of(
         f"{study.title}: heads on {features} features",
         describe(study, records, options)
-        + "Mean ± sd over splits. φ₀ is posterior_nll, dropout 0.05, hidden (512, 256); BQ with δ = 0.05 on tune + "
+        + "Mean ± sd over splits. φ₀ is posterior_nll, dropout 0.05, hidden (512, 256); BQ with δ "
+        "= 0.05 on tune + "
         "calibrate. "
         + law
         + sizes_against_paper(study, records, options, [features])
@@ -190,14 +239,24 @@ def paired_table(study: Study, records: Records, options: Options) -> ResultTabl
         for alpha in options.alphas:
             found = methods_of(records, alpha, features)
             for first, second in PAIRS:
-                pair: Cells = {"features": features, "target": target(alpha), "first": first, "second": second}
-                rows.append(pair | dict(zip(names, compared(found[first], found[second]), strict=True)))
+                pair: Cells = {
+                    "features": features,
+                    "target": target(alpha),
+                    "first": first,
+                    "second": second,
+                }
+                rows.append(
+                    pair | dict(zip(names, compared(found[first], found[second]), strict=True))
+                )
     return ResultTable.of(
         f"{study.title}: paired comparisons",
         describe(study, records, options)
-        + "Size of the first less size of the second, in % of the second's mean, with Student's 95 % interval over paired "
-        "splits, and Wilcoxon's p. DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against "
-        "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like. The paper's p for DCO-Warmstart "
+        + "Size of the first less size of the second, in % of the second's mean, with Student's "
+        "95 % interval over paired "
+        "splits, and Wilcoxon's p. DCO-Warmstart against BQ compares a marginal statement with a "
+        "PAC one; DCO-PAC against "
+        "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like. The "
+        "paper's p for DCO-Warmstart "
         "against BQ on ImageNet-A at .8: "
         + ", ".join(f"{value:.1e} ({name})" for name, value in of_paper.IMAGENET_A_WILCOXON.items())
         + ".",
@@ -207,27 +266,41 @@ def paired_table(study: Study, records: Records, options: Options) -> ResultTabl
 
 
 def single_run_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The thresholds of the first split from tuning to calibration, and BQ's achieved confidence."""
+    """The thresholds of the first split from tuning to calibration, and BQ's achieved
+    confidence.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
-        found = {method: entries[0] for method, entries in methods_of(records[:1], alpha, "raw").items()}
+        found = {
+            method: entries[0] for method, entries in methods_of(records[:1], alpha, "raw").items()
+        }
         bq, dco, tuned = found["BQ"], found["DCO-Warmstart"], found["DirectTune, searched Φ"]
         facts = {
-            "λ_tune": tuned["threshold"], "q_cal": dco["threshold"], "λ_BQ": bq["threshold"],
-            "BQ confidence, exact": bq["confidence"], "BQ confidence, 1,000 draws": bq["confidence_drawn"],
-        }  # fmt: skip
+            "λ_tune": tuned["threshold"],
+            "q_cal": dco["threshold"],
+            "λ_BQ": bq["threshold"],
+            "BQ confidence, exact": bq["confidence"],
+            "BQ confidence, 1,000 draws": bq["confidence_drawn"],
+        }
         for name, row in (("DirectTune", tuned), ("DCO-Warmstart", dco), ("BQ", bq)):
             facts |= {f"{name} {key}": row[key.lower()] for key in ("coverage", "size", "P95")}
         paper = of_paper.IMAGENET_A_SINGLE_RUN if alpha == 0.2 else {}
         rows += [
-            {"target": target(alpha), "quantity": name, "value": float(value), "paper": paper.get(name)}
+            {
+                "target": target(alpha),
+                "quantity": name,
+                "value": float(value),
+                "paper": paper.get(name),
+            }
             for name, value in facts.items()
         ]
     return ResultTable.of(
         f"{study.title}: a single run",
         describe(study, records, options)
-        + f"Seed {records[0].seed}, raw features. BQ's confidence P(L⁺ ≤ α) at its threshold is a Beta tail, computed "
-        "exactly; 1,000 Dirichlet draws, as in the paper, have a standard error of .007 around it. λ and q of one run "
+        + f"Seed {records[0].seed}, raw features. BQ's confidence P(L⁺ ≤ α) at its threshold is a "
+        f"Beta tail, computed "
+        "exactly; 1,000 Dirichlet draws, as in the paper, have a standard error of .007 around "
+        "it. λ and q of one run "
         "belong to one score scale only when the chosen structure is the same. "
         + printed_on_imagenet_a(study, "tab:dco_single_run"),
         rows,
@@ -240,16 +313,25 @@ def confidence_table(study: Study, records: Records, options: Options) -> Result
     for alpha in options.alphas:
         found = methods_of(records, alpha, "raw")["BQ"]
         drawn = column(found, "confidence_drawn")
-        rows.append({
-            "target": target(alpha), "rank": int(found[0]["rank"]), "n": int(found[0]["n"]),
-            "exact": float(found[0]["confidence"]), "1,000 draws": Measured.of(drawn), "least": min(drawn),
-            "most": max(drawn), "drawn below .95": sum(value < 0.95 for value in drawn) / len(drawn),
-        })  # fmt: skip
+        rows.append(
+            {
+                "target": target(alpha),
+                "rank": int(found[0]["rank"]),
+                "n": int(found[0]["n"]),
+                "exact": float(found[0]["confidence"]),
+                "1,000 draws": Measured.of(drawn),
+                "least": min(drawn),
+                "most": max(drawn),
+                "drawn below .95": sum(value < 0.95 for value in drawn) / len(drawn),
+            }
+        )
     return ResultTable.of(
         f"{study.title}: achieved confidence of BQ",
         describe(study, records, options)
-        + "P(L⁺ ≤ α) at BQ's exact threshold is the same in every split: a Beta tail at its rank. By 1,000 Dirichlet draws "
-        "it scatters, and where it falls below .95 a search by draws would have moved to another rank.",
+        + "P(L⁺ ≤ α) at BQ's exact threshold is the same in every split: a Beta tail at its rank. "
+        "By 1,000 Dirichlet draws "
+        "it scatters, and where it falls below .95 a search by draws would have moved to another "
+        "rank.",
         rows,
         digits=4,
     )
@@ -258,22 +340,44 @@ def confidence_table(study: Study, records: Records, options: Options) -> Result
 def candidates_table(study: Study, records: Records, options: Options) -> ResultTable:
     """All 16 structures on the tuning rows of the first split, the smallest first."""
     alpha = options.alphas[0]
-    (row,) = (row for row in records[0].rows if "candidates" in row and (row["features"], row["alpha"]) == ("raw", alpha))
+    (row,) = (
+        row
+        for row in records[0].rows
+        if "candidates" in row and (row["features"], row["alpha"]) == ("raw", alpha)
+    )
     rows: list[Cells] = []
-    for i in sorted(range(len(row["sizes"])), key=lambda i: (row["sizes"][i], row["p95s"][i], row["thresholds"][i])):
+    for i in sorted(
+        range(len(row["sizes"])),
+        key=lambda i: (row["sizes"][i], row["p95s"][i], row["thresholds"][i]),
+    ):
         each = CANDIDATES[row["candidates"][i] - 1]
-        printed = (of_paper.IMAGENET_A_CANDIDATES.get(each.number) if alpha == 0.2 else None) or (None, None, None)
-        rows.append({
-            "candidate": each.name, "score": each.score, "dropout": each.dropout, "hidden": each.hidden,
-            "λ": float(row["thresholds"][i]), "status": "feasible" if row["feasible"][i] else "infeasible",
-            "size": float(row["sizes"][i]), "P95": float(row["p95s"][i]), "paper λ": printed[0], "paper size": printed[1],
-            "paper P95": printed[2],
-        })  # fmt: skip
+        printed = (of_paper.IMAGENET_A_CANDIDATES.get(each.number) if alpha == 0.2 else None) or (
+            None,
+            None,
+            None,
+        )
+        rows.append(
+            {
+                "candidate": each.name,
+                "score": each.score,
+                "dropout": each.dropout,
+                "hidden": each.hidden,
+                "λ": float(row["thresholds"][i]),
+                "status": "feasible" if row["feasible"][i] else "infeasible",
+                "size": float(row["sizes"][i]),
+                "P95": float(row["p95s"][i]),
+                "paper λ": printed[0],
+                "paper size": printed[1],
+                "paper P95": printed[2],
+            }
+        )
     return ResultTable.of(
         f"{study.title}: candidates on tuning rows",
         describe(study, records, options)
-        + f"Seed {records[0].seed}, raw features, target {target(alpha):g}; the first row is selected. With exact search "
-        "every candidate is feasible. " + printed_on_imagenet_a(study, "tab:imageneta_candidates, which has ten of 16"),
+        + f"Seed {records[0].seed}, raw features, target {target(alpha):g}; the first row is "
+        f"selected. With exact search "
+        "every candidate is feasible. "
+        + printed_on_imagenet_a(study, "tab:imageneta_candidates, which has ten of 16"),
         rows,
     )
 
@@ -289,7 +393,9 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
     rows: list[Cells] = []
     for features in BOTH:
         for alpha in options.alphas:
-            chosen = Counter(int(row["chosen"]) for row in methods_of(records, alpha, features)["DCO-Warmstart"])
+            chosen = Counter(
+                int(row["chosen"]) for row in methods_of(records, alpha, features)["DCO-Warmstart"]
+            )
             paper = of_paper.IMAGENET_A_SELECTED if alpha == 0.2 else {}
             for kind, view in views.items():
                 counts: dict[str, int] = {}
@@ -299,12 +405,17 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
                     printed[view(each)] = printed.get(view(each), 0) + paper.get(each.number, 0)
                 rows += [
                     {
-                        "features": features, "target": target(alpha), "by": kind, "value": value, "splits": counts[value],
-                        "%": 100 * counts[value] / chosen.total(), "paper": printed[value] if paper else None,
+                        "features": features,
+                        "target": target(alpha),
+                        "by": kind,
+                        "value": value,
+                        "splits": counts[value],
+                        "%": 100 * counts[value] / chosen.total(),
+                        "paper": printed[value] if paper else None,
                     }
                     for value in sorted(counts, key=lambda name: -counts[name])
                     if counts[value] or printed[value]
-                ]  # fmt: skip
+                ]
     return ResultTable.of(
         f"{study.title}: selection frequencies",
         describe(study, records, options)
@@ -315,8 +426,12 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
     )
 
 
-def matched_table(study: Study, records: Records, options: Options, *, features: str = "raw") -> ResultTable:
-    """The paper's controls: what is due to search, to the calibration rule, and to how rows are shared out."""
+def matched_table(
+    study: Study, records: Records, options: Options, *, features: str = "raw"
+) -> ResultTable:
+    """The paper's controls: what is due to search, to the calibration rule, and to how rows are
+    shared out.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         found = methods_of(records, alpha, features)
@@ -326,20 +441,32 @@ def matched_table(study: Study, records: Records, options: Options, *, features:
         for method in MATCHED:
             printed = of_paper.IMAGENET_A_MATCHED.get(method) if alpha == 0.2 else None
             coverage, size, p95 = measured(found[method])
-            rows.append({
-                "target": target(alpha), "method": method,
-                "class": "fixed" if "fixed" in method or method == "BQ" else "matched Φ",
-                "guarantee": METHOD_OF[method].guarantee, "coverage": coverage,
-                "by law": law_cells(method, found[method], stratified=study.stratified)[0],
-                "below": share_below(found[method], alpha), "size": size, "size / BQ": size.mean / base,
-                "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A_MATCHED["BQ"][1][0] if printed else None, "P95": p95,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "method": method,
+                    "class": "fixed" if "fixed" in method or method == "BQ" else "matched Φ",
+                    "guarantee": METHOD_OF[method].guarantee,
+                    "coverage": coverage,
+                    "by law": law_cells(method, found[method], stratified=study.stratified)[0],
+                    "below": share_below(found[method], alpha),
+                    "size": size,
+                    "size / BQ": size.mean / base,
+                    "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A_MATCHED["BQ"][1][0]
+                    if printed
+                    else None,
+                    "P95": p95,
+                }
+            )
     return ResultTable.of(
         f"{study.title}: matched candidate class and calibration mechanism" + _on(features),
         describe(study, records, options) + f"{features.capitalize()} features. "
-        "'Size / BQ' sets our mean size over BQ's beside the same ratio in the paper's table (ImageNet-A). "
-        "'Below' is the share of splits whose test coverage is below the target; a PAC row is allowed 5 % plus the noise "
-        "of the test rows. Rows whose structure was chosen on the rows that calibrate it have no guarantee unless δ is "
+        "'Size / BQ' sets our mean size over BQ's beside the same ratio in the paper's table "
+        "(ImageNet-A). "
+        "'Below' is the share of splits whose test coverage is below the target; a PAC row is "
+        "allowed 5 % plus the noise "
+        "of the test rows. Rows whose structure was chosen on the rows that calibrate it have no "
+        "guarantee unless δ is "
         "shared out.",
         rows,
     )
@@ -350,7 +477,9 @@ def matched_beside_table(study: Study, records: Records, options: Options) -> Re
     found = methods_of(records, 0.2, "raw") if 0.2 in options.alphas else {}
     return ResultTable.of(
         f"{study.title}: the paper's controls beside ours",
-        describe(study, records, options) + "Raw features. " + printed_on_imagenet_a(study, "tab:matched_candidate"),
+        describe(study, records, options)
+        + "Raw features. "
+        + printed_on_imagenet_a(study, "tab:matched_candidate"),
         [
             {"method": name, **beside(found[name], paper)}
             for name, paper in of_paper.IMAGENET_A_MATCHED.items()
@@ -360,31 +489,48 @@ def matched_beside_table(study: Study, records: Records, options: Options) -> Re
 
 
 def ratio_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The pool cut at five places; stability is the share of splits that choose the modal candidate."""
+    """The pool cut at five places; stability is the share of splits that choose the modal
+    candidate.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         for ratio, found in ratios_of(records, alpha).items():
             expected, z, _ = law_cells("DCO-Warmstart", found, stratified=study.stratified)
             coverage, size, p95 = measured(found)
-            rows.append({
-                "target": target(alpha), "ratio": ratio, "method": f"DCO-Warmstart, {ratio}", "coverage": coverage,
-                "by law": expected, "z": z, "size": size, "P95": p95, "stability %": stability(found),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "ratio": ratio,
+                    "method": f"DCO-Warmstart, {ratio}",
+                    "coverage": coverage,
+                    "by law": expected,
+                    "z": z,
+                    "size": size,
+                    "P95": p95,
+                    "stability %": stability(found),
+                }
+            )
     return ResultTable.of(
         f"{study.title}: split ratio",
         describe(study, records, options)
-        + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at five places (ratio, in "
+        + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at "
+        "five places (ratio, in "
         "%). Stability: % of splits that choose the modal candidate.",
         rows,
     )
 
 
-def ratio_beside_table(study: Study, records: Records, options: Options, *, features: str = "raw") -> ResultTable:
+def ratio_beside_table(
+    study: Study, records: Records, options: Options, *, features: str = "raw"
+) -> ResultTable:
     """The paper's table of split ratios beside ours."""
     found = ratios_of(records, 0.2, features) if 0.2 in options.alphas else {}
     rows: list[Cells] = []
     for ratio, entries in found.items():
-        paper = {"stability %": stability(entries), "paper stability %": of_paper.IMAGENET_A_STABILITY[ratio]}
+        paper = {
+            "stability %": stability(entries),
+            "paper stability %": of_paper.IMAGENET_A_STABILITY[ratio],
+        }
         rows.append({"ratio": ratio, **beside(entries, of_paper.IMAGENET_A_RATIOS[ratio]), **paper})
     return ResultTable.of(
         f"{study.title}: the paper's split ratios beside ours" + _on(features),
@@ -405,15 +551,21 @@ def levels_table(study: Study, records: Records, options: Options) -> ResultTabl
     rows: list[Cells] = []
     for features, alpha, method, found, printed in _levels(study, records, options):
         coverage, _, _ = measured(found)
-        rows.append({
-            "features": features, "target": target(alpha), "method": method, "coverage": coverage,
-            "by law": law_cells(method, found, stratified=study.stratified)[0],
-            "paper coverage": Measured(*printed[0]) if printed else None,
-            "off": standard_errors(coverage, printed[0], len(records)) if printed else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "features": features,
+                "target": target(alpha),
+                "method": method,
+                "coverage": coverage,
+                "by law": law_cells(method, found, stratified=study.stratified)[0],
+                "paper coverage": Measured(*printed[0]) if printed else None,
+                "off": standard_errors(coverage, printed[0], len(records)) if printed else None,
+            }
+        )
     return ResultTable.of(
         f"{study.title}: target coverage levels",
-        describe(study, records, options) + "'Off': our coverage less the paper's, in standard errors of the difference.",
+        describe(study, records, options) + "'Off': our coverage less the paper's, in standard "
+        "errors of the difference.",
         rows,
     )
 
@@ -425,17 +577,24 @@ def level_sizes_table(study: Study, records: Records, options: Options) -> Resul
     for features, alpha, method, found, printed in _levels(study, records, options):
         _, size, _ = measured(found)
         base = float(np.mean(column(methods_of(records, alpha, features)["BQ"], "size")))
-        rows.append({
-            "features": features, "target": target(alpha), "method": method, "size": size,
-            "paper size": Measured(*printed[1]) if printed else None,
-            "size %": 100 * (size.mean / printed[1][0] - 1) if printed else None,
-            "off": standard_errors(size, printed[1], len(records)) if printed else None, "size / BQ": size.mean / base,
-            "paper size / BQ": printed[1][0] / paper[alpha, "BQ"][1][0] if printed else None,
-        })  # fmt: skip
+        rows.append(
+            {
+                "features": features,
+                "target": target(alpha),
+                "method": method,
+                "size": size,
+                "paper size": Measured(*printed[1]) if printed else None,
+                "size %": 100 * (size.mean / printed[1][0] - 1) if printed else None,
+                "off": standard_errors(size, printed[1], len(records)) if printed else None,
+                "size / BQ": size.mean / base,
+                "paper size / BQ": printed[1][0] / paper[alpha, "BQ"][1][0] if printed else None,
+            }
+        )
     return ResultTable.of(
         f"{study.title}: sizes at target coverage levels",
         describe(study, records, options)
-        + "Our mean size less the paper's in % of the paper's ('size %') and in standard errors of the difference ('off')."
+        + "Our mean size less the paper's in % of the paper's ('size %') and in standard errors "
+        "of the difference ('off')."
         + sizes_against_paper(study, records, options, BOTH)
         + " Sizes over BQ's own ('size / BQ') depend less on the backbone.",
         rows,
@@ -449,23 +608,33 @@ def levels_beside_table(study: Study, records: Records, options: Options) -> Res
         coverage, size, _ = measured(found)
         printed = None if study.name == "imagenet-a" else of_paper.IMAGENET_A.get((alpha, method))
         if printed is not None:
-            rows.append({
-                "features": features, "target": target(alpha), "method": method, "coverage": coverage,
-                "paper coverage": Measured(*printed[0]), "paper size": Measured(*printed[1]),
-                "size / BQ": size.mean / float(np.mean(column(methods_of(records, alpha, features)["BQ"], "size"))),
-                "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A[alpha, "BQ"][1][0],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "features": features,
+                    "target": target(alpha),
+                    "method": method,
+                    "coverage": coverage,
+                    "paper coverage": Measured(*printed[0]),
+                    "paper size": Measured(*printed[1]),
+                    "size / BQ": size.mean
+                    / float(np.mean(column(methods_of(records, alpha, features)["BQ"], "size"))),
+                    "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A[alpha, "BQ"][1][0],
+                }
+            )
     return ResultTable.of(
         f"{study.title}: the paper's levels on ImageNet-A beside ours",
         describe(study, records, options)
-        + "Paper's figures: ImageNet-A (tab:alpha_levels), other data than ours: coverage compares, and so does size / BQ.",
+        + "Paper's figures: ImageNet-A (tab:alpha_levels), other data than ours: coverage "
+        "compares, and so does size / BQ.",
         rows,
     )
 
 
 def _levels(
     study: Study, records: Records, options: Options
-) -> Iterator[tuple[str, float, str, list[Row], tuple[tuple[float, float], tuple[float, float]] | None]]:
+) -> Iterator[
+    tuple[str, float, str, list[Row], tuple[tuple[float, float], tuple[float, float]] | None]
+]:
     """Features, alpha, method, its rows, and what the paper prints of it: coverage and size."""
     paper = of_paper.CIFAR100 if study.name == "cifar100" else of_paper.IMAGENET_A
     for features in BOTH:

@@ -1,4 +1,6 @@
-"""What every experiment offers: splits that are pure functions of a seed, and tables made from their records."""
+"""What every experiment offers: splits that are pure functions of a seed, and tables made from
+their records.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,20 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may vary. Everything that changes a number is here; where and how it runs is not."""
+    """What a user may vary. Everything that changes a number is here; where and how it runs
+    is not.
+    """
 
     alphas: tuple[float, ...]
     quick: bool = False
     data_home: str | None = None
-    backbone: Backbone | None = None  # of image features that are made here; None: those that are ready
+    # of image features that are made here; None: those that are ready
+    backbone: Backbone | None = None
 
     def settings(self) -> dict[str, Any]:
-        """What a record must share to be taken up again; where the data lie does not change a number."""
+        """What a record must share to be taken up again; where the data lie does not change a
+        number.
+        """
         made = {} if self.backbone is None else {"features": f"resnet50, {self.backbone.digest}"}
         return {"alphas": list(self.alphas), "quick": self.quick, **made}
 
@@ -43,7 +50,9 @@ Records: TypeAlias = Sequence[SplitRecord]
 
 
 def rows_by(records: Records, key: str = "method", **wanted: Any) -> dict[str, list[Row]]:
-    """The rows that have a `key`, grouped by it, each list in order of seed; `wanted=None` means a column not present."""
+    """The rows that have a `key`, grouped by it, each list in order of seed; `wanted=None` means a
+    column not present.
+    """
     found: dict[str, list[Row]] = {}
     for record in records:
         for row in record.rows:
@@ -61,14 +70,16 @@ def column(rows: Sequence[Row], key: str) -> list[float]:
 class Experiment:
     """One name of ``dco reproduce``.
 
-    ``run_split(seed, options)`` gives the rows of one split: plain dictionaries of numbers, strings and lists (a "method" or
-    whatever tells rows apart, "sizes", "threshold", "rank", ...). It is a pure function of its two arguments, defined at the
-    top of a module so that other processes can import it. It is held to one thread, so that results do not depend on how
-    many run side by side. An experiment without random splits has ``splits = 1``.
+    ``run_split(seed, options)`` gives the rows of one split: plain dictionaries of numbers, strings
+    and lists (a "method" or whatever tells rows apart, "sizes", "threshold", "rank", ...). It is a
+    pure function of its two arguments, defined at the top of a module so that other processes can
+    import it. It is held to one thread, so that results do not depend on how many run side by side.
+    An experiment without random splits has ``splits = 1``.
 
-    ``tables(records, options)`` and ``figures(records, options, folder)`` see records as read back from disk, in order of
-    seed. ``missing(options)`` says in one sentence what is not there to run it (None: nothing). `records_of`
-    names the experiment whose records it shares: the same splits serve both.
+    ``tables(records, options)`` and ``figures(records, options, folder)`` see records as read back
+    from disk, in order of seed. ``missing(options)`` says in one sentence what is not there to run
+    it (None: nothing). `records_of` names the experiment whose records it shares: the same splits
+    serve both.
     """
 
     name: str
@@ -104,4 +115,7 @@ def _missing_file(file: str, name: str, options: Options) -> str | None:
         found = None
     if found is not None:
         return None
-    return f"{name} needs {file}: give its folder by --data-home or the environment variable DCO_DATA_HOME."
+    return (
+        f"{name} needs {file}: give its folder by --data-home or the environment variable "
+        f"DCO_DATA_HOME."
+    )

@@ -1,7 +1,8 @@
-"""The paper's candidate class for classification: 8 Monte-Carlo-dropout heads × 2 scores, trained and scored on one split.
+"""The paper's candidate class for classification: 8 Monte-Carlo-dropout heads × 2 scores, trained
+and scored on one split.
 
-Heads are trained side by side and predict head by head; of a head's T × n × K probabilities only the scores of every label,
-n × K for each of the two scores, are kept.
+Heads are trained side by side and predict head by head; of a head's T × n × K probabilities only
+the scores of every label, n × K for each of the two scores, are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ HEADS = tuple(product(DROPOUTS, WIDTHS))
 
 @dataclass(frozen=True)
 class HeadCandidate:
-    """One of the 16 structures φ, numbered as in the paper: score, then dropout, then hidden widths."""
+    """One of the 16 structures φ, numbered as in the paper: score, then dropout, then hidden
+    widths.
+    """
 
     number: int
     score: str
@@ -50,15 +53,19 @@ class HeadCandidate:
 
 
 CANDIDATES = tuple(
-    HeadCandidate(number, score, head) for number, (score, head) in enumerate(product(SCORES, range(len(HEADS))), start=1)
+    HeadCandidate(number, score, head)
+    for number, (score, head) in enumerate(product(SCORES, range(len(HEADS))), start=1)
 )
 BY_NAME = {each.name: each for each in CANDIDATES}
-FIXED = CANDIDATES[0]  # the structure of the paper's BQ baseline: posterior_nll, dropout 0.05, hidden (512, 256)
+# the structure of the paper's BQ baseline: posterior_nll, dropout 0.05, hidden (512, 256)
+FIXED = CANDIDATES[0]
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """The score of every label on some rows, (n, K), and the place of the label that happened, (n,)."""
+    """The score of every label on some rows, (n, K), and the place of the label that happened,
+    (n,).
+    """
 
     scores: Floats
     codes: Integers
@@ -87,9 +94,14 @@ class ScoreTable:
     def by_role(self, name: str, tune: int, pool: int) -> ByRole:
         """The candidate on the rows of each role; rows come in order: tune, calibrate, test."""
         ends: dict[Role, tuple[int, int]] = {
-            "tune": (0, tune), "calibrate": (tune, pool), "pool": (0, pool), "test": (pool, len(self)),
-        }  # fmt: skip
-        return {role: self.rows(start, stop).evaluated(name) for role, (start, stop) in ends.items()}
+            "tune": (0, tune),
+            "calibrate": (tune, pool),
+            "pool": (0, pool),
+            "test": (pool, len(self)),
+        }
+        return {
+            role: self.rows(start, stop).evaluated(name) for role, (start, stop) in ends.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,13 @@ class Training:
 
 
 def train_heads(
-    X: Floats, y: Integers, numbers: Sequence[int], *, standardise: bool, seed: int, training: Training
+    X: Floats,
+    y: Integers,
+    numbers: Sequence[int],
+    *,
+    standardise: bool,
+    seed: int,
+    training: Training,
 ) -> dict[int, Any]:
     """Train these of the 8 heads on the same rows, side by side; by number."""
     from dco.models.mc_dropout import MCDropoutClassifier
@@ -124,7 +142,9 @@ def train_heads(
 def score_heads(
     fitted: Mapping[int, Any], names: Collection[str], X: Floats, y: Integers, *, n_classes: int
 ) -> dict[str, ScoreTable]:
-    """The score tables of these candidates on the rows of X; labels that training never saw score +inf."""
+    """The score tables of these candidates on the rows of X; labels that training never saw score
+    +inf.
+    """
     wanted = [each for each in CANDIDATES if each.name in names]
     tables: dict[str, ScoreTable] = {}
     for number in dict.fromkeys(each.head for each in wanted):

@@ -1,7 +1,8 @@
-"""Figures printed in the paper, by table, for the columns that set ours beside them. Nothing is computed from them.
+"""Figures printed in the paper, by table, for the columns that set ours beside them. Nothing is
+computed from them.
 
-Wu, Niu, Kaski and Caprio, "Decoupled Conformal Optimisation". Entries are (mean, standard deviation over 50 splits)
-where no comment says otherwise.
+Wu, Niu, Kaski and Caprio, "Decoupled Conformal Optimisation". Entries are (mean, standard deviation
+over 50 splits) where no comment says otherwise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ DIABETES = {
     "DCO-Warmstart": Printed((0.805, 0.066), (1.914, 0.192)),
     "DirectTune, fixed φ": Printed((0.805, 0.072), (1.914, 0.163)),
 }
-DIABETES_WILCOXON = {"width": 3.09e-12, "coverage": 2.36e-7}  # DCO-Warmstart against BQ, in the caption of that table
+# DCO-Warmstart against BQ, in the caption of that table
+DIABETES_WILCOXON = {"width": 3.09e-12, "coverage": 2.36e-7}
 DIABETES_CHOSE_WIDE_PRIOR = 28  # of 50 splits (Section 5.1)
 
 # Table "Prior scale selection on the Diabetes dataset" (appendix).
@@ -53,7 +55,8 @@ CONCRETE = {
     (0.05, "DCO-Warmstart"): Printed((0.9462, 0.0252), (2.5274, 0.1579)),
 }
 
-# Table "Performance across target coverage levels" (tab:alpha_levels), ResNet-50 features: coverage and size of sets.
+# Table "Performance across target coverage levels" (tab:alpha_levels), ResNet-50 features: coverage
+# and size of sets.
 CIFAR100 = {
     (0.2, "BQ"): ((0.8110, 0.0106), (2.7219, 0.1434)),
     (0.2, "DCO-Warmstart"): ((0.7994, 0.0125), (2.5270, 0.1634)),
@@ -71,7 +74,8 @@ IMAGENET_A = {
     (0.05, "DCO-Warmstart"): ((0.9515, 0.0067), (71.2709, 3.6914)),
 }
 
-# The paper's tables of ImageNet-A. A triple is coverage, mean size and P95 size, each as (mean, sd).
+# The paper's tables of ImageNet-A. A triple is coverage, mean size and P95 size, each as (mean,
+# sd).
 Triple: TypeAlias = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
 
 # tab:imagenet_main, target 0.8.
@@ -80,7 +84,8 @@ IMAGENET_A_MAIN: dict[str, Triple] = {
     "DCO-Warmstart": ((0.801, 0.011), (25.26, 1.60), (53.73, 3.11)),
     "DirectTune, searched Φ": ((0.791, 0.015), (23.83, 1.80), (50.65, 4.02)),
 }
-IMAGENET_A_WILCOXON = {"size": 9.77e-9, "P95": 1.69e-9, "coverage": 9.34e-9}  # DCO-Warmstart against BQ, in its caption
+# DCO-Warmstart against BQ, in its caption
+IMAGENET_A_WILCOXON = {"size": 9.77e-9, "P95": 1.69e-9, "coverage": 9.34e-9}
 
 # tab:matched_candidate, target 0.8.
 IMAGENET_A_MATCHED: dict[str, Triple] = {
@@ -91,7 +96,8 @@ IMAGENET_A_MATCHED: dict[str, Triple] = {
     "DirectTune, searched Φ": ((0.7908, 0.0151), (23.8286, 1.8024), (50.6460, 4.0233)),
 }
 
-# tab:split_ratio, target 0.8: DCO-Warmstart, and the share of splits, in %, that chose the modal candidate.
+# tab:split_ratio, target 0.8: DCO-Warmstart, and the share of splits, in %, that chose the modal
+# candidate.
 IMAGENET_A_RATIOS: dict[str, Triple] = {
     "20/80": ((0.8001, 0.0121), (25.1344, 1.6044), (52.7240, 2.7653)),
     "33/67": ((0.8013, 0.0114), (25.2584, 1.5990), (53.7260, 3.1137)),
@@ -107,7 +113,8 @@ IMAGENET_A_SINGLE_RUN = {
     "DCO-Warmstart size": 24.56, "DCO-Warmstart P95": 54.0, "BQ coverage": 0.808, "BQ size": 25.56, "BQ P95": 56.0,
 }  # fmt: skip
 
-# tab:imageneta_candidates, target 0.8, the same seed: λ, mean size and P95 size on tuning rows, by candidate number.
+# tab:imageneta_candidates, target 0.8, the same seed: λ, mean size and P95 size on tuning rows, by
+# candidate number.
 IMAGENET_A_CANDIDATES = {
     1: (6.180, 22.105, 49.0), 3: (6.095, 22.216, 49.0), 9: (5.725, 22.238, 47.0), 11: (5.337, 22.363, 46.0),
     5: (6.016, 23.587, 49.0), 7: (5.872, 24.519, 48.0), 10: (5.568, 24.880, 49.05), 8: (5.443, 25.138, 46.0),

@@ -1,9 +1,11 @@
-"""The paper's regression protocol to the letter, one deviation of ours at a time, and all of them together.
+"""The paper's regression protocol to the letter, one deviation of ours at a time, and all of them
+together.
 
-Our tables search thresholds exactly, take interval ends by root finding, and sample by Gibbs steps. The paper searches 80
-quantiles of the tuning scores, takes the extreme accepted points of a response grid (400 points on Diabetes, 300 elsewhere,
-from two standard deviations below the smallest training target to two above the largest), and samples by NUTS with one
-chain of 600 warm-up steps. Splits, priors, scores and ranks are those of `regression` throughout.
+Our tables search thresholds exactly, take interval ends by root finding, and sample by Gibbs steps.
+The paper searches 80 quantiles of the tuning scores, takes the extreme accepted points of a
+response grid (400 points on Diabetes, 300 elsewhere, from two standard deviations below the
+smallest training target to two above the largest), and samples by NUTS with one chain of 600
+warm-up steps. Splits, priors, scores and ranks are those of `regression` throughout.
 """
 
 from __future__ import annotations
@@ -41,8 +43,13 @@ VARIANTS: dict[str, tuple[str, int | None, bool]] = {  # sampler, threshold grid
 
 
 def on_grid(sets: Any, grid: Floats) -> Intervals:
-    """From the first grid point in a set to the last one, per row; (inf, -inf) where no grid point is in it."""
-    first, last = np.searchsorted(grid, sets.lower, side="left"), np.searchsorted(grid, sets.upper, side="right") - 1
+    """From the first grid point in a set to the last one, per row; (inf, -inf) where no grid point
+    is in it.
+    """
+    first, last = (
+        np.searchsorted(grid, sets.lower, side="left"),
+        np.searchsorted(grid, sets.upper, side="right") - 1,
+    )
     rows, there = np.repeat(np.arange(len(sets)), np.diff(sets.row_pointers)), first <= last
     lower, upper = np.full(len(sets), np.inf), np.full(len(sets), -np.inf)
     np.minimum.at(lower, rows[there], grid[first[there]])
@@ -57,10 +64,15 @@ def protocol_split(seed: int, options: Options) -> list[dict[str, Any]]:
         table = load_rows(study.name, options.data_home)
         splits = paper_split(len(table), seed)
         models = {"gibbs": paper_fits(table, splits, seed=seed, draws=study.draws)[0]}
-        models["nuts"] = nuts_fits(table, splits, seed=seed, study=study, draws=400 if options.quick else study.draws)
+        models["nuts"] = nuts_fits(
+            table, splits, seed=seed, study=study, draws=400 if options.quick else study.draws
+        )
         for sampler, fits in models.items():
             records = {
-                name: {role: fit.predict_distribution(table.X[splits[role]]) for role in ("tune", "calibrate", "test")}
+                name: {
+                    role: fit.predict_distribution(table.X[splits[role]])
+                    for role in ("tune", "calibrate", "test")
+                }
                 for name, fit in fits.items()
             }
             for alpha in LEVELS[study.name]:
@@ -68,8 +80,12 @@ def protocol_split(seed: int, options: Options) -> list[dict[str, Any]]:
     return found
 
 
-def nuts_fits(table: Table, splits: Splits, *, seed: int, study: Study, draws: int) -> dict[str, Any]:
-    """Both prior scales on the training rows, sampled as the paper says: one chain, 600 warm-up steps."""
+def nuts_fits(
+    table: Table, splits: Splits, *, seed: int, study: Study, draws: int
+) -> dict[str, Any]:
+    """Both prior scales on the training rows, sampled as the paper says: one chain, 600 warm-up
+    steps.
+    """
     from sklearn.exceptions import ConvergenceWarning
 
     from dco.models.bayesian_linear import SparseBayesianRegression
@@ -108,7 +124,9 @@ def _rows(
             EvaluatedCandidate(
                 name,
                 scores[name]["tune"],
-                lambda cut, own=own, gridded=gridded: _widths(own["tune"], cut, grid if gridded else None),  # type: ignore[misc]
+                lambda cut, own=own, gridded=gridded: _widths(
+                    own["tune"], cut, grid if gridded else None
+                ),  # type: ignore[misc]
             )
             for name, own in records.items()
         ]
@@ -121,15 +139,25 @@ def _rows(
             sets: Any = DENSITY.sets(records[name]["test"], threshold)
             sets = on_grid(sets, grid) if gridded else sets
             covered, width = sets.contains(y[splits.test]), float(np.mean(sets.sizes()) / unit)
-            found.append({
-                "data": study.name, "alpha": alpha, "variant": variant, "method": method, "chosen": name,
-                "threshold": threshold.value, "coverage": float(np.mean(covered)), "width": width,
-            })  # fmt: skip
+            found.append(
+                {
+                    "data": study.name,
+                    "alpha": alpha,
+                    "variant": variant,
+                    "method": method,
+                    "chosen": name,
+                    "threshold": threshold.value,
+                    "coverage": float(np.mean(covered)),
+                    "width": width,
+                }
+            )
     return found
 
 
 def winner(tuning: Sequence[EvaluatedCandidate], *, alpha: float, grid: int | None) -> str:
-    """The candidate with the smallest mean size at tuning risk <= alpha, by so many thresholds each, or by all."""
+    """The candidate with the smallest mean size at tuning risk <= alpha, by so many thresholds
+    each, or by all.
+    """
     return ranked(tuning, {}, Rule.of(len(tuning[0]), alpha, grid)).best
 
 
@@ -149,20 +177,34 @@ def protocol_tables(records: Records, options: Options) -> list[ResultTable]:
                 wanted = {"data": study.name, "alpha": alpha, "method": method}
                 for variant, own in rows_by(records, "variant", **wanted).items():
                     ours = rows_by(records, "variant", **wanted)["ours"]
-                    coverage, width = (Measured.of(column(own, key)) for key in ("coverage", "width"))
+                    coverage, width = (
+                        Measured.of(column(own, key)) for key in ("coverage", "width")
+                    )
                     moved = sum(a["chosen"] != b["chosen"] for a, b in zip(own, ours, strict=True))
-                    rows.append({
-                        "data": study.title, "target": 1 - alpha, "method": method, "variant": variant, "coverage": coverage,
-                        "paper coverage": Measured(*paper.coverage),
-                        "off": standard_errors(coverage, paper.coverage, len(own)), "width": width,
-                        "paper width": Measured(*paper.width), "width off": standard_errors(width, paper.width, len(own)),
-                        "other winner": moved if method != "BQ" else None,
-                    })  # fmt: skip
+                    rows.append(
+                        {
+                            "data": study.title,
+                            "target": 1 - alpha,
+                            "method": method,
+                            "variant": variant,
+                            "coverage": coverage,
+                            "paper coverage": Measured(*paper.coverage),
+                            "off": standard_errors(coverage, paper.coverage, len(own)),
+                            "width": width,
+                            "paper width": Measured(*paper.width),
+                            "width off": standard_errors(width, paper.width, len(own)),
+                            "other winner": moved if method != "BQ" else None,
+                        }
+                    )
     text = (
-        f"{len(records)} splits, mean ± sd. 'Ours': exact thresholds, exact interval ends, Gibbs steps. Each variant "
-        f"changes one thing, the last one all three: {THRESHOLDS} quantiles of the tuning scores as thresholds; a response "
-        "grid whose extreme accepted points are the ends (widths in tuning too); NUTS, one chain. 'Off': our mean less the "
-        "paper's, in standard errors of the difference. 'Other winner': splits in which the prior scale differs from ours."
+        f"{len(records)} splits, mean ± sd. 'Ours': exact thresholds, exact interval ends, Gibbs "
+        f"steps. Each variant "
+        f"changes one thing, the last one all three: {THRESHOLDS} quantiles of the tuning scores "
+        f"as thresholds; a response "
+        "grid whose extreme accepted points are the ends (widths in tuning too); NUTS, one chain. "
+        "'Off': our mean less the "
+        "paper's, in standard errors of the difference. 'Other winner': splits in which the prior "
+        "scale differs from ours."
     )
     return [ResultTable.of("The paper's protocol to the letter: regression", text, rows)]
 
@@ -170,7 +212,8 @@ def protocol_tables(records: Records, options: Options) -> list[ResultTable]:
 EXPERIMENTS = (
     Experiment(
         name="protocol",
-        summary="Regression with the paper's threshold grid, response grid and NUTS, one at a time and together.",
+        summary="Regression with the paper's threshold grid, response grid and NUTS, one at a "
+        "time and together.",
         needs="concrete.csv and california_housing.csv.gz",
         minutes=8.0,
         run_split=protocol_split,

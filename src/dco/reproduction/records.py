@@ -1,7 +1,9 @@
-"""A record for each split, appended as it finishes, so that a run that was ended goes on where it stopped.
+"""A record for each split, appended as it finishes, so that a run that was ended goes on where it
+stopped.
 
-One line of JSON a split: seed, settings, seconds, versions, and the rows (columns named once, then values). Tables are
-always made from what was read back, so a run in one go, one that was resumed and one on many cores give the same tables.
+One line of JSON a split: seed, settings, seconds, versions, and the rows (columns named once, then
+values). Tables are always made from what was read back, so a run in one go, one that was resumed
+and one on many cores give the same tables.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from dco.foundations.parallel import run_many
 from dco.reproduction.experiment import Experiment, Options, SplitRecord
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "jax", "numpyro", "joblib")
-WAVE = 32  # splits sent to a cluster at a time; its workers may not see our disk, so records are written here after each
+# splits sent to a cluster at a time; its workers may not see our disk, so records are written here
+# after each
+WAVE = 32
 
 Progress = Callable[[int, int, float], None]
 
@@ -39,7 +43,8 @@ class _Unit:
     path: str | None
 
     def __call__(self, seed: int) -> str:
-        threadpool_limits = import_module("threadpoolctl").threadpool_limits  # untyped; scikit-learn brings it
+        # untyped; scikit-learn brings it
+        threadpool_limits = import_module("threadpoolctl").threadpool_limits
 
         begin = time.perf_counter()
         with threadpool_limits(limits=1):
@@ -60,10 +65,11 @@ def run_splits(
     scheduler: Any = None,
     progress: Progress | None = None,
 ) -> list[SplitRecord]:
-    """Run the seeds that `path` has no record of, append theirs, and give all records in order of seed.
+    """Run the seeds that `path` has no record of, append theirs, and give all records in order of
+    seed.
 
-    `jobs` and `scheduler` are those of `run_many`; neither changes a number. ``progress(done, total, seconds_left)``
-    counts splits, those on record included.
+    `jobs` and `scheduler` are those of `run_many`; neither changes a number. ``progress(done,
+    total, seconds_left)`` counts splits, those on record included.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     done = read(path, experiment, options)
@@ -80,7 +86,9 @@ def run_splits(
     else:
         for start in range(0, len(left), WAVE):
             wave = left[start : start + WAVE]
-            for number, line in enumerate(run_many(_Unit(experiment, options, None), wave, scheduler=scheduler), start + 1):
+            for number, line in enumerate(
+                run_many(_Unit(experiment, options, None), wave, scheduler=scheduler), start + 1
+            ):
                 append(path, [line])
                 watch(number, len(left))
     done = read(path, experiment, options)
@@ -89,10 +97,14 @@ def run_splits(
 
 
 def read(path: Path, experiment: Experiment, options: Options) -> dict[int, SplitRecord]:
-    """The records of this experiment under these settings, by seed; a line cut short by a kill is passed over."""
+    """The records of this experiment under these settings, by seed; a line cut short by a kill is
+    passed over.
+    """
     wanted = recorded_settings(options)
     return {
-        int(entry["seed"]): SplitRecord(int(entry["seed"]), tuple(unpacked(entry["rows"])), float(entry["seconds"]))
+        int(entry["seed"]): SplitRecord(
+            int(entry["seed"]), tuple(unpacked(entry["rows"])), float(entry["seconds"])
+        )
         for entry in _entries(path)
         if entry["experiment"] == experiment.source and entry["settings"] == wanted
     }
@@ -101,7 +113,8 @@ def read(path: Path, experiment: Experiment, options: Options) -> dict[int, Spli
 def append(path: Path, lines: Iterable[str]) -> None:
     """Add whole lines, however many processes append to the file or sort it."""
     with _held(path) as (file, _):
-        # A leading newline ends a line that a kill cut short; empty lines are passed over when read.
+        # A leading newline ends a line that a kill cut short; empty lines are passed over when
+        # read.
         rest = memoryview(("\n" + "\n".join(lines) + "\n").encode())
         while rest:
             rest = rest[os.write(file, rest) :]
@@ -109,7 +122,9 @@ def append(path: Path, lines: Iterable[str]) -> None:
 
 @contextmanager
 def _held(path: Path) -> Iterator[tuple[int, bool]]:
-    """The file, open to append and held against all others who open it so; False where files cannot be locked."""
+    """The file, open to append and held against all others who open it so; False where files cannot
+    be locked.
+    """
     files.check_regular(path)
     while True:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -133,14 +148,19 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        if isinstance(entry, dict) and {"experiment", "seed", "settings", "rows", "seconds"} <= entry.keys():
+        if (
+            isinstance(entry, dict)
+            and {"experiment", "seed", "settings", "rows", "seconds"} <= entry.keys()
+        ):
             yield entry
 
 
 def _sort(path: Path, experiment: Experiment, options: Options) -> None:
-    """Rewrite the file in order of seed, one line per seed; records of other settings stay in front.
+    """Rewrite the file in order of seed, one line per seed; records of other settings stay in
+    front.
 
-    Where files cannot be locked it stays as it is: a line that another process adds meanwhile would be lost.
+    Where files cannot be locked it stays as it is: a line that another process adds meanwhile would
+    be lost.
     """
     wanted = recorded_settings(options)
     with _held(path) as (_, locked):
@@ -150,16 +170,26 @@ def _sort(path: Path, experiment: Experiment, options: Options) -> None:
                 ours[int(entry["seed"])] = entry
             else:
                 others.append(entry)
-        text = "".join(_dump(entry) + "\n" for entry in [*others, *(ours[seed] for seed in sorted(ours))])
+        text = "".join(
+            _dump(entry) + "\n" for entry in [*others, *(ours[seed] for seed in sorted(ours))]
+        )
         if locked and text != path.read_text(encoding="utf-8"):
             files.write_whole(path, text)
 
 
-def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
-    return _dump({
-        "experiment": name, "seed": seed, "settings": recorded_settings(options), "seconds": round(seconds, 3),
-        "versions": versions(), "rows": packed([plain(row) for row in rows]),
-    })  # fmt: skip
+def _line(
+    name: str, seed: int, options: Options, rows: Sequence[Mapping[str, Any]], seconds: float
+) -> str:
+    return _dump(
+        {
+            "experiment": name,
+            "seed": seed,
+            "settings": recorded_settings(options),
+            "seconds": round(seconds, 3),
+            "versions": versions(),
+            "rows": packed([plain(row) for row in rows]),
+        }
+    )
 
 
 def _dump(entry: Mapping[str, Any]) -> str:
@@ -183,11 +213,17 @@ def packed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def unpacked(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows of `packed`, in their order."""
-    return [dict(zip(block["columns"], values, strict=True)) for block in blocks for values in block["values"]]
+    return [
+        dict(zip(block["columns"], values, strict=True))
+        for block in blocks
+        for values in block["values"]
+    ]
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's types, floats to 12 digits; what is not finite is a text that ``float()`` turns back."""
+    """The value in JSON's types, floats to 12 digits; what is not finite is a text that ``float()``
+    turns back.
+    """
     return files.plain(value, nan="nan", digits=12)
 
 
@@ -198,7 +234,9 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """What a run ran on: processor, cores, memory, operating system, versions. Nothing that names the machine."""
+    """What a run ran on: processor, cores, memory, operating system, versions. Nothing that names
+    the machine.
+    """
     described: dict[str, Any] = {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -207,7 +245,9 @@ def machine() -> dict[str, Any]:
         "versions": versions(),
     }
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        described["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+        described["memory_gib"] = round(
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1
+        )
     return described
 
 

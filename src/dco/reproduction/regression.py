@@ -1,9 +1,11 @@
-"""The paper's regression experiments: Diabetes (Section 5.1), California Housing and Concrete (three levels each).
+"""The paper's regression experiments: Diabetes (Section 5.1), California Housing and Concrete
+(three levels each).
 
-Protocol: 15 % of rows for test (rounded up), of the others 30 % tune, 30 % calibrate, the rest train; inputs and targets
-standardised on the training rows; a sparse Bayesian linear model with noise prior HalfNormal(c), c in {1, 0.02}; score
--log posterior predictive density. BQ takes c = 1 and calibrates on tune + calibrate. Widths are in standard deviations of
-the split's training targets, also for models refitted on more rows.
+Protocol: 15 % of rows for test (rounded up), of the others 30 % tune, 30 % calibrate, the rest
+train; inputs and targets standardised on the training rows; a sparse Bayesian linear model with
+noise prior HalfNormal(c), c in {1, 0.02}; score
+-log posterior predictive density. BQ takes c = 1 and calibrates on tune + calibrate. Widths are in
+standard deviations of the split's training targets, also for models refitted on more rows.
 """
 
 from __future__ import annotations
@@ -18,10 +20,30 @@ import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
 from dco.predictions import Points, Prediction
-from dco.reproduction.datasets.tabular import Table, load_california_housing, load_concrete, load_diabetes
+from dco.reproduction.datasets.tabular import (
+    Table,
+    load_california_housing,
+    load_concrete,
+    load_diabetes,
+)
 from dco.reproduction.experiment import Experiment, Options, needs_file
-from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given, Method, Role, compared_thresholds
-from dco.reproduction.regression_tables import PRIOR_SCALES, STUDIES, Study, study_figures, study_tables
+from dco.reproduction.methods import (
+    METHODS,
+    TABLE_ROWS,
+    ByRole,
+    Choice,
+    Given,
+    Method,
+    Role,
+    compared_thresholds,
+)
+from dco.reproduction.regression_tables import (
+    PRIOR_SCALES,
+    STUDIES,
+    Study,
+    study_figures,
+    study_tables,
+)
 from dco.rows.roles import Splits, assign_roles
 from dco.scores.density import PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
@@ -45,27 +67,40 @@ def load_rows(name: str, data_home: str | None) -> Table:
 
 
 def california_order(n: int) -> Integers:
-    """A fixed random order of all districts: the first 3,000 are the paper's kind of subsample, the others are left over."""
+    """A fixed random order of all districts: the first 3,000 are the paper's kind of subsample, the
+    others are left over.
+    """
     return np.random.default_rng(3000).permutation(n)
 
 
 def paper_split(n: int, seed: int) -> Splits:
-    """15 % test rounded up; of the rest 30 % tune, 60 % tune and calibrate together, both rounded down; the others train."""
+    """15 % test rounded up; of the rest 30 % tune, 60 % tune and calibrate together, both rounded
+    down; the others train.
+    """
     test = -(-15 * n // 100)
     rest = n - test
     tune = 3 * rest // 10
     return assign_roles(n, tune=tune, calibrate=6 * rest // 10 - tune, test=test, seed=seed)
 
 
-# ---- one split -------------------------------------------------------------------------------------------------------
+# ---- one split -----------------------------------------------------------------------------------
+# --------------------
 
 
-def on_roles(name: str, score: Score, predict: Callable[[Integers], Prediction], y: Floats, splits: Splits) -> ByRole:
-    """A candidate on tuning, calibration and test rows, and on the pool of tuning and calibration rows.
+def on_roles(
+    name: str, score: Score, predict: Callable[[Integers], Prediction], y: Floats, splits: Splits
+) -> ByRole:
+    """A candidate on tuning, calibration and test rows, and on the pool of tuning and calibration
+    rows.
 
-    Sizes need no labels: those of the pool are measured on the tuning rows, where other methods need them too.
+    Sizes need no labels: those of the pool are measured on the tuning rows, where other methods
+    need them too.
     """
-    roles: dict[Role, Integers] = {"tune": splits.tune, "calibrate": splits.calibrate, "test": splits.test}
+    roles: dict[Role, Integers] = {
+        "tune": splits.tune,
+        "calibrate": splits.calibrate,
+        "test": splits.test,
+    }
     found = {role: _on_rows(name, score, predict(rows), y[rows]) for role, rows in roles.items()}
     scores = np.concatenate([found["tune"].scores, found["calibrate"].scores])
     return {**found, "pool": replace(found["tune"], scores=scores)}
@@ -87,8 +122,12 @@ def knowing_sizes(entry: EvaluatedCandidate, thresholds: Iterable[float]) -> Eva
     return replace(entry, sizes_at=lambda threshold: known[float(threshold)])
 
 
-def recorded(choices: Mapping[str, tuple[Method, Choice]], *, alpha: float, unit: float) -> list[dict[str, Any]]:
-    """The rows of the record: what each method deployed and what it did on the test rows, widths in `unit`."""
+def recorded(
+    choices: Mapping[str, tuple[Method, Choice]], *, alpha: float, unit: float
+) -> list[dict[str, Any]]:
+    """The rows of the record: what each method deployed and what it did on the test rows, widths in
+    `unit`.
+    """
     asked: dict[int, list[float]] = {}  # by candidate: one that was refitted is another
     for _, choice in choices.values():
         asked.setdefault(id(choice.deployed["test"]), []).append(choice.threshold.value)
@@ -98,12 +137,22 @@ def recorded(choices: Mapping[str, tuple[Method, Choice]], *, alpha: float, unit
     for title, (method, choice) in choices.items():
         threshold, test = choice.threshold, tests[id(choice.deployed["test"])]
         widths = test.sizes_at(threshold.value) / unit
-        rows.append({
-            "method": title, "alpha": alpha, "guarantee": threshold.guarantee, "chosen": choice.candidate,
-            "threshold": threshold.value, "rank": threshold.rank, "n": threshold.n, "law": method.law, "n_test": len(widths),
-            "coverage": float(np.mean(test.scores <= threshold.value)), "width": float(np.mean(widths)),
-            "p95": float(np.quantile(widths, 0.95)),
-        })  # fmt: skip
+        rows.append(
+            {
+                "method": title,
+                "alpha": alpha,
+                "guarantee": threshold.guarantee,
+                "chosen": choice.candidate,
+                "threshold": threshold.value,
+                "rank": threshold.rank,
+                "n": threshold.n,
+                "law": method.law,
+                "n_test": len(widths),
+                "coverage": float(np.mean(test.scores <= threshold.value)),
+                "width": float(np.mean(widths)),
+                "p95": float(np.quantile(widths, 0.95)),
+            }
+        )
     return rows
 
 
@@ -113,7 +162,9 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
     splits = paper_split(len(table), seed)
     unit = float(table.y[splits.train].std())
     models, again = paper_fits(table, splits, seed=seed, draws=study.draws)
-    candidates = {name: density_candidate(name, model, table, splits) for name, model in models.items()}
+    candidates = {
+        name: density_candidate(name, model, table, splits) for name, model in models.items()
+    }
 
     @cache
     def refit(name: str) -> ByRole:  # asked for the winner only
@@ -121,17 +172,26 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
 
     fits = [*models.values(), *again.values()]
     rows: list[dict[str, Any]] = [
-        {"sizes": splits.sizes, "ess": min(fit.ess_ for fit in fits), "rhat": max(fit.rhat_ for fit in fits)}
+        {
+            "sizes": splits.sizes,
+            "ess": min(fit.ess_ for fit in fits),
+            "rhat": max(fit.rhat_ for fit in fits),
+        }
     ]
     for alpha in options.alphas:
         rows += recorded(density_choices(candidates, refit, alpha=alpha), alpha=alpha, unit=unit)
         if study.baselines:
-            rows += recorded(baseline_choices(table, splits, alpha=alpha, seed=seed), alpha=alpha, unit=unit)
+            rows += recorded(
+                baseline_choices(table, splits, alpha=alpha, seed=seed), alpha=alpha, unit=unit
+            )
     return rows
 
 
-def paper_fits(table: Table, splits: Splits, *, seed: int, draws: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The model at both prior scales on the training rows, and again with the tuning rows, all sampled side by side.
+def paper_fits(
+    table: Table, splits: Splits, *, seed: int, draws: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The model at both prior scales on the training rows, and again with the tuning rows, all
+    sampled side by side.
 
     Gibbs steps forget their start within a few steps, so 100 of them are a long warm-up.
     """
@@ -156,7 +216,9 @@ def paper_fits(table: Table, splits: Splits, *, seed: int, draws: int) -> tuple[
 
 def density_candidate(name: str, model: Any, table: Table, splits: Splits) -> ByRole:
     """A fit of the paper's model with the paper's score."""
-    return on_roles(name, DENSITY, lambda rows: model.predict_distribution(table.X[rows]), table.y, splits)
+    return on_roles(
+        name, DENSITY, lambda rows: model.predict_distribution(table.X[rows]), table.y, splits
+    )
 
 
 def density_choices(
@@ -167,19 +229,32 @@ def density_choices(
     known: dict[str, ByRole] = {}
     for name, parts in candidates.items():
         tune = knowing_sizes(parts["tune"], compared_thresholds(rows, name))
-        known[name] = {**parts, "tune": tune, "pool": replace(parts["pool"], sizes_at=tune.sizes_at)}
+        known[name] = {
+            **parts,
+            "tune": tune,
+            "pool": replace(parts["pool"], sizes_at=tune.sizes_at),
+        }
     rows = replace(rows, candidates=known)
     found: dict[str, tuple[Method, Choice]] = {}
     for title, method in TABLE_ROWS.items():
         if title == "DCO, φ fixed":
-            found |= {f"{title} ({name})": (method, method(replace(rows, fixed=name))) for name in known}
+            found |= {
+                f"{title} ({name})": (method, method(replace(rows, fixed=name))) for name in known
+            }
         else:
-            found[title] = method, method(replace(rows, refit=refit) if title == "DCO, refit" else rows)
+            found[title] = (
+                method,
+                method(replace(rows, refit=refit) if title == "DCO, refit" else rows),
+            )
     return found
 
 
-def baseline_choices(table: Table, splits: Splits, *, alpha: float, seed: int) -> dict[str, tuple[Method, Choice]]:
-    """Split CP on a ridge regression, and CQR with two kinds of boosting, all calibrated on the calibration rows alone."""
+def baseline_choices(
+    table: Table, splits: Splits, *, alpha: float, seed: int
+) -> dict[str, tuple[Method, Choice]]:
+    """Split CP on a ridge regression, and CQR with two kinds of boosting, all calibrated on the
+    calibration rows alone.
+    """
     from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
@@ -190,40 +265,73 @@ def baseline_choices(table: Table, splits: Splits, *, alpha: float, seed: int) -
     X, y = table.X[splits.train], table.y[splits.train]
     ridge = make_pipeline(StandardScaler(), Ridge()).fit(X, y)
     trees = {
-        "gradient boosting": GradientBoostingRegressor(n_estimators=200, max_depth=3, random_state=seed),
-        "histogram boosting": HistGradientBoostingRegressor(max_iter=200, max_depth=3, random_state=seed),
+        "gradient boosting": GradientBoostingRegressor(
+            n_estimators=200, max_depth=3, random_state=seed
+        ),
+        "histogram boosting": HistGradientBoostingRegressor(
+            max_iter=200, max_depth=3, random_state=seed
+        ),
     }
-    predict: dict[str, Callable[[Floats], Prediction]] = {"Split CP (ridge)": lambda X: Points(ridge.predict(X))}
+    predict: dict[str, Callable[[Floats], Prediction]] = {
+        "Split CP (ridge)": lambda X: Points(ridge.predict(X))
+    }
     for name, model in trees.items():
         predict[f"CQR ({name})"] = QuantilePair(model, alpha=alpha).fit(X, y).predict_distribution
     found = {}
     for title, each in predict.items():
-        method, score = (METHODS["cqr"], QuantileResidual()) if "CQR" in title else (METHODS["split_cp"], AbsoluteResidual())
+        method, score = (
+            (METHODS["cqr"], QuantileResidual())
+            if "CQR" in title
+            else (METHODS["split_cp"], AbsoluteResidual())
+        )
         parts = on_roles(title, score, lambda rows, each=each: each(table.X[rows]), table.y, splits)  # type: ignore[misc]
         rows = Given({title: {**parts, "pool": parts["calibrate"]}}, title, alpha)
         found[title] = method, method(rows)
     return found
 
 
-# ---- the catalogue's entries -----------------------------------------------------------------------------------------
+# ---- the catalogue's entries
+# -----------------------------------------------------------------------------------------
 
 
-def _experiment(name: str, summary: str, minutes: float, file: str | None, alphas: tuple[float, ...]) -> Experiment:
+def _experiment(
+    name: str, summary: str, minutes: float, file: str | None, alphas: tuple[float, ...]
+) -> Experiment:
     study = STUDIES[name]
     return Experiment(
-        name=name, summary=summary, needs=file or "nothing", minutes=minutes, run_split=partial(run_split, study=study),
-        tables=partial(study_tables, study=study), figures=partial(study_figures, study=study),
-        missing=None if file is None else needs_file(name, file), alphas=alphas, quick_splits=4,
-    )  # fmt: skip
+        name=name,
+        summary=summary,
+        needs=file or "nothing",
+        minutes=minutes,
+        run_split=partial(run_split, study=study),
+        tables=partial(study_tables, study=study),
+        figures=partial(study_figures, study=study),
+        missing=None if file is None else needs_file(name, file),
+        alphas=alphas,
+        quick_splits=4,
+    )
 
 
 EXPERIMENTS = (
     _experiment(
-        "diabetes", "Main regression table, prior scales, selection outcomes, DirectTune diagnostic.", 1.0, None, (0.2,)
+        "diabetes",
+        "Main regression table, prior scales, selection outcomes, DirectTune diagnostic.",
+        1.0,
+        None,
+        (0.2,),
     ),
     _experiment(
-        "california", "California Housing at three levels, one subsample of 3,000 rows.", 3.0, "california_housing.csv.gz",
+        "california",
+        "California Housing at three levels, one subsample of 3,000 rows.",
+        3.0,
+        "california_housing.csv.gz",
         (0.2, 0.1, 0.05),
     ),
-    _experiment("concrete", "Concrete compressive strength at three levels.", 1.5, "concrete.csv", (0.2, 0.1, 0.05)),
-)  # fmt: skip
+    _experiment(
+        "concrete",
+        "Concrete compressive strength at three levels.",
+        1.5,
+        "concrete.csv",
+        (0.2, 0.1, 0.05),
+    ),
+)

@@ -1,4 +1,6 @@
-"""The tables and figures of the regression experiments, made from records, with the paper's figures beside ours."""
+"""The tables and figures of the regression experiments, made from records, with the paper's figures
+beside ours.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,24 @@ PAIRS = (
     ("DCO, refit", "DCO-Warmstart"),
 )
 SHOWN = (
-    "BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ",
-    "Split CP (ridge)", "CQR (gradient boosting)", "CQR (histogram boosting)",
-)  # fmt: skip
+    "BQ",
+    "DCO-PAC",
+    "Split CP, φ fixed, whole pool",
+    "DCO-Warmstart",
+    "DCO, refit",
+    "DirectTune, searched Φ",
+    "Split CP (ridge)",
+    "CQR (gradient boosting)",
+    "CQR (histogram boosting)",
+)
 PAPER_SHOWS = ("Split CP (ridge)", "BQ")  # its figure of coverage and width on Diabetes
 
 
 @dataclass(frozen=True)
 class Study:
-    """What differs between the three data sets; `printed` are the paper's figures by level and method."""
+    """What differs between the three data sets; `printed` are the paper's figures by level and
+    method.
+    """
 
     name: str
     title: str
@@ -44,7 +55,11 @@ class Study:
 
 STUDIES = {
     "diabetes": Study(
-        "diabetes", "Diabetes", 8000, True, {(0.2, method): value for method, value in of_paper.DIABETES.items()}
+        "diabetes",
+        "Diabetes",
+        8000,
+        True,
+        {(0.2, method): value for method, value in of_paper.DIABETES.items()},
     ),
     "california": Study("california", "California Housing", 3000, False, of_paper.CALIFORNIA),
     "concrete": Study("concrete", "Concrete", 3000, False, of_paper.CONCRETE),
@@ -52,12 +67,19 @@ STUDIES = {
 
 
 def study_tables(records: Records, options: Options, *, study: Study) -> list[ResultTable]:
-    """The main table and the paired comparisons; on Diabetes also prior scales and selection outcomes."""
+    """The main table and the paired comparisons; on Diabetes also prior scales and selection
+    outcomes.
+    """
     tables = [comparison_table(records, options, study), paired_table(records, options, study)]
     if study.name != "diabetes":
         return [*tables, selection_table(records, options, f"{study.title}: selected prior scale")]
     selected = selection_table(records, options, "Diabetes: threshold selection outcomes")
-    return [*tables, prior_scale_table(records, options), selected, direct_tune_table(records, options)]
+    return [
+        *tables,
+        prior_scale_table(records, options),
+        selected,
+        direct_tune_table(records, options),
+    ]
 
 
 def law_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
@@ -71,37 +93,54 @@ def law_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
 
 
 def comparison_table(records: Records, options: Options, study: Study) -> ResultTable:
-    """Methods by level: guarantee, coverage beside its law and the paper's, width beside the paper's, P95."""
+    """Methods by level: guarantee, coverage beside its law and the paper's, width beside the
+    paper's, P95.
+    """
     rows: list[dict[str, Cell]] = []
     for alpha in options.alphas:
         for method, found in rows_by(records, alpha=alpha).items():
             paper = study.printed.get((alpha, method))
             coverage, width = (Measured.of(column(found, key)) for key in ("coverage", "width"))
             expected, z = law_cells(found)
-            rows.append({
-                "target": target(alpha), "method": method, "guarantee": str(found[0]["guarantee"]), "coverage": coverage,
-                "by law": expected, "z": z, "paper coverage": Measured(*paper.coverage) if paper else None,
-                "off": standard_errors(coverage, paper.coverage, len(found)) if paper else None, "width": width,
-                "paper width": Measured(*paper.width) if paper else None,
-                "width off": standard_errors(width, paper.width, len(found)) if paper else None,
-                "P95": Measured.of(column(found, "p95")),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "method": method,
+                    "guarantee": str(found[0]["guarantee"]),
+                    "coverage": coverage,
+                    "by law": expected,
+                    "z": z,
+                    "paper coverage": Measured(*paper.coverage) if paper else None,
+                    "off": standard_errors(coverage, paper.coverage, len(found)) if paper else None,
+                    "width": width,
+                    "paper width": Measured(*paper.width) if paper else None,
+                    "width off": standard_errors(width, paper.width, len(found)) if paper else None,
+                    "P95": Measured.of(column(found, "p95")),
+                }
+            )
     tested = sum(row["z"] is not None for row in rows)
     sizes, health = records[0].rows[0]["sizes"], [record.rows[0] for record in records]
     return ResultTable.of(
         study.title,
-        f"{study.title}: train {sizes['train']}, tune {sizes['tune']}, calibrate {sizes['calibrate']}, test {sizes['test']}."
-        f" {study.draws} posterior draws by exact Gibbs steps; over all fits at least {min(r['ess'] for r in health):.0f} "
-        f"effective draws, R-hat at most {max(r['rhat'] for r in health):.3f}. {len(records)} splits, mean ± sd. 'By law': "
-        f"rank / (n + 1); z against the Beta-binomial law ({tested} rows here; |z| below {bonferroni_point(tested):.2f} "
-        "with probability 99 %). 'Off': our mean less the paper's, in standard errors of the difference. Widths in standard "
+        f"{study.title}: train {sizes['train']}, tune {sizes['tune']}, calibrate "
+        f"{sizes['calibrate']}, test {sizes['test']}."
+        f" {study.draws} posterior draws by exact Gibbs steps; over all fits at least "
+        f"{min(r['ess'] for r in health):.0f} "
+        f"effective draws, R-hat at most {max(r['rhat'] for r in health):.3f}. {len(records)} "
+        f"splits, mean ± sd. 'By law': "
+        f"rank / (n + 1); z against the Beta-binomial law ({tested} rows here; |z| below "
+        f"{bonferroni_point(tested):.2f} "
+        "with probability 99 %). 'Off': our mean less the paper's, in standard errors of the "
+        "difference. Widths in standard "
         "deviations of the split's training targets.",
         rows,
     )
 
 
 def paired_table(records: Records, options: Options, study: Study) -> ResultTable:
-    """Paired differences over the same splits: mean with a 95 % interval, and Wilcoxon's p for width and for coverage."""
+    """Paired differences over the same splits: mean with a 95 % interval, and Wilcoxon's p for
+    width and for coverage.
+    """
     rows: list[dict[str, Cell]] = []
     for alpha in options.alphas:
         found = rows_by(records, alpha=alpha)
@@ -109,16 +148,28 @@ def paired_table(records: Records, options: Options, study: Study) -> ResultTabl
             a, b = (column(found[name], "width") for name in (first, second))
             compared = paired_comparison(a, b)
             base = float(np.mean(b))
-            rows.append({
-                "target": target(alpha), "first": first, "second": second, "width %": 100 * compared.mean_difference / base,
-                "low %": 100 * compared.low / base, "high %": 100 * compared.high / base, "p width": compared.p_value,
-                "p coverage": paired_wilcoxon(*(column(found[name], "coverage") for name in (first, second))),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "first": first,
+                    "second": second,
+                    "width %": 100 * compared.mean_difference / base,
+                    "low %": 100 * compared.low / base,
+                    "high %": 100 * compared.high / base,
+                    "p width": compared.p_value,
+                    "p coverage": paired_wilcoxon(
+                        *(column(found[name], "coverage") for name in (first, second))
+                    ),
+                }
+            )
     return ResultTable.of(
         f"{study.title}: paired comparisons",
-        "DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against BQ, and DCO-Warmstart "
-        "against split CP on the whole pool, compare like with like. Width of the first less width of the second, in % of "
-        "the second's mean, with Student's 95 % interval over paired splits. Splits of one table are not new data sets: "
+        "DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against "
+        "BQ, and DCO-Warmstart "
+        "against split CP on the whole pool, compare like with like. Width of the first less "
+        "width of the second, in % of "
+        "the second's mean, with Student's 95 % interval over paired splits. Splits of one table "
+        "are not new data sets: "
         "intervals and p-values speak of splits of this table.",
         rows,
     )
@@ -132,15 +183,23 @@ def prior_scale_table(records: Records, options: Options) -> ResultTable:
         for c in PRIOR_SCALES:
             entries = found[f"DCO, φ fixed (c = {c:g})"]
             paper = of_paper.DIABETES_PRIOR_SCALES[c] if alpha == 0.2 else None
-            rows.append({
-                "target": target(alpha), "c": c, "coverage": Measured.of(column(entries, "coverage")),
-                "by law": law_cells(entries)[0], "paper coverage": Measured(*paper.coverage) if paper else None,
-                "width": Measured.of(column(entries, "width")), "paper width": Measured(*paper.width) if paper else None,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "c": c,
+                    "coverage": Measured.of(column(entries, "coverage")),
+                    "by law": law_cells(entries)[0],
+                    "paper coverage": Measured(*paper.coverage) if paper else None,
+                    "width": Measured.of(column(entries, "width")),
+                    "paper width": Measured(*paper.width) if paper else None,
+                }
+            )
     return ResultTable.of(
         "Diabetes: prior scale",
-        "Each prior scale calibrated on the calibration rows alone. The paper's two rows (coverage .841 and .843) cannot "
-        "come from that rule, whose coverage is 92/114 = .807 whatever the score; they are near BQ's law on the pool, .845, "
+        "Each prior scale calibrated on the calibration rows alone. The paper's two rows "
+        "(coverage .841 and .843) cannot "
+        "come from that rule, whose coverage is 92/114 = .807 whatever the score; they are near "
+        "BQ's law on the pool, .845, "
         "and disagree with the paper's own main table.",
         rows,
     )
@@ -160,13 +219,21 @@ def selection_table(records: Records, options: Options, title: str) -> ResultTab
             "c = 1 chosen": (wide, of_paper.DIABETES_CHOSE_WIDE_PRIOR),
         }
         rows += [
-            {"target": target(alpha), "outcome": outcome, "count": count, "of": len(found), "paper": own if paper else None}
+            {
+                "target": target(alpha),
+                "outcome": outcome,
+                "count": count,
+                "of": len(found),
+                "paper": own if paper else None,
+            }
             for outcome, (count, own) in outcomes.items()
         ]
     return ResultTable.of(
         title,
-        "With exact search a feasible threshold always exists (risk 0 at the largest tuning score), so the fallback cannot "
-        "occur. The two prior scales give nearly the same sets, so that the choice between them is close to a coin toss.",
+        "With exact search a feasible threshold always exists (risk 0 at the largest tuning "
+        "score), so the fallback cannot "
+        "occur. The two prior scales give nearly the same sets, so that the choice between them "
+        "is close to a coin toss.",
         rows,
     )
 
@@ -178,17 +245,24 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
         found = rows_by(records, alpha=alpha)
         for method in ("DCO-Warmstart", "DirectTune, fixed φ", "DirectTune, searched Φ"):
             paper = of_paper.DIABETES.get(method) if alpha == 0.2 else None
-            rows.append({
-                "target": target(alpha), "method": method, "width": Measured.of(column(found[method], "width")),
-                "paper width": paper.width[0] if paper else None,
-                "sd of coverage": Measured.of(column(found[method], "coverage")).sd,
-                "paper sd": paper.coverage[1] if paper else None, "coverage by law": law_cells(found[method])[0],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "method": method,
+                    "width": Measured.of(column(found[method], "width")),
+                    "paper width": paper.width[0] if paper else None,
+                    "sd of coverage": Measured.of(column(found[method], "coverage")).sd,
+                    "paper sd": paper.coverage[1] if paper else None,
+                    "coverage by law": law_cells(found[method])[0],
+                }
+            )
     p = {key: f"{value:.2g}" for key, value in of_paper.DIABETES_WILCOXON.items()}
     return ResultTable.of(
         "Diabetes: DirectTune diagnostic",
-        "DirectTune with a fixed structure has the law of one order statistic as well, (n - floor(n α)) / (n + 1): its "
-        "spread is that of any threshold on as many rows. With a searched structure the same rows choose and calibrate, and "
+        "DirectTune with a fixed structure has the law of one order statistic as well, (n - "
+        "floor(n α)) / (n + 1): its "
+        "spread is that of any threshold on as many rows. With a searched structure the same rows "
+        "choose and calibrate, and "
         "coverage falls below it. The paper's Wilcoxon p-values of DCO-Warmstart against BQ: "
         f"width {p['width']}, coverage {p['coverage']}.",
         rows,
@@ -196,7 +270,9 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
 
 
 def study_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Coverage and width over splits, coverage and its law, width by level; on Diabetes prior scales, split CP beside BQ."""
+    """Coverage and width over splits, coverage and its law, width by level; on Diabetes prior
+    scales, split CP beside BQ.
+    """
     paths: list[Path] = []
     size = "mean width / sd of training targets"
     by_level = {alpha: rows_by(records, alpha=alpha) for alpha in options.alphas}
@@ -208,16 +284,25 @@ def study_figures(records: Records, options: Options, folder: Path, *, study: St
             paths += figures.prior_scales(scales, folder=folder, name=f"prior-scale{end}")
             boxes["split-cp-and-bq"] = {method: found[method] for method in PAPER_SHOWS}
         for name, drawn in boxes.items():
-            paths += figures.coverage_and_size(drawn, target=target(alpha), size=size, folder=folder, name=f"{name}{end}")
+            paths += figures.coverage_and_size(
+                drawn, target=target(alpha), size=size, folder=folder, name=f"{name}{end}"
+            )
         with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
-        paths += figures.coverage_histograms(with_law, target=target(alpha), folder=folder, name=f"coverage-law{end}")
+        paths += figures.coverage_histograms(
+            with_law, target=target(alpha), folder=folder, name=f"coverage-law{end}"
+        )
     if len(by_level) > 1:
         first = by_level[options.alphas[0]]
         shown = [method for method in SHOWN if method in first]  # the baselines: on Diabetes only
         curves = {
-            method: {target(alpha): float(np.mean(column(found[method], "width"))) for alpha, found in by_level.items()}
+            method: {
+                target(alpha): float(np.mean(column(found[method], "width")))
+                for alpha, found in by_level.items()
+            }
             for method in shown
         }
         guarantees = {method: str(first[method][0]["guarantee"]) for method in shown}
-        paths += figures.size_against_level(curves, guarantees, size=size, folder=folder, name="width-against-level")
+        paths += figures.size_against_level(
+            curves, guarantees, size=size, folder=folder, name="width-against-level"
+        )
     return paths

@@ -16,7 +16,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Measured:
-    """A mean over splits and its standard deviation over them (divisor n - 1); one split has no standard deviation."""
+    """A mean over splits and its standard deviation over them (divisor n - 1); one split has no
+    standard deviation.
+    """
 
     mean: float
     sd: float
@@ -29,7 +31,9 @@ class Measured:
         return cls(float(array.mean()), float(array.std(ddof=1)) if known else math.nan)
 
 
-def standard_errors(ours: Measured, paper: tuple[float, float], splits: int, paper_splits: int = 50) -> float | None:
+def standard_errors(
+    ours: Measured, paper: tuple[float, float], splits: int, paper_splits: int = 50
+) -> float | None:
     """(ours - paper's) over the standard error of the difference; None for one split."""
     if math.isnan(ours.sd):
         return None
@@ -41,10 +45,11 @@ Cell: TypeAlias = str | int | float | Measured | None
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table with a title, a caption that says what was measured, named columns, and rows of cells.
+    """A table with a title, a caption that says what was measured, named columns, and rows of
+    cells.
 
-    `digits` are the decimals of numbers in text and Markdown; CSV and JSON keep full precision. A `Measured` cell prints as
-    "mean ± sd" and becomes two columns in CSV.
+    `digits` are the decimals of numbers in text and Markdown; CSV and JSON keep full precision. A
+    `Measured` cell prints as "mean ± sd" and becomes two columns in CSV.
     """
 
     title: str
@@ -57,14 +62,23 @@ class ResultTable:
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(
-                    f"table {self.title!r} has {len(self.columns)} columns, but a row has {len(row)}: {row!r:.200}"
+                    f"table {self.title!r} has {len(self.columns)} columns, but a row has "
+                    f"{len(row)}: {row!r:.200}"
                 )
 
     @classmethod
-    def of(cls, title: str, caption: str, rows: Sequence[Mapping[str, Cell]], digits: int = 3) -> ResultTable:
+    def of(
+        cls, title: str, caption: str, rows: Sequence[Mapping[str, Cell]], digits: int = 3
+    ) -> ResultTable:
         """A table from rows that name their cells; all rows have the columns of the first."""
         columns = tuple(rows[0]) if rows else ()
-        return cls(title, caption, columns, tuple(tuple(row[name] for name in columns) for row in rows), digits)
+        return cls(
+            title,
+            caption,
+            columns,
+            tuple(tuple(row[name] for name in columns) for row in rows),
+            digits,
+        )
 
     @property
     def slug(self) -> str:
@@ -88,19 +102,35 @@ class ResultTable:
 
     def to_csv(self) -> str:
         """The numbers in full precision; a `Measured` column becomes two."""
-        double = [any(isinstance(row[place], Measured) for row in self.rows) for place in range(len(self.columns))]
+        double = [
+            any(isinstance(row[place], Measured) for row in self.rows)
+            for place in range(len(self.columns))
+        ]
         page = io.StringIO()
         writer = csv.writer(page, lineterminator="\n")
-        writer.writerow([part for name, two in zip(self.columns, double, strict=True) for part in _header(name, two)])
+        writer.writerow(
+            [
+                part
+                for name, two in zip(self.columns, double, strict=True)
+                for part in _header(name, two)
+            ]
+        )
         for row in self.rows:
-            writer.writerow([part for cell, two in zip(row, double, strict=True) for part in _raw(cell, two)])
+            writer.writerow(
+                [part for cell, two in zip(row, double, strict=True) for part in _raw(cell, two)]
+            )
         return page.getvalue()
 
     def to_json(self) -> str:
         """The table as one JSON object; numbers that are not finite become strings."""
         cells = [[_json_cell(cell) for cell in row] for row in self.rows]
         return json.dumps(
-            {"title": self.title, "caption": self.caption, "columns": list(self.columns), "rows": cells},
+            {
+                "title": self.title,
+                "caption": self.caption,
+                "columns": list(self.columns),
+                "rows": cells,
+            },
             ensure_ascii=False,
             allow_nan=False,
         )

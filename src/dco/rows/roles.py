@@ -1,9 +1,11 @@
-"""Which rows train, tune, calibrate and test: dealt by sizes and a seed, or brought by the caller and checked.
+"""Which rows train, tune, calibrate and test: dealt by sizes and a seed, or brought by the caller
+and checked.
 
-Roles are fixed before anything is fitted, and are disjoint by row position. Repeated values are ignored: i.i.d. rows with
-repeats stay exchangeable when each row is dealt by itself, and do not when copies are tied together. Rows that belong
-together for a reason outside their values (patients, videos) are declared by `groups`, and whole groups then go to one role.
-No model is looked at, except for a tuning split that grows: the caller then says how (`Growth`).
+Roles are fixed before anything is fitted, and are disjoint by row position. Repeated values are
+ignored: i.i.d. rows with repeats stay exchangeable when each row is dealt by itself, and do not
+when copies are tied together. Rows that belong together for a reason outside their values
+(patients, videos) are declared by `groups`, and whole groups then go to one role. No model is
+looked at, except for a tuning split that grows: the caller then says how (`Growth`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_count, as_rational, rational
 from dco.rows.copies import Duplicates, check_overlap
-from dco.rows.fingerprints import codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.rows.fingerprints import (
+    codes_of_values,
+    drop_repeats,
+    overlap,
+    role_fingerprint,
+    row_fingerprints,
+)
 from dco.rows.rows import Cut, KeptRows, Rows, SealedRows, missing_cells
 
 Seed: TypeAlias = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
@@ -47,8 +55,9 @@ class Role(StrEnum):
 class Splits:
     """Row positions of each role, disjoint, and how they were made.
 
-    `seed` rebuilds the split (None: the caller made it). `stratified`: the split was balanced over labels, so
-    calibration rows are not exchangeable with a new row and marginal coverage is approximate. `grouped`: whole groups.
+    `seed` rebuilds the split (None: the caller made it). `stratified`: the split was balanced over
+    labels, so calibration rows are not exchangeable with a new row and marginal coverage is
+    approximate. `grouped`: whole groups.
     """
 
     train: Integers
@@ -62,21 +71,28 @@ class Splits:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(self[role])} {role.value}" for role in Role)
         made = "".join(f", {name}" for name in ("stratified", "grouped") if getattr(self, name))
-        return f"Splits({sizes}; {'made by the caller' if self.seed is None else f'seed {self.seed}'}{made})"
+        return (
+            f"Splits({sizes}; "
+            f"{'made by the caller' if self.seed is None else f'seed {self.seed}'}{made})"
+        )
 
     def __post_init__(self) -> None:
         for role in Role:
             given = getattr(self, role)
             rows = np.asarray(given) if len(given) else _NOTHING
             if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
-                raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {given!r:.200}.")
+                raise ValueError(
+                    f"{role} must list row positions, whole numbers from 0 on; got {given!r:.200}."
+                )
             object.__setattr__(self, role, rows)
         rows = np.sort(np.concatenate([self.train, self.tune, self.calibrate, self.test]))
         shared = np.unique(rows[1:][rows[1:] == rows[:-1]])
         if shared.size:
             raise OverlappingRolesError(
-                f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles (first: row {shared[0]}); "
-                "coverage needs calibration rows that nothing else saw. Give each row one role, or let assign_roles() build "
+                f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles "
+                f"(first: row {shared[0]}); "
+                "coverage needs calibration rows that nothing else saw. Give each row one role, "
+                "or let assign_roles() build "
                 "them."
             )
 
@@ -92,10 +108,12 @@ class Splits:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """How rows come to their roles: sizes of the roles that are dealt here, and rows that the caller brings.
+    """How rows come to their roles: sizes of the roles that are dealt here, and rows that the
+    caller brings.
 
-    `tune` and `calibrate` are shares or counts of rows (of clusters, where rows belong together); `folds`: tuning takes
-    place on folds of the training rows. `frozen` models need no training rows.
+    `tune` and `calibrate` are shares or counts of rows (of clusters, where rows belong together);
+    `folds`: tuning takes place on folds of the training rows. `frozen` models need no training
+    rows.
     """
 
     tune: float | int | Literal["auto"] = 0.25  # 0: one candidate, which is not compared
@@ -109,32 +127,52 @@ class Split:
 
     def __post_init__(self) -> None:
         if self.duplicates not in get_args(Duplicates):
-            raise ValueError(f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.')
+            raise ValueError(
+                f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.'
+            )
         if self.folds is not None and as_count(self.folds, name="tune_folds") < 2:
             raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.folds}."))
         if self.folds is not None and self.given_tune is not None:
-            raise ValueError(Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."))
+            raise ValueError(
+                Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out.")
+            )
         given = self.given_tune is not None or self.given_calibrate is not None
         if given and self.duplicates == "drop":
-            raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
+            raise ValueError(
+                'duplicates="drop" is for roles made here; drop repeats before you '
+                "cut the rows yourself."
+            )
         if given and self.tune == "auto":
             raise ValueError(
-                Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
+                Message(
+                    "⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave "
+                    "tune= and calibrate= out."
+                )
             )
         if self.stratify and self.tune == "auto" and self.folds is None:
             raise ValueError(
-                Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
+                Message(
+                    "⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows "
+                    "along a random order."
+                )
             )
 
 
 def sizes_of_roles(
-    rows: Rows, tune: Any, calibrate: Any, folds: int | None, *, statement: Any, foldable: bool, enough: int = 0
+    rows: Rows,
+    tune: Any,
+    calibrate: Any,
+    folds: int | None,
+    *,
+    statement: Any,
+    foldable: bool,
+    enough: int = 0,
 ) -> tuple[Any, Any, int | None]:
     """(tune, calibrate, folds) for n rows (or clusters), with what was not given (None) filled in.
 
-    A quarter each. Where a quarter has no finite threshold, and the least number of calibration rows with one leaves as
-    many to train on, calibration gets these, as in a `plan`, and candidates are ranked by folds; below `enough` rows too,
-    by three from 100 rows on.
+    A quarter each. Where a quarter has no finite threshold, and the least number of calibration
+    rows with one leaves as many to train on, calibration gets these, as in a `plan`, and candidates
+    are ranked by folds; below `enough` rows too, by three from 100 rows on.
     """
     n = len(rows) if rows.clusters is None else len(set(rows.clusters.tolist()))
     quarter = (n + 2) // 4  # as `assign_roles` rounds it
@@ -149,7 +187,9 @@ def sizes_of_roles(
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """A tuning split to be grown: the first of `order` tune, the others calibrate, at least `least` rows (or groups)."""
+    """A tuning split to be grown: the first of `order` tune, the others calibrate, at least `least`
+    rows (or groups).
+    """
 
     rows: Rows
     train: Integers
@@ -158,26 +198,30 @@ class Growth:
     least: int
 
 
-Grow: TypeAlias = Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]]]  # tune, calibrate, models fitted on train
+# tune, calibrate, models fitted on train
+Grow: TypeAlias = Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Rows by role, those for calibration under seal, with their fingerprints and how many repeats roles share.
+    """Rows by role, those for calibration under seal, with their fingerprints and how many repeats
+    roles share.
 
-    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were dealt. `kept`: what
-    knows these rows again. `notes` are about rows of the caller.
+    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were
+    dealt. `kept`: what knows these rows again. `notes` are about rows of the caller.
     """
 
     train: Rows
     tune: Rows
-    together: Rows | None  # training and tuning rows, of which both are slices; None if the caller brought tuning rows
+    # training and tuning rows, of which both are slices; None if the caller brought tuning rows
+    together: Rows | None
     sealed: SealedRows
     clusters: AnyArray | None
     splits: Splits
     fingerprints: Mapping[str, str]  # a digest of the rows of each role that has some
     shared: Mapping[str, int | str]
-    dealt_from: int | None  # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
+    # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
+    dealt_from: int | None
     prefitted: Mapping[str, Any]
     distinct: bool
     kept: KeptRows
@@ -185,10 +229,16 @@ class Roles:
 
 
 def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None) -> Roles:
-    """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are counted, or dropped."""
+    """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are
+    counted, or dropped.
+    """
     brought = {"tune": split.given_tune, "calibrate": split.given_calibrate}
     given = any(own is not None for own in brought.values())
-    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
+    uses = {
+        "train": not split.frozen,
+        "tune": split.tune != 0 or split.folds is not None,
+        "calibrate": True,
+    }
     *others, last = (use for use, needed in uses.items() if needed)
     if not given and len(rows) <= len(others):
         few = f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}"
@@ -198,45 +248,65 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     units = len(rows)
     if rows.clusters is not None:
         codes, units = codes_of_values(rows.clusters)
-        rows = rows if given else replace(rows, clusters=codes)  # texts are hashed here and never again
+        # texts are hashed here and never again
+        rows = rows if given else replace(rows, clusters=codes)
     prefitted: Mapping[str, Any] = {}
     if split.tune == "auto" and split.folds is None:
         assert grow is not None, 'Split(tune="auto") needs grow='
         splits, prefitted = _grown(rows, split, seed=seed, grow=grow)
     else:
         labels = rows.y if split.stratify else None
-        deal: Callable[..., Splits] = partial(assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed)
+        deal: Callable[..., Splits] = partial(
+            assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed
+        )
         usual = not (given or split.frozen or split.folds is not None)
-        splits = deal(tune=split.tune, calibrate=split.calibrate) if usual else _dealt(rows, split, deal)
+        splits = (
+            deal(tune=split.tune, calibrate=split.calibrate) if usual else _dealt(rows, split, deal)
+        )
     tables = {"train": rows} | {role: rows if own is None else own for role, own in brought.items()}
-    at = {role: getattr(splits, role) if own is rows else np.arange(len(own)) for role, own in tables.items()}
+    at = {
+        role: getattr(splits, role) if own is rows else np.arange(len(own))
+        for role, own in tables.items()
+    }
     if given:
         _check_clusters({role: own.take(at[role]) for role, own in tables.items()})
     if not all(own.size for own in at.values()):
         _check_empty(at, split)
     if split.stratify and len(used := [role for role, count in splits.sizes.items() if count]) == 1:
-        raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {used[0]}. Leave it out.")
+        raise ValueError(
+            f"stratify=True has no effect here: all rows of X go to the role "
+            f"{used[0]}. Leave it out."
+        )
     distinct = {id(own): own for own in tables.values()}
-    every = {key: row_fingerprints(own.X, own.y) for key, own in distinct.items()}  # once, and before rows are copied
+    # once, and before rows are copied
+    every = {key: row_fingerprints(own.X, own.y) for key, own in distinct.items()}
     hashes = {role: every[id(own)][at[role]] for role, own in tables.items() if at[role].size}
     fingerprints = {role: role_fingerprint(own) for role, own in hashes.items()}
-    known = KeptRows.of(hashes, np.sum([missing_cells(own.X) for own in distinct.values()], axis=0) == 0)
+    known = KeptRows.of(
+        hashes, np.sum([missing_cells(own.X) for own in distinct.values()], axis=0) == 0
+    )
     notes: list[Note] = []
     if given:
         parts = {role: tables[role].take(at[role]) for role in hashes}
         shared = check_overlap(parts, hashes, duplicates=split.duplicates, notes=notes)
     else:
         others = [role for role in hashes if role != "calibrate"]
-        shared = {role: overlap(hashes["calibrate"], hashes[role]).size if known.repeated else 0 for role in others}
+        shared = {
+            role: overlap(hashes["calibrate"], hashes[role]).size if known.repeated else 0
+            for role in others
+        }
     del every, hashes  # a fifth of a table in single precision
-    together = rows.take(np.concatenate([splits.train, splits.tune]))  # copied once: the two roles are slices of it
+    # copied once: the two roles are slices of it
+    together = rows.take(np.concatenate([splits.train, splits.tune]))
     calibrate, tune = tables["calibrate"], brought["tune"]
     positions: Any = {} if kept is None else {role: kept[splits[role]] for role in tables}
     return Roles(
         together.take(slice(splits.train.size)),
         together.take(slice(splits.train.size, None)) if tune is None else tune,
         together if tune is None else None,
-        SealedRows(calibrate.X, calibrate.y, fingerprint=fingerprints["calibrate"], at=at["calibrate"]),
+        SealedRows(
+            calibrate.X, calibrate.y, fingerprint=fingerprints["calibrate"], at=at["calibrate"]
+        ),
         None if calibrate.clusters is None else calibrate.clusters[at["calibrate"]],
         replace(splits, **positions) if positions else splits,
         fingerprints,
@@ -255,7 +325,11 @@ def _dealt(rows: Rows, split: Split, deal: Callable[..., Splits]) -> Splits:
     if split.given_calibrate is not None:
         if split.given_tune is not None or split.folds is not None:
             return Splits(every, _NOTHING, _NOTHING, _NOTHING)
-        return Splits(_NOTHING, every, _NOTHING, _NOTHING) if split.frozen else deal(tune=split.tune, calibrate=0)
+        return (
+            Splits(_NOTHING, every, _NOTHING, _NOTHING)
+            if split.frozen
+            else deal(tune=split.tune, calibrate=0)
+        )
     if split.given_tune is not None and split.frozen:
         return Splits(_NOTHING, _NOTHING, every, _NOTHING, grouped=rows.clusters is not None)
     if split.given_tune is not None or split.folds is not None:
@@ -268,9 +342,15 @@ def _without_training(split: Split, deal: Callable[..., Splits]) -> Splits:
 
     Two shares are a proportion; a count is kept, and the other role gets the rest.
     """
-    tune, calibrate = _share(split.tune, name="tune_size"), _share(split.calibrate, name="calibrate_size")
+    tune, calibrate = (
+        _share(split.tune, name="tune_size"),
+        _share(split.calibrate, name="calibrate_size"),
+    )
     if tune is not None:
-        made = deal(tune=0, calibrate=split.calibrate if calibrate is None else calibrate / (calibrate + tune))
+        made = deal(
+            tune=0,
+            calibrate=split.calibrate if calibrate is None else calibrate / (calibrate + tune),
+        )
         return replace(made, train=_NOTHING, tune=made.train)
     made = deal(tune=split.tune, calibrate=0 if calibrate is not None else split.calibrate)
     if calibrate is not None:
@@ -278,8 +358,10 @@ def _without_training(split: Split, deal: Callable[..., Splits]) -> Splits:
     if made.train.size:
         raise ValueError(
             Message(
-                f"⟨tune_size={split.tune}⟩ and ⟨calibrate_size={split.calibrate}⟩ leave {counted(made.train.size, 'row')} "
-                "over, and frozen models need none for training: give one of the two, and the other gets the rest."
+                f"⟨tune_size={split.tune}⟩ and ⟨calibrate_size={split.calibrate}⟩ leave "
+                f"{counted(made.train.size, 'row')} "
+                "over, and frozen models need none for training: give one of the two, and the "
+                "other gets the rest."
             )
         )
     return made
@@ -293,50 +375,82 @@ def _share(size: Any, *, name: str) -> Fraction | None:
 
 
 def _grown(rows: Rows, split: Split, *, seed: int, grow: Grow) -> tuple[Splits, Mapping[str, Any]]:
-    """Train on half of what calibration does not need; grow the tuning split from the rest until selection settles."""
-    made = assign_roles(len(rows), tune=0.25, calibrate=split.calibrate, groups=rows.clusters, seed=seed)
+    """Train on half of what calibration does not need; grow the tuning split from the rest until
+    selection settles.
+    """
+    made = assign_roles(
+        len(rows), tune=0.25, calibrate=split.calibrate, groups=rows.clusters, seed=seed
+    )
     pool, train = np.concatenate([made.tune, made.calibrate]), made.train
     if split.frozen:  # nothing to train
         pool, train = np.arange(len(rows)), _NOTHING
     clusters = None if rows.clusters is None else rows.clusters[pool]
-    order = random_order(pool, groups=clusters, seed=seed + 1).rows  # fixed before any row is looked at
-    least = made.calibrate.size if rows.clusters is None else codes_of_values(rows.clusters[made.calibrate])[1]
+    # fixed before any row is looked at
+    order = random_order(pool, groups=clusters, seed=seed + 1).rows
+    least = (
+        made.calibrate.size
+        if rows.clusters is None
+        else codes_of_values(rows.clusters[made.calibrate])[1]
+    )
     tune, calibrate, prefitted = grow(Growth(rows, train, made.tune, order, least))
-    return Splits(train, tune, calibrate, _NOTHING, seed=seed, grouped=rows.clusters is not None), prefitted
+    return Splits(
+        train, tune, calibrate, _NOTHING, seed=seed, grouped=rows.clusters is not None
+    ), prefitted
 
 
 def _check_empty(parts: Mapping[str, Integers], split: Split) -> None:
     """Refuse an empty role that is not meant to be empty."""
     if len(parts["calibrate"]) == 0:
-        raise ValueError(Message(f"no row is left for the role calibrate: ⟨calibrate_size={split.calibrate}⟩. Raise it."))
+        raise ValueError(
+            Message(
+                f"no row is left for the role calibrate: "
+                f"⟨calibrate_size={split.calibrate}⟩. Raise it."
+            )
+        )
     if len(parts["train"]) == 0 and not split.frozen:
         tuning = "" if split.folds is not None else f"⟨tune_size={split.tune}⟩ and "
         sizes = f"{tuning}⟨calibrate_size={split.calibrate}⟩"
-        text = f"no row is left for the role train, with {sizes}: lower a size, or bring rows for that role."
+        text = (
+            f"no row is left for the role train, with {sizes}: lower a size, or bring rows "
+            f"for that role."
+        )
         raise ValueError(Message(text))
     if (left := len(parts["train"])) < (split.folds or 0):
-        text = f"{left} rows to train and tune on cannot make {split.folds} folds: lower ⟨calibrate_size⟩ or ⟨tune_folds⟩, "
+        text = (
+            f"{left} rows to train and tune on cannot make {split.folds} folds: lower "
+            f"⟨calibrate_size⟩ or ⟨tune_folds⟩, "
+        )
         raise ValueError(Message(text + "or try one model and one score with ⟨tune_size=0⟩."))
-    if len(parts["tune"]) == 0 and split.folds is None and split.tune != 0:  # 0 is for a single candidate, which needs none
-        raise ValueError(Message("No row is left for tuning: raise ⟨tune_size⟩, or tune by folds with ⟨tune_folds=5⟩."))
+    # 0 is for a single candidate, which needs none
+    if len(parts["tune"]) == 0 and split.folds is None and split.tune != 0:
+        raise ValueError(
+            Message(
+                "No row is left for tuning: raise ⟨tune_size⟩, or tune by folds "
+                "with ⟨tune_folds=5⟩."
+            )
+        )
 
 
 def _check_clusters(parts: Mapping[str, Rows]) -> None:
     """Clusters in every role or in none, and no calibration cluster in another role."""
     own = parts["calibrate"].clusters
-    for role, other in ((role, parts[role].clusters) for role in ("train", "tune") if len(parts[role])):
+    for role, other in (
+        (role, parts[role].clusters) for role in ("train", "tune") if len(parts[role])
+    ):
         if own is None and other is None:
             continue
         if own is None or other is None:
             raise ValueError(
-                "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, {'groups': ...}) and "
+                "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, "
+                "{'groups': ...}) and "
                 "calibrate=(X, y, {'groups': ...})."
             )
         labels = own[overlap(row_fingerprints(own), row_fingerprints(other))]
         if labels.size:
             count = codes_of_values(labels, missing=True)[1]
             raise OverlappingRolesError(
-                f"calibrate and {role} share {counted(count, 'group')} (first: {labels[0]}), so their rows are not "
+                f"calibrate and {role} share {counted(count, 'group')} (first: {labels[0]}), so "
+                f"their rows are not "
                 "independent. Keep every group in one role."
             )
 
@@ -353,13 +467,15 @@ def assign_roles(
 ) -> Splits:
     """Deal n rows to roles at random; train gets what the others leave.
 
-    A size is a count (an integer) or a share (a float below 1; a fraction). Rounding, in exact arithmetic: calibrate
-    gets floor(n share + 1/2) rows; calibrate and tune together get the sum of their sizes, rounded in the same way; then
-    test likewise. So shares that sum to one use every row, and no role is off by more than one row.
+    A size is a count (an integer) or a share (a float below 1; a fraction). Rounding, in exact
+    arithmetic: calibrate gets floor(n share + 1/2) rows; calibrate and tune together get the sum of
+    their sizes, rounded in the same way; then test likewise. So shares that sum to one use every
+    row, and no role is off by more than one row.
 
-    With `groups`, whole groups go to one role, and sizes count groups: a cut by rows would depend on the sizes of the
-    calibration groups, and these would no longer be exchangeable with a new group. `stratify` balances labels over the
-    roles; it is recorded, since marginal coverage is then approximate.
+    With `groups`, whole groups go to one role, and sizes count groups: a cut by rows would depend
+    on the sizes of the calibration groups, and these would no longer be exchangeable with a new
+    group. `stratify` balances labels over the roles; it is recorded, since marginal coverage is
+    then approximate.
     """
     total = as_count(n)
     if total == 0:
@@ -371,14 +487,21 @@ def assign_roles(
     cuts, wanted = [0], Fraction(0)
     for role, size in asked.items():
         whole = isinstance(size, (int, np.integer))
-        if isinstance(size, bool) or not (isinstance(size, Real) and size >= 0 and (whole or size <= 1)):
-            raise ValueError(f"the size of the role {role} must be a count or a share between 0 and 1, got {size!r}.")
+        if isinstance(size, bool) or not (
+            isinstance(size, Real) and size >= 0 and (whole or size <= 1)
+        ):
+            raise ValueError(
+                f"the size of the role {role} must be a count or a share between 0 "
+                f"and 1, got {size!r}."
+            )
         amount = Fraction(int(size)) if whole else rational(size) * units
         wanted += amount
-        cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))  # floor(wanted + 1/2)
+        # floor(wanted + 1/2)
+        cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))
         if wanted > units:
             raise ValueError(
-                f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} to tune and {test} to test, "
+                f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} "
+                f"to tune and {test} to test, "
                 f"of {counted(units, unit)}. Ask for less, or give more {unit}s."
             )
         if amount and cuts[-1] == cuts[-2]:
@@ -388,11 +511,15 @@ def assign_roles(
     return Splits(rest, tuned, calibrated, tested, number, stratify is not None, groups is not None)
 
 
-def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None) -> list[tuple[Cut, Integers]]:
-    """k pairs (rows to fit on, rows held out): each row is held out once, and a group always as a whole.
+def folds(
+    rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
+) -> list[tuple[Cut, Integers]]:
+    """k pairs (rows to fit on, rows held out): each row is held out once, and a group always as a
+    whole.
 
-    The rows to fit on come in parts, one for each of the other folds. `rows` is a number of rows or an array of
-    positions; `groups` has one label for each of them. Folds differ by at most one row (one group).
+    The rows to fit on come in parts, one for each of the other folds. `rows` is a number of rows or
+    an array of positions; `groups` has one label for each of them. Folds differ by at most one row
+    (one group).
     """
     order = random_order(rows, groups=groups, seed=seed)
     units = order.ends.size - 1
@@ -405,33 +532,43 @@ def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
 
 @dataclass(frozen=True, eq=False)
 class RowOrder:
-    """Rows in an order fixed in advance, in units that stay together (single rows, or whole groups).
+    """Rows in an order fixed in advance, in units that stay together (single rows, or whole
+    groups).
 
-    ``rows[: ends[j]]`` are the first j units. Taking the first j as tuning rows and the rest for calibration keeps the
-    guarantee for any j that is chosen by looking only at the units already taken (a stopping time).
+    ``rows[: ends[j]]`` are the first j units. Taking the first j as tuning rows and the rest for
+    calibration keeps the guarantee for any j that is chosen by looking only at the units already
+    taken (a stopping time).
     """
 
     rows: Integers
     ends: Integers
 
 
-def random_order(rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None) -> RowOrder:
+def random_order(
+    rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None
+) -> RowOrder:
     """A uniformly random order of the rows, of whole groups if `groups` is given.
 
-    `rows` is a number of rows or an array of positions; `groups` and `stratify` have one label for each of them. With
-    `stratify`, every beginning of the order holds each label in its share to within one row; the order of rows within a
-    label is random.
+    `rows` is a number of rows or an array of positions; `groups` and `stratify` have one label for
+    each of them. With `stratify`, every beginning of the order holds each label in its share to
+    within one row; the order of rows within a label is random.
     """
     if isinstance(rows, (int, np.integer)):
-        rows = np.arange(as_count(rows), dtype=np.int32 if rows < 2**31 else np.int64)  # kept with the fit
+        # kept with the fit
+        rows = np.arange(as_count(rows), dtype=np.int32 if rows < 2**31 else np.int64)
     positions = np.asarray(rows)
     rng = np.random.default_rng(as_seed(seed))
     if groups is not None and stratify is not None:
-        raise ValueError("groups and stratify cannot both be given: whole groups cannot also be balanced over labels.")
+        raise ValueError(
+            "groups and stratify cannot both be given: whole groups cannot also be "
+            "balanced over labels."
+        )
     if groups is not None:
         codes, count = _codes(groups, positions.size, "groups")
         place = rng.permutation(count)[codes]  # each group's place in the order
-        ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=count))]).astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=count))]).astype(
+            np.int64
+        )
         return RowOrder(positions[np.argsort(place, kind="stable")], ends)
     n = positions.size
     shuffled = rng.permutation(n) if stratify is None else _stratified_order(stratify, n, rng)
@@ -444,15 +581,21 @@ def _stratified_order(labels: Any, n: int, rng: np.random.Generator) -> Integers
     by_label = shuffled[np.argsort(codes[shuffled], kind="stable")]
     sizes = np.bincount(codes, minlength=count)
     start = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    # the j-th row of a label of m rows comes at time (j + u) / m: by time t each label has given its share to within one
-    time: Floats = (np.arange(n) - start + np.repeat(rng.uniform(size=count), sizes)) / np.repeat(sizes, sizes)
+    # the j-th row of a label of m rows comes at time (j + u) / m: by time t each label has given
+    # its share to within one
+    time: Floats = (np.arange(n) - start + np.repeat(rng.uniform(size=count), sizes)) / np.repeat(
+        sizes, sizes
+    )
     return by_label[np.argsort(time, kind="stable")]
 
 
 def _codes(values: Any, n: int, name: str, *, missing: bool = False) -> tuple[Integers, int]:
     codes, count = codes_of_values(values, name=name, missing=missing)
     if codes.size != n:
-        raise ValueError(f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; give one label per row.")
+        raise ValueError(
+            f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; "
+            f"give one label per row."
+        )
     return codes, count
 
 
@@ -464,7 +607,8 @@ def fresh_seed() -> int:
 def as_seed(seed: Seed) -> int:
     """`seed` as an integer that can be written down, by scikit-learn's rules for random_state.
 
-    An integer is itself; None draws a fresh one from the operating system; a generator is asked for one.
+    An integer is itself; None draws a fresh one from the operating system; a generator is asked for
+    one.
     """
     if seed is None:
         return fresh_seed()
@@ -476,5 +620,6 @@ def as_seed(seed: Seed) -> int:
         return as_count(seed, name="seed")
     except ValueError:
         raise ValueError(
-            f"seed must be None, a whole number that is not negative or a NumPy generator, got {seed!r}."
+            f"seed must be None, a whole number that is not negative or a NumPy generator, got "
+            f"{seed!r}."
         ) from None

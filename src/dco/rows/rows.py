@@ -1,4 +1,6 @@
-"""Rows of one role, cut together; calibration rows under seal; and what is kept of rows to know them again."""
+"""Rows of one role, cut together; calibration rows under seal; and what is kept of rows to know
+them again.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ Cut: TypeAlias = tuple[Integers, ...]  # positions in several parts, one after t
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Features (an array, a sparse matrix or a frame, untouched) and targets, with what belongs to each row.
+    """Features (an array, a sparse matrix or a frame, untouched) and targets, with what belongs to
+    each row.
 
-    `clusters` says which rows belong together. `params` go to the models' ``fit``: those named in `by_row` have one entry
-    per row and are cut with the rows, others are passed on.
+    `clusters` says which rows belong together. `params` go to the models' ``fit``: those named in
+    `by_row` have one entry per row and are cut with the rows, others are passed on.
     """
 
     X: Any
@@ -46,66 +49,110 @@ class Rows:
         return len(self.y)
 
     def take(self, rows: Cut | Integers | slice) -> Rows:
-        """Some of the rows, in the order given; all of them in their order, or a slice, are not copied."""
+        """Some of the rows, in the order given; all of them in their order, or a slice, are not
+        copied.
+        """
         rows = np.concatenate(rows) if isinstance(rows, tuple) else rows
-        whole = rows == slice(None) if isinstance(rows, slice) else rows.size == len(self) and (np.diff(rows) == 1).all()
+        whole = (
+            rows == slice(None)
+            if isinstance(rows, slice)
+            else rows.size == len(self) and (np.diff(rows) == 1).all()
+        )
         if whole:
             return self
         clusters = None if self.clusters is None else self.clusters[rows]
-        params = {name: np.asarray(value)[rows] if name in self.by_row else value for name, value in self.params.items()}
+        params = {
+            name: np.asarray(value)[rows] if name in self.by_row else value
+            for name, value in self.params.items()
+        }
         return Rows(take_features(self.X, rows), self.y[rows], clusters, params, self.by_row)
 
     def followed_by(self, other: Rows) -> Rows:
         """These rows, then the others."""
         if self.params.keys() != other.params.keys():
             raise ValueError(
-                f"train rows come with the fit parameters {sorted(self.params)}, tune rows with {sorted(other.params)}: "
+                f"train rows come with the fit parameters {sorted(self.params)}, tune rows with "
+                f"{sorted(other.params)}: "
                 "to refit on both, pass tune=(X, y, {...}) with the same names, or set refit=False."
             )
         by_row = self.by_row & other.by_row
-        both = {name: np.concatenate([np.asarray(own.params[name]) for own in (self, other)]) for name in by_row}
+        both = {
+            name: np.concatenate([np.asarray(own.params[name]) for own in (self, other)])
+            for name in by_row
+        }
         return Rows(
             stack_features(self.X, other.X),
             np.concatenate([self.y, other.y]),
-            None if self.clusters is None or other.clusters is None else np.concatenate([self.clusters, other.clusters]),
+            None
+            if self.clusters is None or other.clusters is None
+            else np.concatenate([self.clusters, other.clusters]),
             {**self.params, **both},
             by_row,
         )
 
 
 def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> Rows:
-    """Rows as a caller brings them, with lengths checked; of parameters other than weights the length may be any."""
+    """Rows as a caller brings them, with lengths checked; of parameters other than weights the
+    length may be any.
+    """
     if len(y) != X.shape[0]:
-        raise ValueError(f"X has {counted(X.shape[0], 'row')} and y has {len(y)}: give one target per row.")
+        raise ValueError(
+            f"X has {counted(X.shape[0], 'row')} and y has {len(y)}: give one target per row."
+        )
     if isinstance(groups, str):
-        raise ValueError(f"groups must hold one label per row, got the text {groups!r}: pass X[{groups!r}].")
+        raise ValueError(
+            f"groups must hold one label per row, got the text {groups!r}: pass X[{groups!r}]."
+        )
     clusters = None if groups is None else as_labels(groups)
     if clusters is not None and clusters.shape != y.shape:
-        raise ValueError(f"groups must hold one label for each of {len(y)} rows, got shape {clusters.shape}.")
+        raise ValueError(
+            f"groups must hold one label for each of {len(y)} rows, got shape {clusters.shape}."
+        )
     given = {name: value for name, value in params.items() if value is not None}
     for name, value in given.items():
         if name.endswith("sample_weight") and np.ndim(value) > 0 and len(value) != len(y):
-            raise ValueError(f"{name} must hold one weight for each of {len(y)} rows, got {len(value)}.")
-    listed = {name: value for name, value in given.items() if not isinstance(value, (str, bytes, Mapping))}
-    by_row = frozenset(name for name, value in listed.items() if hasattr(value, "__len__") and len(value) == len(y))
+            raise ValueError(
+                f"{name} must hold one weight for each of {len(y)} rows, got {len(value)}."
+            )
+    listed = {
+        name: value for name, value in given.items() if not isinstance(value, (str, bytes, Mapping))
+    }
+    by_row = frozenset(
+        name for name, value in listed.items() if hasattr(value, "__len__") and len(value) == len(y)
+    )
     return Rows(X, y, clusters, given, by_row)
 
 
 def role_parts(role: str, given: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """X, y, groups and fit parameters of rows that a caller brings for a role: (X, y) or (X, y, {fit parameters})."""
+    """X, y, groups and fit parameters of rows that a caller brings for a role: (X, y) or (X, y,
+    {fit parameters}).
+    """
     if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
-        raise ValueError(f"{role} must be (X, y) or (X, y, {{fit parameters}}), got {type(given).__name__}.")
+        raise ValueError(
+            f"{role} must be (X, y) or (X, y, {{fit parameters}}), got {type(given).__name__}."
+        )
     X, y, extra = given if len(given) == 3 else (*given, {})
     if not isinstance(extra, Mapping):
-        raise ValueError(f"the third entry of {role} must be a dict of fit parameters, got {type(extra).__name__}.")
-    return X, y, extra.get("groups"), {name: value for name, value in extra.items() if name != "groups"}
+        raise ValueError(
+            f"the third entry of {role} must be a dict of fit parameters, got "
+            f"{type(extra).__name__}."
+        )
+    return (
+        X,
+        y,
+        extra.get("groups"),
+        {name: value for name, value in extra.items() if name != "groups"},
+    )
 
 
 def check_table(X: Any) -> None:
     """Refuse tables that cannot be cut by rows, naming what they become."""
     kind = type(X).__name__
     if type(X).__module__.startswith("pyarrow"):
-        raise ValueError(f"X is a {kind} of Arrow, which models cannot read: pass X.to_pandas() or polars.from_arrow(X).")
+        raise ValueError(
+            f"X is a {kind} of Arrow, which models cannot read: pass X.to_pandas() "
+            f"or polars.from_arrow(X)."
+        )
     if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
         raise ValueError(f"X is a {kind}, whose rows are not there yet: pass X.collect().")
     if hasattr(X, "columns") and hasattr(X, "compute"):
@@ -113,7 +160,9 @@ def check_table(X: Any) -> None:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a pandas or polars frame (anything with named columns that can be cut by rows)."""
+    """Whether X is a pandas or polars frame (anything with named columns that can be cut by
+    rows).
+    """
     return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
 
 
@@ -127,7 +176,10 @@ def missing_cells(X: Any) -> Integers:
     if hasattr(X, "isna"):
         return np.asarray(X.isna().sum(), dtype=np.int64)
     if hasattr(X, "null_count"):  # polars, which tells NaN from null
-        nan = [int(column.is_nan().sum() or 0) if column.dtype.is_float() else 0 for column in X.get_columns()]
+        nan = [
+            int(column.is_nan().sum() or 0) if column.dtype.is_float() else 0
+            for column in X.get_columns()
+        ]
         return np.asarray(X.null_count().row(0), dtype=np.int64) + np.asarray(nan, dtype=np.int64)
     if issparse(X):
         table: Any = X
@@ -137,9 +189,14 @@ def missing_cells(X: Any) -> Integers:
     if cells.dtype.kind not in "fO":
         return np.zeros(cells.shape[1], dtype=np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
-        if cells.dtype.kind == "f" and not np.isnan(cells.sum()):  # the usual case, in a quarter of the time
+        # the usual case, in a quarter of the time
+        if cells.dtype.kind == "f" and not np.isnan(cells.sum()):
             return np.zeros(cells.shape[1], dtype=np.int64)
-    gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.frompyfunc(is_missing, 1, 1)(cells).astype(bool)
+    gaps = (
+        np.isnan(cells)
+        if cells.dtype.kind == "f"
+        else np.frompyfunc(is_missing, 1, 1)(cells).astype(bool)
+    )
     return np.asarray(gaps.sum(axis=0, dtype=np.int64))
 
 
@@ -157,10 +214,15 @@ def take_features(X: Any, rows: Integers | slice) -> Any:
         return X.iloc[rows]
     if isinstance(X, np.ndarray) and not isinstance(rows, slice):
         return X.take(rows, axis=0)  # three times as fast as X[rows]
-    if isinstance(rows, slice) and getattr(X, "format", "") == "csr" and X.has_canonical_format:  # not copied either
+    # not copied either
+    if isinstance(rows, slice) and getattr(X, "format", "") == "csr" and X.has_canonical_format:
         ends: Any = X.indptr[slice(rows.start, None if rows.stop is None else rows.stop + 1)]
         own = slice(ends[0], ends[-1])
-        return type(X)((X.data[own], X.indices[own], ends - ends[0]), shape=(len(ends) - 1, X.shape[1]), copy=False)
+        return type(X)(
+            (X.data[own], X.indices[own], ends - ends[0]),
+            shape=(len(ends) - 1, X.shape[1]),
+            copy=False,
+        )
     return X[rows] if hasattr(X, "shape") or isinstance(rows, slice) else [X[row] for row in rows]
 
 
@@ -179,25 +241,36 @@ def stack_features(above: Any, below: Any) -> Any:
         if type(above) is type(below):
             raise
         raise ValueError(
-            f"train rows are a {type(above).__name__} and tune rows a {type(below).__name__}: to refit on both, give them "
+            f"train rows are a {type(above).__name__} and tune rows a {type(below).__name__}: to "
+            f"refit on both, give them "
             "as one kind of table, or set refit=False."
         ) from error
 
 
 def _with_all_categories(above: Any, below: Any) -> list[Any]:
-    """Both frames with each other's categories: pandas turns columns whose categories differ into plain text."""
+    """Both frames with each other's categories: pandas turns columns whose categories differ into
+    plain text.
+    """
     kind = require("pandas", extra="tables").CategoricalDtype
     types = {}
     for name, one in above.dtypes.items():
         other = below.dtypes[name]
-        if isinstance(one, kind) and isinstance(other, kind) and one != other and not (one.ordered or other.ordered):
-            types[name] = kind(one.categories.union(other.categories))  # an order could not be guessed
+        if (
+            isinstance(one, kind)
+            and isinstance(other, kind)
+            and one != other
+            and not (one.ordered or other.ordered)
+        ):
+            # an order could not be guessed
+            types[name] = kind(one.categories.union(other.categories))
     return [frame.astype(types) if types else frame for frame in (above, below)]
 
 
 @dataclass(frozen=True)
 class Access:
-    """One request for sealed rows: when (UTC), for which structure, what for, and whether it was granted."""
+    """One request for sealed rows: when (UTC), for which structure, what for, and whether it was
+    granted.
+    """
 
     when: datetime.datetime
     structure: str
@@ -211,45 +284,67 @@ class Access:
 class SealedRows:
     """Calibration rows that open once, for one frozen structure.
 
-    The guarantee needs a structure that was fixed before any calibration row was seen, and whoever may look twice can
-    choose by what the first look showed. So a second request is refused, whether it names another structure or the same:
-    the name of a structure does not fix a random seed, or a level that is changed between the looks; what is needed
-    again (the scores) is kept by the one who opened. Refused requests are logged too. Rows that were changed after
-    sealing are refused. A copy would be a second chance, so there is none: not by copy, not by pickle.
+    The guarantee needs a structure that was fixed before any calibration row was seen, and whoever
+    may look twice can choose by what the first look showed. So a second request is refused, whether
+    it names another structure or the same: the name of a structure does not fix a random seed, or a
+    level that is changed between the looks; what is needed again (the scores) is kept by the one
+    who opened. Refused requests are logged too. Rows that were changed after sealing are refused. A
+    copy would be a second chance, so there is none: not by copy, not by pickle.
 
     This guards against mistakes, not against people who read private attributes.
     """
 
     __slots__ = ("__rows", "_fingerprint", "_log", "_n")
-    fingerprint = property(attrgetter("_fingerprint"), doc="The digest of the rows when they were sealed, in any order.")
-    log = property(attrgetter("_log"), doc="Every request so far, an `Access` each, granted or not.")
+    fingerprint = property(
+        attrgetter("_fingerprint"),
+        doc="The digest of the rows when they were sealed, in any order.",
+    )
+    log = property(
+        attrgetter("_log"), doc="Every request so far, an `Access` each, granted or not."
+    )
     _hashes = staticmethod(row_fingerprints)
 
-    def __init__(self, X: Any, y: Any, *, fingerprint: str = "", at: Integers | slice = slice(None)) -> None:
-        """The rows of X and y; those `at` some positions, with this fingerprint, are copied when they are opened."""
+    def __init__(
+        self, X: Any, y: Any, *, fingerprint: str = "", at: Integers | slice = slice(None)
+    ) -> None:
+        """The rows of X and y; those `at` some positions, with this fingerprint, are copied when
+        they are opened.
+        """
         self.__rows: Callable[[], Rows] | None = partial(Rows(X, y).take, at)
         self._fingerprint = fingerprint or role_fingerprint(self._hashes(X, y))
         self._n = len(y) if isinstance(at, slice) else at.size
         self._log: tuple[Access, ...] = ()
 
     def open_for(self, structure: str, *, purpose: str = "calibrate") -> tuple[Any, Any]:
-        """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will score them."""
+        """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will
+        score them.
+        """
         if not structure:
             raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")
         rows = None if self.__rows is None else self.__rows()
-        changed = rows is not None and role_fingerprint(self._hashes(rows.X, rows.y)) != self._fingerprint
-        asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
+        changed = (
+            rows is not None and role_fingerprint(self._hashes(rows.X, rows.y)) != self._fingerprint
+        )
+        asked = Access(
+            datetime.datetime.now(datetime.UTC),
+            structure,
+            purpose,
+            rows is not None and not changed,
+        )
         self._log = (*self._log, asked)
         if changed:
             raise SealBrokenError(
-                "The calibration rows are not those that were sealed: something changed them in place. Seal a copy of them."
+                "The calibration rows are not those that were sealed: something changed them in "
+                "place. Seal a copy of them."
             )
         if rows is None:
             first = self.opened_for
             which = "the same structure" if first == structure else "another structure"
             raise SealBrokenError(
-                f"The calibration rows were opened for structure {first} and are now asked for by {which} ({structure}); "
-                "what is chosen after a look at them is not covered. Keep the first result, or calibrate on fresh rows."
+                f"The calibration rows were opened for structure {first} and are now asked for by "
+                f"{which} ({structure}); "
+                "what is chosen after a look at them is not covered. Keep the first result, or "
+                "calibrate on fresh rows."
             )
         self.__rows = None  # the seal itself lets go of the rows
         return rows.X, rows.y
@@ -267,22 +362,26 @@ class SealedRows:
         return f"<SealedRows: {self._n} rows, {state}, {len(self._log)} requests>"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise TypeError("Sealed rows cannot be copied or pickled: a copy could be opened a second time.")
+        raise TypeError(
+            "Sealed rows cannot be copied or pickled: a copy could be opened a second time."
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
     """What is kept of a fit to know its rows again.
 
-    `hashes` holds, for each role, 64 bits of each row's hash, the `KEPT_ROWS` smallest, ascending: hashes are uniform, so
-    these are a random sample, and it is known which new rows would be in it. `repeated` is the share of rows that have a
-    copy among the others: that share of new rows has one by chance.
+    `hashes` holds, for each role, 64 bits of each row's hash, the `KEPT_ROWS` smallest, ascending:
+    hashes are uniform, so these are a random sample, and it is known which new rows would be in it.
+    `repeated` is the share of rows that have a copy among the others: that share of new rows has
+    one by chance.
     """
 
     hashes: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
     repeated: float = 0.0
     n: int = 0
-    complete: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))  # which columns had no missing cell
+    # which columns had no missing cell
+    complete: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     @classmethod
     def of(cls, roles: Mapping[str, Hashes], complete: Bools) -> KeptRows:
@@ -291,18 +390,30 @@ class KeptRows:
         every.sort()
         alike = np.concatenate([[False], every[1:] == every[:-1], [False]])
         repeated = np.count_nonzero(alike[1:] | alike[:-1]) / every.size
-        ordered = ((role, np.sort(first_words(hashes))) for role, hashes in roles.items())  # one at a time
-        kept = {role: own[np.diff(own, prepend=~own[:1]) != 0][:KEPT_ROWS].copy() for role, own in ordered}  # each once
+        # one at a time
+        ordered = ((role, np.sort(first_words(hashes))) for role, hashes in roles.items())
+        # each once
+        kept = {
+            role: own[np.diff(own, prepend=~own[:1]) != 0][:KEPT_ROWS].copy()
+            for role, own in ordered
+        }
         return cls(kept, repeated, every.size, complete)
 
     def among(self, hashes: Hashes) -> UsedRows:
         """Which of these rows took part in the fit."""
         numbers = first_words(hashes)
-        cut = min((int(own[-1]) for own in self.hashes.values() if own.size == KEPT_ROWS), default=2**64 - 1)
+        cut = min(
+            (int(own[-1]) for own in self.hashes.values() if own.size == KEPT_ROWS),
+            default=2**64 - 1,
+        )
         inside = numbers <= np.uint64(cut)
         share = (cut + 1) / 2**64
         found = {role: np.isin(numbers, own) & inside for role, own in self.hashes.items()}
-        known = np.logical_or.reduce(list(found.values())) if found else np.zeros(numbers.size, dtype=bool)
+        known = (
+            np.logical_or.reduce(list(found.values()))
+            if found
+            else np.zeros(numbers.size, dtype=bool)
+        )
         counts = {role: _scaled(own, share) for role, own in found.items() if own.any()}
         others = _scaled(inside & ~known, share)
         return UsedRows(_scaled(known, share), counts, known, others, exact=share == 1)
@@ -310,15 +421,21 @@ class KeptRows:
     def absent(self, hashes: Hashes) -> dict[str, int]:
         """How many of the rows that are kept of each role are not among these."""
         numbers = first_words(hashes)
-        return {role: int(np.count_nonzero(~np.isin(own, numbers))) for role, own in self.hashes.items()}
+        return {
+            role: int(np.count_nonzero(~np.isin(own, numbers))) for role, own in self.hashes.items()
+        }
 
     def used(self, hashes: Hashes) -> UsedRows | None:
-        """The rows that took part in the fit; None if there are no more than new rows share with it by chance."""
+        """The rows that took part in the fit; None if there are no more than new rows share with it
+        by chance.
+        """
         found = self.among(hashes)
         return found if found.total > self.by_chance(len(hashes)) else None
 
     def gaps(self, X: Any) -> Counter[Any]:
-        """How many cells of X are missing in each column that had no missing cell in the rows of the fit."""
+        """How many cells of X are missing in each column that had no missing cell in the rows of
+        the fit.
+        """
         if not self.complete.any():
             return Counter()
         missing = missing_cells(X) * self.complete
@@ -326,32 +443,44 @@ class KeptRows:
         return Counter({names[place]: int(missing[place]) for place in np.flatnonzero(missing)})
 
     def note_gaps(self, gaps: Counter[Any], n: int) -> list[Note]:
-        """A note where so many of n new rows lack such a column that rows like those of the fit hardly would.
+        """A note where so many of n new rows lack such a column that rows like those of the fit
+        hardly would.
 
-        If all rows are exchangeable, c rows of N + n without a value are all among the n new ones with probability at most
-        (n / (N + n))**c, N rows being in the fit.
+        If all rows are exchangeable, c rows of N + n without a value are all among the n new ones
+        with probability at most (n / (N + n))**c, N rows being in the fit.
         """
         share = n / (n + self.n)
-        found = [f"{name!r} in {count}" for name, count in gaps.most_common() if share**count < _BY_CHANCE]
+        found = [
+            f"{name!r} in {count}"
+            for name, count in gaps.most_common()
+            if share**count < _BY_CHANCE
+        ]
         if not found:
             return []
         text = (
-            f"{counted(len(found), 'column')} had no missing value in the fit and {have(len(found))} some in "
-            f"{counted(n, 'new row')} ({first_few(found)}): such rows are not like those of the fit, which the guarantee is "
+            f"{counted(len(found), 'column')} had no missing value in the fit and "
+            f"{have(len(found))} some in "
+            f"{counted(n, 'new row')} ({first_few(found)}): such rows are not like those of the "
+            f"fit, which the guarantee is "
             "for."
         )
         return [Note("new-gaps", text)]
 
     def by_chance(self, n: int) -> float:
-        """How many of n new rows may have a copy in the fit by chance: the mean and five standard deviations."""
+        """How many of n new rows may have a copy in the fit by chance: the mean and five standard
+        deviations.
+        """
         if self.repeated == 0:
             return 0.0
-        return n * self.repeated + 5 * math.sqrt(n * self.repeated * (1 - self.repeated) * (1 + n / self.n))
+        return n * self.repeated + 5 * math.sqrt(
+            n * self.repeated * (1 - self.repeated) * (1 + n / self.n)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class UsedRows:
-    """Which of some rows took part in a fit: how many, by role, and those that are known (a sample, if not `exact`).
+    """Which of some rows took part in a fit: how many, by role, and those that are known (a sample,
+    if not `exact`).
 
     `others` is how many took no part in it.
     """
@@ -367,12 +496,14 @@ def _scaled(found: Bools, share: float) -> int:
     return min(round(np.count_nonzero(found) / share), found.size)
 
 
-# ---------------------------------------------------------------------------------------------- targets
+# ----------------------------------------------------------------------------------------------
+# targets
 
 
 def check_not_missing(y: ArrayLike, why: str) -> None:
     """Refuse targets that are NaN, None, NaT or pandas.NA, naming the first row."""
-    array = np.asarray(y, dtype=object if isinstance(y, (list, tuple)) else None)  # else NaN among text would be "nan"
+    # else NaN among text would be "nan"
+    array = np.asarray(y, dtype=object if isinstance(y, (list, tuple)) else None)
     if array.dtype.kind == "O":
         rows = np.flatnonzero([is_missing(value) for value in array.ravel().tolist()])
     elif array.dtype.kind in "fcmM":
@@ -394,35 +525,50 @@ def one_column(y: Any, *, warn: bool = False) -> AnyArray:
         if np.ndim(y) != 2:
             raise
         raise ValueError(
-            f"y has {np.shape(y)[1]} columns, and an estimator has one target: fit one estimator for each column, "
+            f"y has {np.shape(y)[1]} columns, and an estimator has one target: fit one estimator "
+            f"for each column, "
             "or control a risk of several tags with dco.losses."
         ) from None
     return column
 
 
 def check_one_kind(y: Any) -> None:
-    """Refuse text and numbers in one y: they cannot be sorted, and NumPy makes 1 and "1" one label where it joins them."""
+    """Refuse text and numbers in one y: they cannot be sorted, and NumPy makes 1 and "1" one label
+    where it joins them.
+    """
     if getattr(getattr(y, "dtype", None), "kind", "O") != "O":
         return
     labels = np.asarray(y, dtype=object).ravel().tolist()
     text = next((label for label in labels if isinstance(label, (str, bytes))), None)
-    number = next((label for label in labels if isinstance(label, (int, float, np.number, np.bool_))), None)
+    number = next(
+        (label for label in labels if isinstance(label, (int, float, np.number, np.bool_))), None
+    )
     if text is not None and number is not None:
         raise ValueError(
-            f"y holds text ({text!r}) and numbers ({number!r}) as labels: give all labels one type, in fit and afterwards, "
+            f"y holds text ({text!r}) and numbers ({number!r}) as labels: give all labels one "
+            f"type, in fit and afterwards, "
             "by astype(str) say."
         )
 
 
 def check_label_kinds(labels: Mapping[str, AnyArray]) -> None:
-    """Refuse text in one place and numbers in another: joined, numbers would become texts, and classes of their own."""
-    kinds = {place: "text" if isinstance(own[0], (str, bytes)) else "numbers" for place, own in labels.items() if len(own)}
+    """Refuse text in one place and numbers in another: joined, numbers would become texts, and
+    classes of their own.
+    """
+    kinds = {
+        place: "text" if isinstance(own[0], (str, bytes)) else "numbers"
+        for place, own in labels.items()
+        if len(own)
+    }
     if len(set(kinds.values())) > 1:
         found = "; ".join(
             f"those of {place} are {kind} ({_listed(dict.fromkeys(labels[place].tolist()))})"
             for place, kind in kinds.items()
         )
-        raise ValueError(f"Labels must be of one kind in all roles and models, but {found}. Spell them in one way.")
+        raise ValueError(
+            f"Labels must be of one kind in all roles and models, but {found}. Spell "
+            f"them in one way."
+        )
 
 
 def note_unknown_labels(labels: AnyArray, classes: AnyArray) -> list[Note]:
@@ -431,7 +577,8 @@ def note_unknown_labels(labels: AnyArray, classes: AnyArray) -> list[Note]:
     unknown = {label: count for label, count in counts.most_common() if label not in known}
     if counts and len(unknown) == len(counts):
         raise ValueError(
-            f"None of y's labels is among classes_: y holds {_listed(counts)}, the classes are {_listed(known)}. "
+            f"None of y's labels is among classes_: y holds {_listed(counts)}, the classes are "
+            f"{_listed(known)}. "
             "Spell labels as in fit, and give them the same type."
         )
     if not unknown:
@@ -439,7 +586,8 @@ def note_unknown_labels(labels: AnyArray, classes: AnyArray) -> list[Note]:
     n = sum(unknown.values())
     shown = first_few([f"{label!r}: {count}" for label, count in unknown.items()])
     text = (
-        f"{n} of {counted(len(labels), 'row')} {'has a label that is' if n == 1 else 'have labels that are'} not in "
+        f"{n} of {counted(len(labels), 'row')} "
+        f"{'has a label that is' if n == 1 else 'have labels that are'} not in "
         f"classes_ ({shown}): no set holds such a label, so these rows are misses."
     )
     return [Note("unknown-labels", text, "Are labels spelt as in fit?")]

@@ -1,4 +1,5 @@
-"""Scores: larger is stranger. Each offers `observed` for the label that happened and `sets`, its inverse.
+"""Scores: larger is stranger. Each offers `observed` for the label that happened and `sets`, its
+inverse.
 
 Names are loaded on first use, so that asking for one score does not load what the others need.
 """
@@ -34,7 +35,8 @@ HOMES = {
     "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "never_empty": "NeverEmpty",
     "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
-    "regression": "AbsoluteResidual EndThresholds NormalisedResidual QuantileResidual asymmetric_quantiles",
+    "regression": "AbsoluteResidual EndThresholds NormalisedResidual QuantileResidual "
+    "asymmetric_quantiles",
     "transformed": "Transformed Within",
     "levelled": "Levelled",
     "density": "HighestDensityMass PredictiveDensity",
@@ -44,11 +46,34 @@ HOMES = {
 _MODULE_OF = {name: module for module, names in HOMES.items() for name in names.split()}
 
 __all__ = [
-    "APS", "LAC", "RAPS", "SAPS", "AbsoluteResidual", "Actions", "AddOneIn", "DecisionScore", "EndThresholds",
-    "HighestDensityMass", "LabelScore", "Levelled", "Margin", "NeverEmpty", "NormalisedResidual", "PosteriorNLL",
-    "PredictiveDensity", "QuantileResidual", "RiskAverse", "RiskOptimal", "Score", "TopK", "Transformed", "Within", "act",
-    "asymmetric_quantiles", "register",
-]  # fmt: skip
+    "APS",
+    "LAC",
+    "RAPS",
+    "SAPS",
+    "AbsoluteResidual",
+    "Actions",
+    "AddOneIn",
+    "DecisionScore",
+    "EndThresholds",
+    "HighestDensityMass",
+    "LabelScore",
+    "Levelled",
+    "Margin",
+    "NeverEmpty",
+    "NormalisedResidual",
+    "PosteriorNLL",
+    "PredictiveDensity",
+    "QuantileResidual",
+    "RiskAverse",
+    "RiskOptimal",
+    "Score",
+    "TopK",
+    "Transformed",
+    "Within",
+    "act",
+    "asymmetric_quantiles",
+    "register",
+]
 
 
 def __getattr__(name: str) -> Any:

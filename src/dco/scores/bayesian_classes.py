@@ -1,7 +1,7 @@
 """Scores of Monte-Carlo-dropout passes or posterior draws of class probabilities.
 
-Passes are added one after the other, label by label, so that a label's score is the same float however it is asked for, and
-so that nothing of the size of all passes is held a second time.
+Passes are added one after the other, label by label, so that a label's score is the same float
+however it is asked for, and so that nothing of the size of all passes is held a second time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dco.scores.classification import LabelScore
 from dco.scores.ranks import Doubles, picked
 from dco.scores.registry import register
 
-_SCALE = 2.0**900  # a power of two, so nothing rounds: squares of probabilities down to 1e-289 stay above 0
+# a power of two, so nothing rounds: squares of probabilities down to 1e-289 stay above 0
+_SCALE = 2.0**900
 
 
 class NegativeLogScore(LabelScore):
@@ -26,7 +27,9 @@ class NegativeLogScore(LabelScore):
 
     @abstractmethod
     def evidence(self, values: Floats) -> Doubles:
-        """What the logarithm is taken of, from the probabilities of all passes, (T, ...) to (...)."""
+        """What the logarithm is taken of, from the probabilities of all passes, (T, ...) to
+        (...).
+        """
 
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """-log of every label's evidence."""
@@ -50,7 +53,8 @@ class NegativeLogScore(LabelScore):
 
 @dataclass(frozen=True)
 class PosteriorNLL(NegativeLogScore):
-    """-log of the posterior predictive probability, the mean over passes (the paper's posterior_nll).
+    """-log of the posterior predictive probability, the mean over passes (the paper's
+    posterior_nll).
 
     It orders labels as LAC does on the same mean, so calibrated sets are the same.
     """
@@ -66,8 +70,9 @@ class PosteriorNLL(NegativeLogScore):
 class AddOneIn(NegativeLogScore):
     """-log of sum p_t^2 / sum p_t over passes t (the paper's aoi_nll).
 
-    With mean m and coefficient of variation cv over passes it is m (1 + cv^2): labels on which passes disagree gain. It is
-    the last line of Fong and Holmes's (2021) add-one-in rule, used as a split score.
+    With mean m and coefficient of variation cv over passes it is m (1 + cv^2): labels on which
+    passes disagree gain. It is the last line of Fong and Holmes's (2021) add-one-in rule, used as a
+    split score.
     """
 
     needs: ClassVar[tuple[type, ...]] = (ClassDraws,)
@@ -80,11 +85,16 @@ class AddOneIn(NegativeLogScore):
 
 
 def _passes(record: ClassRecord) -> Floats:
-    return record.draws if isinstance(record, ClassDraws) else record.as_probabilities().probabilities[None]
+    return (
+        record.draws
+        if isinstance(record, ClassDraws)
+        else record.as_probabilities().probabilities[None]
+    )
 
 
 def _sum(values: Floats, *, squared: bool = False) -> Doubles:
-    """The sum over the first axis, in its order: np.sum would choose the order by the layout in memory.
+    """The sum over the first axis, in its order: np.sum would choose the order by the layout in
+    memory.
 
     Squares are multiplied by `_SCALE`.
     """

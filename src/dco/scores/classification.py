@@ -3,11 +3,13 @@
 A label's score is one float, whichever way it is asked for. Two facts make that cheap:
 
 * The mass of labels can be summed in any order without rounding (`ranks`).
-* Along the ranks a score never falls, in floating point too. A set is therefore the first c labels of its row, and c is
-  found in the sorted values alone: no index is ever sorted, and of long rows only the values that a set may reach.
+* Along the ranks a score never falls, in floating point too. A set is therefore the first c labels
+  of its row, and c is found in the sorted values alone: no index is ever sorted, and of long rows
+  only the values that a set may reach.
 
-Rows are handled in chunks that stay in the cache, so no second n x K matrix is made. Probabilities of torch, CuPy and JAX
-stay on their device (`ranks`), and so do the scores and sets made of them: the same to the last bit.
+Rows are handled in chunks that stay in the cache, so no second n x K matrix is made. Probabilities
+of torch, CuPy and JAX stay on their device (`ranks`), and so do the scores and sets made of them:
+the same to the last bit.
 """
 
 from __future__ import annotations
@@ -23,7 +25,17 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, joined, namespace, one_number, whole_numbers
+from dco.foundations.arrays import (
+    Bools,
+    Floats,
+    Integers,
+    beside,
+    doubles,
+    joined,
+    namespace,
+    one_number,
+    whole_numbers,
+)
 from dco.foundations.ranks import as_count
 from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host, take
 from dco.scores import ranks
@@ -34,23 +46,30 @@ from dco.sets.labels import LabelSets
 
 _CHUNK = 2**18  # elements per chunk: one megabyte in single precision
 _MANY_ROWS = 2**12  # rows that are worth a screening first
-_MOST_ROWS = 2**15  # rows per chunk: short ones are stored by columns, of which the cache holds a few
-_DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
+# rows per chunk: short ones are stored by columns, of which the cache holds a few
+_MOST_ROWS = 2**15
+# of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
+_DEVICE_CHUNK = 2**26
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
-_SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
-_HEAD = 4  # on a device, where ranks are cheap to sort and dear to score, a quarter of them is scored first
-_MARGIN = 0.75  # of the smallest such value: so few other rows reach further that sorting those whole costs little
+# rows of a chunk that are sorted whole, to see which values the sets of the others may reach
+_SAMPLED = 8
+# on a device, where ranks are cheap to sort and dear to score, a quarter of them is scored first
+_HEAD = 4
+# of the smallest such value: so few other rows reach further that sorting those whole costs little
+_MARGIN = 0.75
 
 
-Limit: TypeAlias = float | Doubles  # a threshold, or an array of them, one per row, per label or for both
+# a threshold, or an array of them, one per row, per label or for both
+Limit: TypeAlias = float | Doubles
 Limits: TypeAlias = Sequence[Limit]
 
 
 class LabelScore(Score):
-    """What the scores of labels share: chunks of rows, labels never seen, thresholds of every shape.
+    """What the scores of labels share: chunks of rows, labels never seen, thresholds of every
+    shape.
 
-    A subclass gives the scores of one chunk of rows; `row_members` and `row_sizes` may be replaced by something faster that
-    decides alike.
+    A subclass gives the scores of one chunk of rows; `row_members` and `row_sizes` may be replaced
+    by something faster that decides alike.
     """
 
     needs: ClassVar[tuple[type, ...]] = (ClassProbabilities, ClassDraws)
@@ -69,26 +88,38 @@ class LabelScore(Score):
         """Which labels of a chunk of rows score at most the threshold, (rows, K)."""
         return self.row_scores(probabilities, uniforms) <= threshold  # type: ignore[no-any-return, unused-ignore]
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> Sequence[Integers]:
+    def row_sizes(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
+    ) -> Sequence[Integers]:
         """How many labels of each row score at most each threshold, (rows,) each."""
         scores = self.row_scores(probabilities, uniforms)
         return [ranks.count_true(scores <= value) for value in thresholds]
 
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
-        """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
+        """The score of the label that happened, (n,); +inf for a label that the model has never
+        seen.
+        """
         score, record = self.bound(prediction)
         codes = record.codes(y)
         xp, known = namespace(codes), None if record.unseen is None else codes < record.n_known
         columns = codes if known is None else xp.where(known, codes, 0)
-        parts = (score._observed(record, rows, columns[rows], uniforms) for rows, uniforms in score._chunks(record))
+        parts = (
+            score._observed(record, rows, columns[rows], uniforms)
+            for rows, uniforms in score._chunks(record)
+        )
         scores = ranks.in_one(parts, len(record))
         return scores if known is None else xp.where(known, scores, np.inf)
 
     def every_label(self, prediction: ClassRecord) -> Doubles:
-        """The score of every label, (n, K); labels that the model has never seen come last and have +inf."""
+        """The score of every label, (n, K); labels that the model has never seen come last and have
+        +inf.
+        """
         score, record = self.bound(prediction)
         chunks = score._chunks(record)
-        parts = (score.row_scores(score._probabilities(record, rows), uniforms) for rows, uniforms in chunks)
+        parts = (
+            score.row_scores(score._probabilities(record, rows), uniforms)
+            for rows, uniforms in chunks
+        )
         scores = ranks.in_one(parts, len(record))
         if record.unseen is None:
             return scores
@@ -103,7 +134,9 @@ class LabelScore(Score):
         marks, parts = np.empty((-(-k // 8), n if few else 0), dtype=np.uint8), []
         for rows, uniforms in score._chunks(record):
             known, unseen = _split(limits, rows, record.n_known)
-            members = _with_unseen(score.row_members(score._probabilities(record, rows), uniforms, known), unseen, k)
+            members = _with_unseen(
+                score.row_members(score._probabilities(record, rows), uniforms, known), unseen, k
+            )
             if few:
                 ranks.mark(members, marks[:, rows])
             else:
@@ -117,8 +150,12 @@ class LabelScore(Score):
         """How many labels each set holds, (n,), without making the sets."""
         return self.sizes_at_several(prediction, [threshold])[0, :]
 
-    def sizes_at_several(self, prediction: ClassRecord, thresholds: Sequence[Cutoff] | Floats) -> Integers:
-        """The sizes of the sets at several thresholds, (J, n), from one pass over the probabilities."""
+    def sizes_at_several(
+        self, prediction: ClassRecord, thresholds: Sequence[Cutoff] | Floats
+    ) -> Integers:
+        """The sizes of the sets at several thresholds, (J, n), from one pass over the
+        probabilities.
+        """
         score, record = self.bound(prediction)
         if not len(thresholds):
             return np.zeros((0, len(record)), dtype=np.int64)
@@ -126,17 +163,24 @@ class LabelScore(Score):
         chunks = []
         for rows, uniforms in score._chunks(record):
             parts = [_split(limit, rows, record.n_known) for limit in limits]
-            sizes = score.row_sizes(score._probabilities(record, rows), uniforms, [known for known, _ in parts])
+            sizes = score.row_sizes(
+                score._probabilities(record, rows), uniforms, [known for known, _ in parts]
+            )
             xp = namespace(sizes[0])
             if record.unseen is not None:
                 shape = (rows.stop - rows.start, len(record.unseen))
-                extra = (ranks.count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape)) for _, unseen in parts)
+                extra = (
+                    ranks.count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape))
+                    for _, unseen in parts
+                )
                 sizes = [size + more for size, more in zip(sizes, extra, strict=True)]
             chunks.append(xp.stack(sizes))
         return xp.astype(joined(chunks, axis=1), xp.int64, copy=False)  # type: ignore[no-any-return]
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
-        """The score, and the prediction in the form that `_probabilities` reads: draws are averaged here, once."""
+        """The score, and the prediction in the form that `_probabilities` reads: draws are averaged
+        here, once.
+        """
         record = self._expected(prediction).as_probabilities()
         return self, record if self.any_array else on_host(record)
 
@@ -144,16 +188,25 @@ class LabelScore(Score):
         record: ClassRecord = expect(self, prediction, *self.needs)
         if self.randomised and record.uniforms is None:
             raise ValueError(
-                f"{self!r} needs one uniform number per row: pass uniforms= to {type(record).__name__}, made without "
+                f"{self!r} needs one uniform number per row: pass uniforms= to "
+                f"{type(record).__name__}, made without "
                 "looking at y, or use randomised=False."
             )
         return record
 
-    def _chunks(self, record: ClassRecord, elements: int | None = None) -> Iterator[tuple[slice, Doubles]]:
-        """Slices of rows, at least one, and their uniforms as a column (a single 1 where the score is not randomised)."""
+    def _chunks(
+        self, record: ClassRecord, elements: int | None = None
+    ) -> Iterator[tuple[slice, Doubles]]:
+        """Slices of rows, at least one, and their uniforms as a column (a single 1 where the score
+        is not randomised).
+        """
         array, n = record.array, len(record)
         if elements is None:
-            elements = min(_CHUNK, _MOST_ROWS * record.n_known) if isinstance(array, np.ndarray) else _DEVICE_CHUNK
+            elements = (
+                min(_CHUNK, _MOST_ROWS * record.n_known)
+                if isinstance(array, np.ndarray)
+                else _DEVICE_CHUNK
+            )
         step, ones = max(1, elements // record.n_known), one_number(1.0, array)
         for start in range(0, max(n, 1), step):
             rows = slice(start, min(start + step, n))
@@ -167,7 +220,9 @@ class LabelScore(Score):
         return self.label_scores(self._probabilities(record, rows), codes, uniforms)
 
     def _limits(self, threshold: Cutoff, record: ClassRecord) -> Limit:
-        """The threshold as a float, or as float64 of shape (n, 1) per row, (1, K) per label or (n, K)."""
+        """The threshold as a float, or as float64 of shape (n, 1) per row, (1, K) per label or (n,
+        K).
+        """
         limits, n = cutoff(threshold, len(record), record.n_classes), len(record)
         if isinstance(limits, float):
             return limits
@@ -177,7 +232,9 @@ class LabelScore(Score):
 
 @dataclass(frozen=True)
 class LAC(LabelScore):
-    """1 - p(y), Sadinle, Lei and Wasserman (2019): the smallest sets on average where the probabilities are right."""
+    """1 - p(y), Sadinle, Lei and Wasserman (2019): the smallest sets on average where the
+    probabilities are right.
+    """
 
     any_array: ClassVar[bool] = True
 
@@ -193,16 +250,22 @@ class LAC(LabelScore):
         """One comparison with the least probability whose score is at most the threshold."""
         if not isinstance(threshold, float):
             return super().row_members(probabilities, uniforms, threshold)
-        return probabilities >= ranks.least_probability(threshold, probabilities.dtype == namespace(probabilities).float32)
+        return probabilities >= ranks.least_probability(
+            threshold, probabilities.dtype == namespace(probabilities).float32
+        )
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> Sequence[Integers]:
+    def row_sizes(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
+    ) -> Sequence[Integers]:
         """Members counted."""
         return [ranks.count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds]
 
 
 @dataclass(frozen=True)
 class Margin(LabelScore):
-    """max over j != y of p(j), minus p(y): how far the label is behind the best of the others (0 if there are none)."""
+    """max over j != y of p(j), minus p(y): how far the label is behind the best of the others (0 if
+    there are none).
+    """
 
     any_array: ClassVar[bool] = True
     by_columns: ClassVar[bool] = True
@@ -210,7 +273,9 @@ class Margin(LabelScore):
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """The margin of every label."""
         first, second = ranks.two_largest(probabilities)
-        return doubles(namespace(first).where(probabilities == first, second, first)) - doubles(probabilities)
+        return doubles(namespace(first).where(probabilities == first, second, first)) - doubles(
+            probabilities
+        )
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The margin of one label per row."""
@@ -220,10 +285,12 @@ class Margin(LabelScore):
 
 
 class RankScore(LabelScore):
-    """Scores that never fall along the ranks: labels by decreasing probability, equal ones by column.
+    """Scores that never fall along the ranks: labels by decreasing probability, equal ones by
+    column.
 
-    A subclass gives the formula once, as a function of the mass up to the label (`kept`), the largest probability, the rank
-    (from 1) and the uniform. Everything else is decided with that formula.
+    A subclass gives the formula once, as a function of the mass up to the label (`kept`), the
+    largest probability, the rank (from 1) and the uniform. Everything else is decided with that
+    formula.
     """
 
     any_array: ClassVar[bool] = True
@@ -235,12 +302,16 @@ class RankScore(LabelScore):
         """The score; arguments broadcast."""
 
     def kept(self, mass: Doubles, own: Doubles, uniforms: Doubles) -> Doubles:
-        """The mass up to a label, its own included: of that, a randomised score keeps a share of 1 - U."""
+        """The mass up to a label, its own included: of that, a randomised score keeps a share of 1
+        - U.
+        """
         return mass - own + own * (1.0 - uniforms) if self.randomised else mass
 
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """Scores along the ranks, put back where their labels stand."""
-        return ranks.along_ranks(probabilities, lambda falling: self._rank_scores(falling, uniforms))
+        return ranks.along_ranks(
+            probabilities, lambda falling: self._rank_scores(falling, uniforms)
+        )
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """Rank and mass of one label per row, by one pass of comparisons: no sort."""
@@ -253,21 +324,34 @@ class RankScore(LabelScore):
         return type(self) not in (APS, RAPS, TopK)
 
     def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
-        """All labels whose score is at most the threshold; many rows of few labels are screened first (`ranks.screened`)."""
+        """All labels whose score is at most the threshold; many rows of few labels are screened
+        first (`ranks.screened`).
+        """
         score, record = self.bound(prediction)
         level, n, k = score._limits(threshold, record), len(record), record.n_known
-        few = n >= _MANY_ROWS and ranks.PAIRS < k <= ranks.NETWORK and isinstance(record.array, np.ndarray)
-        plain = type(self) in (APS, RAPS, SAPS, TopK) and not self.randomised and record.unseen is None
+        few = (
+            n >= _MANY_ROWS
+            and ranks.PAIRS < k <= ranks.NETWORK
+            and isinstance(record.array, np.ndarray)
+        )
+        plain = (
+            type(self) in (APS, RAPS, SAPS, TopK) and not self.randomised and record.unseen is None
+        )
         if not (few and plain and isinstance(level, float) and abs(level) < 2**20):
             return super().sets(record, threshold)
-        of_rank = self.formula(np.zeros(k), np.zeros(k), np.arange(1.0, k + 1), np.ones(k))  # the rest is screened
-        marks, left = ranks.screened(ranks.native(record.array), level - of_rank, self.uses_mass, self.uses_top)
+        # the rest is screened
+        of_rank = self.formula(np.zeros(k), np.zeros(k), np.arange(1.0, k + 1), np.ones(k))
+        marks, left = ranks.screened(
+            ranks.native(record.array), level - of_rank, self.uses_mass, self.uses_top
+        )
         rest = take(record, left if left.size < n else slice(None))
         marks[:, left] = super().sets(rest, threshold)._marks  # type: ignore[assignment]
         return LabelSets.of_marks(marks, k, record.labels())
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
-        """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
+        """The first c labels of each row: those at least as large as the c-th largest, ties counted
+        off by column.
+        """
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
         if not ranks.is_long(probabilities):
@@ -275,10 +359,14 @@ class RankScore(LabelScore):
             return ranks.first_labels(probabilities, falling, counts[0])
         members = np.empty(probabilities.shape, dtype=bool)
         for rows, negated, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
-            members[rows] = ranks.first_labels(probabilities[rows], partial(ranks.at_rank, negated), lengths[0])
+            members[rows] = ranks.first_labels(
+                probabilities[rows], partial(ranks.at_rank, negated), lengths[0]
+            )
         return members
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> Sequence[Integers]:
+    def row_sizes(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
+    ) -> Sequence[Integers]:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
@@ -291,16 +379,26 @@ class RankScore(LabelScore):
             sizes[:, rows] = lengths
         return list(sizes)
 
-    def _counts(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> tuple[list[Integers], ranks.AtRank]:
-        """How many ranks score at most each threshold, and what gives the values at ranks: of short rows, or on a device."""
+    def _counts(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
+    ) -> tuple[list[Integers], ranks.AtRank]:
+        """How many ranks score at most each threshold, and what gives the values at ranks: of short
+        rows, or on a device.
+        """
         if isinstance(probabilities, np.ndarray):
             lines, at_rank = ranks.falling_columns(probabilities)
             scores = self._line_scores(lines, uniforms.T)
-            within = (np.less_equal(scores, np.transpose(t), out=np.empty(lines.shape, dtype=bool)) for t in thresholds)
-            return [np.add.reduce(each.view(np.uint8), axis=0, dtype=np.uint8) for each in within], at_rank
+            within = (
+                np.less_equal(scores, np.transpose(t), out=np.empty(lines.shape, dtype=bool))
+                for t in thresholds
+            )
+            return [
+                np.add.reduce(each.view(np.uint8), axis=0, dtype=np.uint8) for each in within
+            ], at_rank
         xp, k = namespace(probabilities), int(probabilities.shape[1])
         falling = xp.sort(probabilities, axis=1, descending=True, stable=False)
-        width = k if k <= _SHORT_ROW else k // _HEAD  # the rest of a long row is scored only if its head is all in the set
+        # the rest of a long row is scored only if its head is all in the set
+        width = k if k <= _SHORT_ROW else k // _HEAD
         scores = self._rank_scores(falling[:, :width], uniforms)
         counts = [ranks.count_true(scores <= threshold) for threshold in thresholds]
         if width < k:
@@ -308,8 +406,13 @@ class RankScore(LabelScore):
             (rows,) = xp.nonzero(beyond)  # one wait for the device
             if rows.shape[0]:
                 scores = self._rank_scores(_some(falling, rows), _some(uniforms, rows))
-                whole = (ranks.count_true(scores <= _some(threshold, rows)) for threshold in thresholds)
-                counts = [ranks.replaced(count, beyond, more) for count, more in zip(counts, whole, strict=True)]
+                whole = (
+                    ranks.count_true(scores <= _some(threshold, rows)) for threshold in thresholds
+                )
+                counts = [
+                    ranks.replaced(count, beyond, more)
+                    for count, more in zip(counts, whole, strict=True)
+                ]
         return counts, partial(ranks.at_rank, falling)
 
     def _line_scores(self, lines: Floats, uniforms: Doubles) -> Doubles:
@@ -321,7 +424,10 @@ class RankScore(LabelScore):
 
     def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
         """The scores at every rank, (rows, K), of probabilities in descending order."""
-        rank, mass = doubles(1 + whole_numbers(falling.shape[1], falling))[None, :], one_number(0.0, falling)
+        rank, mass = (
+            doubles(1 + whole_numbers(falling.shape[1], falling))[None, :],
+            one_number(0.0, falling),
+        )
         if self.uses_mass:
             own = ranks.rounded(falling)
             mass = self.kept(ranks.checked_mass(ranks.running_sums(own)), own, uniforms)
@@ -330,9 +436,11 @@ class RankScore(LabelScore):
     def _sorted_parts(
         self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
     ) -> Iterator[tuple[Any, Floats, Integers]]:
-        """Rows in one part or two: which, their values along the ranks, how many ranks each threshold reaches, (J, rows).
+        """Rows in one part or two: which, their values along the ranks, how many ranks each
+        threshold reaches, (J, rows).
 
-        The first part's values end somewhere beyond the last rank that counts; rows where they do not are sorted whole.
+        The first part's values end somewhere beyond the last rank that counts; rows where they do
+        not are sorted whole.
         """
         least = self._least_reached(probabilities, uniforms, thresholds)
         head = None if least is None else ranks.falling_from(probabilities, least)
@@ -340,17 +448,28 @@ class RankScore(LabelScore):
             yield slice(None), *self._sorted_whole(probabilities, uniforms, thresholds)
             return
         falling, held = head
-        lengths = self._lengths(Ranks.of(falling, falling.shape[1], self.uses_mass), uniforms, thresholds)
+        lengths = self._lengths(
+            Ranks.of(falling, falling.shape[1], self.uses_mass), uniforms, thresholds
+        )
         settled = (lengths < held).all(axis=0)
         if settled.all():
             yield slice(None), falling, lengths
             return
         yield settled, falling[settled], lengths[:, settled]
         rest = np.flatnonzero(~settled)
-        yield rest, *self._sorted_whole(probabilities[rest], _some(uniforms, rest), [_some(t, rest) for t in thresholds])
+        yield (
+            rest,
+            *self._sorted_whole(
+                probabilities[rest], _some(uniforms, rest), [_some(t, rest) for t in thresholds]
+            ),
+        )
 
-    def _least_reached(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> float | None:
-        """A probability that few rows' sets, and the value after them, go below; None where sorting whole is as good."""
+    def _least_reached(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
+    ) -> float | None:
+        """A probability that few rows' sets, and the value after them, go below; None where sorting
+        whole is as good.
+        """
         n, k = probabilities.shape
         if k <= _SHORT_ROW or n < 4 * _SAMPLED:
             return None
@@ -363,14 +482,19 @@ class RankScore(LabelScore):
             return None
         return _MARGIN * float(-falling[np.arange(len(reach)), reach].max())
 
-    def _sorted_whole(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> tuple[Floats, Integers]:
+    def _sorted_whole(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
+    ) -> tuple[Floats, Integers]:
         falling = ranks.negated_falling(probabilities)
-        return falling, self._lengths(Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
+        return falling, self._lengths(
+            Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds
+        )
 
     def _lengths(self, found: Ranks, uniforms: Doubles, thresholds: Limits) -> Integers:
         """How many ranks score at most each threshold, (J, rows).
 
-        First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
+        First whole blocks of ranks are placed by the score at their end, then ranks inside the one
+        block that is cut.
         """
         n, n_blocks = found.ends.shape
         ends = self.kept(found.ends, found.last, uniforms)
@@ -381,9 +505,13 @@ class RankScore(LabelScore):
             whole = ranks.count_true(end_scores <= threshold)
             cut = np.minimum(whole, n_blocks - 1)
             own = found.masses[row, cut]
-            mass = np.cumsum(own, axis=1) + np.where(cut > 0, found.ends[row, cut - 1], 0.0)[:, None]
+            mass = (
+                np.cumsum(own, axis=1) + np.where(cut > 0, found.ends[row, cut - 1], 0.0)[:, None]
+            )
             rank = cut[:, None] * float(BLOCK) + inside
-            partial = ranks.count_true(self.formula(self.kept(mass, own, uniforms), found.top, rank, uniforms) <= threshold)
+            partial = ranks.count_true(
+                self.formula(self.kept(mass, own, uniforms), found.top, rank, uniforms) <= threshold
+            )
             length[:] = np.where(whole == n_blocks, found.k, whole * BLOCK + partial)
         return lengths
 
@@ -392,7 +520,8 @@ class RankScore(LabelScore):
 class APS(RankScore):
     """The mass of all labels ranked up to y, Romano, Sesia and Candes (2020).
 
-    Randomised: less U p(y), one uniform U per row; coverage is then not inflated by large steps, and sets may be empty.
+    Randomised: less U p(y), one uniform U per row; coverage is then not inflated by large steps,
+    and sets may be empty.
     """
 
     randomised: bool = False
@@ -404,7 +533,9 @@ class APS(RankScore):
 
 @dataclass(frozen=True)
 class RAPS(RankScore):
-    """APS plus penalty * max(0, rank - rank_free), Angelopoulos et al. (2021): fewer labels far down the ranks."""
+    """APS plus penalty * max(0, rank - rank_free), Angelopoulos et al. (2021): fewer labels far
+    down the ranks.
+    """
 
     penalty: float
     rank_free: int
@@ -421,7 +552,8 @@ class RAPS(RankScore):
 
 @dataclass(frozen=True)
 class SAPS(RankScore):
-    """U p_max for the top label, else p_max + (rank - 2 + U) weight, Huang et al. (2024); U = 1 if not randomised.
+    """U p_max for the top label, else p_max + (rank - 2 + U) weight, Huang et al. (2024); U = 1 if
+    not randomised.
 
     Of the probabilities only the largest is used, and otherwise the ranks.
     """
@@ -457,7 +589,9 @@ class TopK(RankScore):
 
 
 def _split(limits: Limit, rows: slice, n_known: int) -> tuple[Limit, Bools]:
-    """What a chunk of rows needs: the limits of known labels, and whether labels never seen (score +inf) are in."""
+    """What a chunk of rows needs: the limits of known labels, and whether labels never seen (score
+    +inf) are in.
+    """
     if isinstance(limits, float):
         return limits, np.asarray([[limits == np.inf]])
     if limits.shape[1] == 1:
@@ -493,7 +627,9 @@ def _not_negative(value: float, name: str) -> float:
 
 register(LAC, name="lac", defaults=(LAC(),), records=(ClassProbabilities,))
 register(APS, name="aps", defaults=(APS(),))
-register(RAPS, name="raps", defaults=(RAPS(penalty=0.01, rank_free=1), RAPS(penalty=0.1, rank_free=1)))
+register(
+    RAPS, name="raps", defaults=(RAPS(penalty=0.01, rank_free=1), RAPS(penalty=0.1, rank_free=1))
+)
 register(SAPS, name="saps", defaults=(SAPS(weight=0.1),), records=(ClassProbabilities,))
 register(TopK, name="topk", defaults=(TopK(),), records=(ClassProbabilities,))
 register(Margin, name="margin", defaults=(Margin(),), records=(ClassProbabilities,))

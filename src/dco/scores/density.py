@@ -1,8 +1,10 @@
-"""Scores of a posterior predictive density (an even mixture of Gaussians per row). Their sets may have several pieces.
+"""Scores of a posterior predictive density (an even mixture of Gaussians per row). Their sets may
+have several pieces.
 
-Ends come from root finding on the exact density (`level_sets`), never from a grid. `contains` asks the score, so it equals
-``observed(prediction, y) <= threshold`` exactly; the ends are moved outwards by what the score rounds, so that no member
-lies beyond them: some 1e-12 of the smallest sd, or 1e-8 for `HighestDensityMass`, whose score comes from roots itself.
+Ends come from root finding on the exact density (`level_sets`), never from a grid. `contains` asks
+the score, so it equals ``observed(prediction, y) <= threshold`` exactly; the ends are moved
+outwards by what the score rounds, so that no member lies beyond them: some 1e-12 of the smallest
+sd, or 1e-8 for `HighestDensityMass`, whose score comes from roots itself.
 """
 
 from __future__ import annotations
@@ -44,20 +46,31 @@ class PredictiveDensity(Score):
         """All y whose density is at least exp(-t), a piece for each mode that rises above it."""
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = cutoff(threshold, len(mixtures))
-        return replace(outer_level_sets(mixtures, -np.asarray(limit)), member=at_most(self, prediction, limit))
+        return replace(
+            outer_level_sets(mixtures, -np.asarray(limit)), member=at_most(self, prediction, limit)
+        )
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
         mixtures = expect(self, prediction, GaussianMixtures)
         return level_sets(mixtures, -np.asarray(cutoff(threshold, len(mixtures)))).sizes()
 
-    def sizes_at_several(self, prediction: Prediction, thresholds: Sequence[Cutoff] | Floats) -> Floats:
-        """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again near each end."""
+    def sizes_at_several(
+        self, prediction: Prediction, thresholds: Sequence[Cutoff] | Floats
+    ) -> Floats:
+        """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again
+        near each end.
+        """
         mixtures = expect(self, prediction, GaussianMixtures)
         n = len(mixtures)
-        limits = [np.broadcast_to(np.asarray(cutoff(each, n), dtype=np.float64), (n,)) for each in thresholds]
+        limits = [
+            np.broadcast_to(np.asarray(cutoff(each, n), dtype=np.float64), (n,))
+            for each in thresholds
+        ]
         return (
-            np.stack([each.sizes() for each in level_sets_at(mixtures, -np.stack(limits))]) if limits else np.empty((0, n))
+            np.stack([each.sizes() for each in level_sets_at(mixtures, -np.stack(limits))])
+            if limits
+            else np.empty((0, n))
         )
 
 
@@ -65,8 +78,9 @@ class PredictiveDensity(Score):
 class HighestDensityMass(Score):
     """The predictive mass of {y' : f(y' | x) > f(y | x)}, Izbicki et al. (2022), HPD-split.
 
-    A probability integral: 0 at the mode, near 1 far out, and uniform if f is the true density, so thresholds compare over
-    x. The set at t is the highest-density region of mass t; t >= 1 gives the whole line, t < 0 nothing.
+    A probability integral: 0 at the mode, near 1 far out, and uniform if f is the true density, so
+    thresholds compare over x. The set at t is the highest-density region of mass t; t >= 1 gives
+    the whole line, t < 0 nothing.
     """
 
     needs: ClassVar[tuple[type, ...]] = (GaussianMixtures,)
@@ -85,13 +99,16 @@ class HighestDensityMass(Score):
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = cutoff(threshold, len(mixtures))
         masses = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),))
-        slack = 4e-9 * (1 - np.clip(masses, 0, 1)) + 2.0**-51  # what `observed` rounds: its roots are right to 1e-9 sd
+        # what `observed` rounds: its roots are right to 1e-9 sd
+        slack = 4e-9 * (1 - np.clip(masses, 0, 1)) + 2.0**-51
         return replace(_regions(mixtures, masses, slack), member=at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        masses = np.broadcast_to(np.asarray(cutoff(threshold, len(mixtures)), dtype=np.float64), (len(mixtures),))
+        masses = np.broadcast_to(
+            np.asarray(cutoff(threshold, len(mixtures)), dtype=np.float64), (len(mixtures),)
+        )
         return _regions(mixtures, masses).sizes()
 
 
@@ -101,14 +118,20 @@ def _mass(mixtures: GaussianMixtures, found: IntervalUnions) -> Floats:
     return np.clip(np.bincount(rows, weights=pieces, minlength=len(mixtures)), 0.0, 1.0)
 
 
-def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = None) -> IntervalUnions:
-    """The highest-density region of the given mass in each row: the whole line for mass >= 1, nothing for mass < 0.
+def _regions(
+    mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = None
+) -> IntervalUnions:
+    """The highest-density region of the given mass in each row: the whole line for mass >= 1,
+    nothing for mass < 0.
 
-    With `slack`, the region of more mass by about that and by no less than half of it, ends moved outwards.
+    With `slack`, the region of more mass by about that and by no less than half of it, ends moved
+    outwards.
     """
     aim = masses if slack is None else masses + slack
     everything = np.flatnonzero(aim >= 1)
-    segments: list[Segments] = [(everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))]
+    segments: list[Segments] = [
+        (everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))
+    ]
     rows = np.flatnonzero((masses >= 0) & (aim < 1))
     levels = np.where(aim >= 1, -np.inf, np.inf)
     if rows.size:
@@ -116,28 +139,39 @@ def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = 
         short = 1e-12 if slack is None else np.minimum(1e-12, slack[rows] / 2)
         solved, levels[rows] = _solve_mass(some, aim[rows], np.broadcast_to(short, rows.shape))
         segments += [(rows[owner], lower, upper) for owner, lower, upper in solved]
-    if slack is not None:  # searched again a little below: the mass of a peak that just reaches the level grows as a root
+    # searched again a little below: the mass of a peak that just reaches the level grows as a root
+    if slack is not None:
         return outer_level_sets(mixtures, levels)
     owner, lower, upper = (np.concatenate(part) for part in zip(*segments, strict=True))
-    return IntervalUnions.of_pieces(len(masses), owner, lower, upper)  # those of a row are in one segment, ascending
+    # those of a row are in one segment, ascending
+    return IntervalUnions.of_pieces(len(masses), owner, lower, upper)
 
 
-def _solve_mass(mixtures: GaussianMixtures, masses: Floats, short: Floats) -> tuple[list[Segments], Floats]:
-    """The level sets with the given masses in [0, 1), at most `short` of them, and levels at which they are complete.
+def _solve_mass(
+    mixtures: GaussianMixtures, masses: Floats, short: Floats
+) -> tuple[list[Segments], Floats]:
+    """The level sets with the given masses in [0, 1), at most `short` of them, and levels at which
+    they are complete.
 
-    From one level set the level of the wanted mass is foreseen by following its ends; the level set found there is the
-    answer if its mass is right, and otherwise the next to start from, within a bracket.
+    From one level set the level of the wanted mass is foreseen by following its ends; the level set
+    found there is the answer if its mass is right, and otherwise the next to start from, within a
+    bracket.
     """
     goal = _deviation(masses)
     scales = mixtures.sds if mixtures.sds.ndim == 2 else mixtures.sds[None, :]
     # no density exceeds the highest component: from there on up the mass is 0
-    high = np.broadcast_to(-np.log(scales.min(axis=1)) - 0.5 * np.log(2 * np.pi), goal.shape).astype(np.float64)
+    high = np.broadcast_to(
+        -np.log(scales.min(axis=1)) - 0.5 * np.log(2 * np.pi), goal.shape
+    ).astype(np.float64)
     low = np.full(len(goal), -np.inf)
     todo: Integers = np.arange(len(goal))
     mean, sd = mean_and_sd(mixtures)
-    level = np.minimum(high, log_density(mixtures, mean)) - 0.5 * np.square(goal)  # right for a single Gaussian
+    # right for a single Gaussian
+    level = np.minimum(high, log_density(mixtures, mean)) - 0.5 * np.square(goal)
     target = _foreseen(mixtures, todo, mean - goal * sd, mean + goal * sd, goal)
-    level = np.where(goal > 0, np.where((target > level - 1) & (target < high), target, level), high)
+    level = np.where(
+        goal > 0, np.where((target > level - 1) & (target < high), target, level), high
+    )
     segments: list[Segments] = []
     levels = np.empty(len(goal))
     for turn in range(300):
@@ -159,20 +193,33 @@ def _solve_mass(mixtures: GaussianMixtures, masses: Floats, short: Floats) -> tu
         rows = found.rows()
         kept, owner = done[rows], todo[rows]
         segments.append((owner[kept], found.lower[kept], found.upper[kept]))
-        target = _foreseen(mixtures, owner[~kept], found.lower[~kept], found.upper[~kept], goal)[todo]
-        # where no level has been low enough, go down as for a single Gaussian, and more boldly after a few turns
-        down = here - 0.5 * (np.square(goal[todo]) - np.square(_deviation(mass))) * 2.0 ** max(0, turn - 5)
-        usable = (target > np.maximum(low[todo], down - 1)) & (target < high[todo]) & (turn % 8 != 7)
-        level[todo] = np.where(usable, target, np.where(bracketed, 0.5 * low[todo] + 0.5 * high[todo], down))
+        target = _foreseen(mixtures, owner[~kept], found.lower[~kept], found.upper[~kept], goal)[
+            todo
+        ]
+        # where no level has been low enough, go down as for a single Gaussian, and more boldly
+        # after a few turns
+        down = here - 0.5 * (np.square(goal[todo]) - np.square(_deviation(mass))) * 2.0 ** max(
+            0, turn - 5
+        )
+        usable = (
+            (target > np.maximum(low[todo], down - 1)) & (target < high[todo]) & (turn % 8 != 7)
+        )
+        level[todo] = np.where(
+            usable, target, np.where(bracketed, 0.5 * low[todo] + 0.5 * high[todo], down)
+        )
         todo = todo[~done]
     return segments, levels
 
 
-def _foreseen(mixtures: GaussianMixtures, rows: Integers, lower: Floats, upper: Floats, goal: Floats) -> Floats:
-    """The level at which each row will have the wanted mass, if its set has pieces near the given ones; NaN without pieces.
+def _foreseen(
+    mixtures: GaussianMixtures, rows: Integers, lower: Floats, upper: Floats, goal: Floats
+) -> Floats:
+    """The level at which each row will have the wanted mass, if its set has pieces near the given
+    ones; NaN without pieces.
 
-    Newton steps for all ends of a row and the level together: log f is the level at each end, and the mass between the ends,
-    as a deviation (which for one Gaussian is linear in the ends), is the goal.
+    Newton steps for all ends of a row and the level together: log f is the level at each end, and
+    the mass between the ends, as a deviation (which for one Gaussian is linear in the ends), is the
+    goal.
     """
     n, owner, ends = len(goal), np.concatenate([rows, rows]), np.concatenate([lower, upper])
     side = np.repeat([-1.0, 1.0], len(rows))
@@ -180,9 +227,12 @@ def _foreseen(mixtures: GaussianMixtures, rows: Integers, lower: Floats, upper: 
     with np.errstate(all="ignore"):
         for _ in range(STEPS if len(rows) else 0):
             height, slope = log_density_and_slope(mixtures, owner, ends)
-            mass: Floats = np.bincount(owner, side * distribution(mixtures, ends, owner), n).astype(np.float64)
+            mass: Floats = np.bincount(owner, side * distribution(mixtures, ends, owner), n).astype(
+                np.float64
+            )
             here = _deviation(mass)
-            rate = side * np.exp(height) / slope  # what the mass gains at this end as the level rises
+            # what the mass gains at this end as the level rises
+            rate = side * np.exp(height) / slope
             missing = (goal - here) * np.exp(-0.5 * np.square(here)) * np.sqrt(2 / np.pi)
             level = (missing + np.bincount(owner, rate * height, n)) / np.bincount(owner, rate, n)
             ends = ends + (level[owner] - height) / slope

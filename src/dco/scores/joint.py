@@ -17,7 +17,9 @@ from dco.scores.score import Cutoff, OfScores, Score
 
 @dataclass(frozen=True)
 class Joint(OfScores):
-    """What joint selection is given: the score of every candidate, by name. It has no sets of its own."""
+    """What joint selection is given: the score of every candidate, by name. It has no sets of its
+    own.
+    """
 
     names: tuple[str, ...]
     scores: tuple[Score, ...]
@@ -30,7 +32,9 @@ class Joint(OfScores):
 
     def sets(self, prediction: Any, threshold: Cutoff) -> Any:
         """An error: no single cut-off makes these sets."""
-        raise IncompatibleScoreError("The sets of joint selection need the calibration rows: ask the predictor for them.")
+        raise IncompatibleScoreError(
+            "The sets of joint selection need the calibration rows: ask the predictor for them."
+        )
 
 
 register(Joint)

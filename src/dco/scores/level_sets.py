@@ -1,12 +1,15 @@
-"""Exact level sets of even mixtures of Gaussians: {y : log f(y) >= level}, what a predictive-density score inverts.
+"""Exact level sets of even mixtures of Gaussians: {y : log f(y) >= level}, what a
+predictive-density score inverts.
 
 Facts used:
 
-- f is at most its largest component, so the set lies in the hull of mu_t +- s_t sqrt(2 (c_t - level)), c_t the log of
-  component t's peak: a finite set is never cut off.
-- Outside the hull of the means f is monotone on either side, whatever the sds: every mode lies between two means.
-- f holds no detail finer than its smallest sd. Where Chebyshev nodes lie closer than that and the coefficients of log f have
-  died out, the interpolant shows every crossing (`_cut`), and one exact evaluation polishes each.
+- f is at most its largest component, so the set lies in the hull of mu_t +- s_t sqrt(2 (c_t -
+  level)), c_t the log of component t's peak: a finite set is never cut off.
+- Outside the hull of the means f is monotone on either side, whatever the sds: every mode lies
+  between two means.
+- f holds no detail finer than its smallest sd. Where Chebyshev nodes lie closer than that and the
+  coefficients of log f have died out, the interpolant shows every crossing (`_cut`), and one exact
+  evaluation polishes each.
 - Elsewhere intervals are halved until bounds on f or f' decide them (`_certified_segments`).
 """
 
@@ -24,16 +27,22 @@ from dco.sets.intervals import IntervalUnions
 
 Segments: TypeAlias = tuple[Integers, Floats, Floats]  # row, lower end, upper end
 
-ROWS = 1024  # rows searched together: what is kept for each of them, some hundred numbers, stays a few megabytes
+# rows searched together: what is kept for each of them, some hundred numbers, stays a few megabytes
+ROWS = 1024
 NODES = (16, 32, 64)  # Chebyshev nodes per row, tried in this order before the certified search
-GRID = (4, 64)  # points per node at which the interpolant is looked at, the finer grid where a peak is close to the level
+# points per node at which the interpolant is looked at, the finer grid where a peak is close to the
+# level
+GRID = (4, 64)
 RESOLVED = 1e-6  # the last coefficients of log f must be below this
-POLISHED = 1e-7  # an end is accepted when its last correction, in units of the smallest sd, is below this
+# an end is accepted when its last correction, in units of the smallest sd, is below this
+POLISHED = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
 class _Summary:
-    """What the search needs to know of each row: hull of the means, smallest sd, and bounds of the level set."""
+    """What the search needs to know of each row: hull of the means, smallest sd, and bounds of the
+    level set.
+    """
 
     first_mean: F64
     last_mean: F64
@@ -47,7 +56,8 @@ def _summarise(mixtures: GaussianMixtures, levels: F64) -> _Summary:
     log_draws, limit = np.log(mixtures.means.shape[1]), np.finfo(np.float64).max
     with np.errstate(over="ignore", invalid="ignore"):
         for where, means, inverse, peaks in blocks_of(mixtures, np.arange(len(mixtures))):
-            # f <= max_t N(y; mu_t, s_t): a component with all the weight reaches the level at most this far out
+            # f <= max_t N(y; mu_t, s_t): a component with all the weight reaches the level at most
+            # this far out
             room = 2 * (peaks + log_draws - levels[where, None])
             reach = np.where(room >= 0, np.sqrt(room), -np.inf) / inverse
             summary.first_mean[where] = means.min(axis=1)
@@ -59,29 +69,39 @@ def _summarise(mixtures: GaussianMixtures, levels: F64) -> _Summary:
 
 
 def level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnions:
-    """{y : log f_i(y) >= levels[i]} for each row: closed pieces, ascending; the whole line for a level of -inf.
+    """{y : log f_i(y) >= levels[i]} for each row: closed pieces, ascending; the whole line for a
+    level of -inf.
 
-    Ends are right to about 1e-9 of the row's smallest sd (or to the spacing of floats near them, where that is larger).
-    Pieces, and gaps between pieces, that are shorter than that may be missed.
+    Ends are right to about 1e-9 of the row's smallest sd (or to the spacing of floats near them,
+    where that is larger). Pieces, and gaps between pieces, that are shorter than that may be
+    missed.
     """
     n = len(mixtures)
     wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (n,))
     everything = np.flatnonzero(np.isneginf(wanted))
-    segments: list[Segments] = [(everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))]
+    segments: list[Segments] = [
+        (everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))
+    ]
     return _merged(n, segments + _searched(mixtures, wanted, np.flatnonzero(np.isfinite(wanted))))
 
 
 def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnions:
-    """Pieces that hold every float y with ``log_density(mixtures, y) >= levels``, at a peak or in a valley as well.
+    """Pieces that hold every float y with ``log_density(mixtures, y) >= levels``, at a peak or in a
+    valley as well.
 
-    They lie beyond the outermost such y by about what `log_density` rounds, 1e-14, over its slope there.
+    They lie beyond the outermost such y by about what `log_density` rounds, 1e-14, over its slope
+    there.
     """
     wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (len(mixtures),))
-    return _moved_out(mixtures, level_sets(mixtures, wanted - 2 * _rounding(mixtures, wanted)), wanted)
+    return _moved_out(
+        mixtures, level_sets(mixtures, wanted - 2 * _rounding(mixtures, wanted)), wanted
+    )
 
 
 def _moved_out(mixtures: GaussianMixtures, found: IntervalUnions, levels: F64) -> IntervalUnions:
-    """The pieces with their ends where log f is below the level by what it rounds; f falls from there on outwards."""
+    """The pieces with their ends where log f is below the level by what it rounds; f falls from
+    there on outwards.
+    """
     rows, smallest_sd = found.rows(), _smallest_sd(mixtures)
     margin = _rounding(mixtures, levels)
     ends = []
@@ -92,7 +112,8 @@ def _moved_out(mixtures: GaussianMixtures, found: IntervalUnions, levels: F64) -
         height, slope = log_density_and_slope(mixtures, owner, end[todo])
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ahead = (height - levels[owner] + 2 * margin[owner]) / (-side * slope)  # a Newton step
-            near = np.abs(ahead) <= 1e-6 * smallest_sd[owner]  # a longer one is no polish: f is flat here
+            # a longer one is no polish: f is flat here
+            near = np.abs(ahead) <= 1e-6 * smallest_sd[owner]
             end[todo[near]] += side * ahead[near]
             step = np.maximum(1e-15 * smallest_sd[owner], np.spacing(np.abs(end[todo])))
             while todo.size:
@@ -107,8 +128,9 @@ def _moved_out(mixtures: GaussianMixtures, found: IntervalUnions, levels: F64) -
 def _rounding(mixtures: GaussianMixtures, levels: F64) -> F64:
     """More than twice what `log_density` rounds near a level, 0 at infinity.
 
-    An exponent rounds by some 8 units of 2**-53 of itself; exponents, weighted by what they add to f, are at most the
-    highest peak less the level and log T. The sum, its logarithm and the peak add less than as much again.
+    An exponent rounds by some 8 units of 2**-53 of itself; exponents, weighted by what they add to
+    f, are at most the highest peak less the level and log T. The sum, its logarithm and the peak
+    add less than as much again.
     """
     finite = np.isfinite(levels)
     terms = 2 + np.log(mixtures.means.shape[1]) + np.abs(np.log(_smallest_sd(mixtures)))
@@ -121,7 +143,9 @@ def _smallest_sd(mixtures: GaussianMixtures) -> F64:
 
 
 def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[IntervalUnions]:
-    """`level_sets` at several levels per row, (J, n): an interpolant on the interval of the lowest serves all of them."""
+    """`level_sets` at several levels per row, (J, n): an interpolant on the interval of the lowest
+    serves all of them.
+    """
     wanted = np.asarray(levels, dtype=np.float64)
     if len(wanted) < 2 or not np.all(np.isfinite(wanted)) or mixtures.means.shape[1] == 1:
         return [level_sets(mixtures, each) for each in wanted]
@@ -190,17 +214,24 @@ class _Curves:
     def of(self, chosen: Bools | Integers) -> _Curves:
         """Those of some rows."""
         return _Curves(
-            self.rows[chosen], self.centre[chosen], self.half[chosen], self.coefficients[chosen], self.smallest_sd[chosen]
+            self.rows[chosen],
+            self.centre[chosen],
+            self.half[chosen],
+            self.coefficients[chosen],
+            self.smallest_sd[chosen],
         )
 
 
-def _interpolated(mixtures: GaussianMixtures, summary: _Summary, rows: Integers, nodes: int) -> tuple[_Curves, Integers]:
+def _interpolated(
+    mixtures: GaussianMixtures, summary: _Summary, rows: Integers, nodes: int
+) -> tuple[_Curves, Integers]:
     """Interpolants of the rows that `nodes` nodes resolve, and the other rows."""
     centre = 0.5 * summary.lower[rows] + 0.5 * summary.upper[rows]
     # a little wider than the bound, so that a crossing on the bound itself is inside
     with np.errstate(over="ignore"):
         half = 0.505 * summary.upper[rows] - 0.505 * summary.lower[rows]
-    fine = half <= nodes / np.pi * summary.smallest_sd[rows]  # neighbouring nodes closer than the smallest sd
+    # neighbouring nodes closer than the smallest sd
+    fine = half <= nodes / np.pi * summary.smallest_sd[rows]
     fine &= half > 1e-9 * np.abs(centre)  # otherwise the spacing of floats shows
     coarse, rows, centre, half = rows[~fine], rows[fine], centre[fine], half[fine]
     angles = np.pi * (np.arange(nodes) + 0.5) / nodes
@@ -212,8 +243,12 @@ def _interpolated(mixtures: GaussianMixtures, summary: _Summary, rows: Integers,
     return curves.of(resolved), np.concatenate([coarse, rows[~resolved]])
 
 
-def _cut(mixtures: GaussianMixtures, curves: _Curves, levels: F64, found: list[Segments]) -> Integers:
-    """Append the pieces above the levels to `found`; return the rows that the interpolant does not decide."""
+def _cut(
+    mixtures: GaussianMixtures, curves: _Curves, levels: F64, found: list[Segments]
+) -> Integers:
+    """Append the pieces above the levels to `found`; return the rows that the interpolant does not
+    decide.
+    """
     nodes = curves.coefficients.shape[1]
     orders = np.arange(nodes)
     above = curves.coefficients.copy()
@@ -244,8 +279,12 @@ def _cut(mixtures: GaussianMixtures, curves: _Curves, levels: F64, found: list[S
     return np.concatenate([*left, curves.rows])
 
 
-def _smooth_ends(mixtures: GaussianMixtures, curves: _Curves, levels: F64, bracket: F64, values: F64) -> tuple[F64, Bools]:
-    """Crossings of the interpolant by Newton steps in the angle, then polished with the density itself."""
+def _smooth_ends(
+    mixtures: GaussianMixtures, curves: _Curves, levels: F64, bracket: F64, values: F64
+) -> tuple[F64, Bools]:
+    """Crossings of the interpolant by Newton steps in the angle, then polished with the density
+    itself.
+    """
     coefficients, rows, smallest_sd = curves.coefficients, curves.rows, curves.smallest_sd
     orders = np.arange(coefficients.shape[1])
     falling = values[0] >= 0  # inside the set before the crossing, outside after it
@@ -268,38 +307,49 @@ def _smooth_ends(mixtures: GaussianMixtures, curves: _Curves, levels: F64, brack
         target = np.where(held, target, 0.5 * (before[todo] + after[todo]))
         moved = np.abs(target - angle[todo])
         angle[todo] = target
-        todo = todo[~(held & (moved <= 1e-6))]  # Newton converges quadratically: what remains is far below 1e-9
+        # Newton converges quadratically: what remains is far below 1e-9
+        todo = todo[~(held & (moved <= 1e-6))]
     ends = curves.centre + curves.half * np.cos(angle)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_unit = -slope / (np.sin(angle) * curves.half)
     good = np.zeros(len(rows), dtype=bool)
-    todo = np.flatnonzero((per_unit < 0) == falling)  # a slope of the wrong sign is no crossing of this kind
+    # a slope of the wrong sign is no crossing of this kind
+    todo = np.flatnonzero((per_unit < 0) == falling)
     for _ in range(3):
         if not todo.size:
             break
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            step = (log_density(mixtures, ends[todo], rows[todo]) - levels[rows[todo]]) / per_unit[todo]
-        # the slope is right to about 1 %, so what remains is about a hundredth of the step; a large step means that the
-        # interpolant was wrong here, and the row goes to the certified search
+            step = (log_density(mixtures, ends[todo], rows[todo]) - levels[rows[todo]]) / per_unit[
+                todo
+            ]
+        # the slope is right to about 1 %, so what remains is about a hundredth of the step; a large
+        # step means that the interpolant was wrong here, and the row goes to the certified search
         sane = np.abs(step) <= 1e-3 * smallest_sd[todo]
         ends[todo[sane]] -= step[sane]
-        done = sane & (np.abs(step) <= POLISHED * smallest_sd[todo] + 4 * np.spacing(np.abs(ends[todo])))
+        done = sane & (
+            np.abs(step) <= POLISHED * smallest_sd[todo] + 4 * np.spacing(np.abs(ends[todo]))
+        )
         good[todo[done]] = True
         todo = todo[sane & ~done]
     return ends, good
 
 
 def _nearly_touches(curve: F64) -> Bools:
-    """Rows where a peak between grid points may reach above 0, or a valley below, unseen by the grid."""
+    """Rows where a peak between grid points may reach above 0, or a valley below, unseen by the
+    grid.
+    """
     before, here, after = curve[:, :-2], curve[:, 1:-1], curve[:, 2:]
-    margin = np.abs(before - 2 * here + after)  # about eight times what a parabola can rise between grid points
+    # about eight times what a parabola can rise between grid points
+    margin = np.abs(before - 2 * here + after)
     peak = (here >= before) & (here >= after) & (here < 0) & (here + margin >= 0)
     valley = (here <= before) & (here <= after) & (here >= 0) & (here - margin < 0)
     return np.asarray(np.any(peak | valley, axis=1))
 
 
 def _product(left: F64, right: F64) -> F64:
-    """left @ right, summed in a fixed order: a BLAS product may round a row differently in another batch."""
+    """left @ right, summed in a fixed order: a BLAS product may round a row differently in another
+    batch.
+    """
     total: F64 = np.multiply(left[:, :1], right[0])
     for k in range(1, left.shape[1]):
         total += left[:, k : k + 1] * right[k]
@@ -309,7 +359,9 @@ def _product(left: F64, right: F64) -> F64:
 # --- the certified path: bounds on f and f' over intervals, halved until they decide
 
 
-def _certified_segments(mixtures: GaussianMixtures, summary: _Summary, levels: F64, rows: Integers) -> list[Segments]:
+def _certified_segments(
+    mixtures: GaussianMixtures, summary: _Summary, levels: F64, rows: Integers
+) -> list[Segments]:
     if not rows.size:
         return []
     first, last = summary.first_mean[rows], summary.last_mean[rows]
@@ -323,7 +375,9 @@ def _certified_segments(mixtures: GaussianMixtures, summary: _Summary, levels: F
     while row.size:
         inside, outside, monotone = _decide(mixtures, row, levels[row], low, high)
         tiny = ~(inside | outside | monotone) & (
-            high - low <= 1e-10 * summary.smallest_sd[row] + 2 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
+            high - low
+            <= 1e-10 * summary.smallest_sd[row]
+            + 2 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
         )
         middle = 0.5 * low + 0.5 * high
         if np.any(tiny):
@@ -338,7 +392,11 @@ def _certified_segments(mixtures: GaussianMixtures, summary: _Summary, levels: F
             brackets.append((r[at_b & ~at_a], b[at_b & ~at_a], a[at_b & ~at_a]))
         split = ~(inside | outside | monotone | tiny)
         row, low, middle, high = row[split], low[split], middle[split], high[split]
-        row, low, high = np.concatenate([row, row]), np.concatenate([low, middle]), np.concatenate([middle, high])
+        row, low, high = (
+            np.concatenate([row, row]),
+            np.concatenate([low, middle]),
+            np.concatenate([middle, high]),
+        )
 
     owner, within, beyond = (np.concatenate(part) for part in zip(*brackets, strict=True))
     roots = _crossings(mixtures, owner, levels[owner], within, beyond, summary.smallest_sd[owner])
@@ -346,11 +404,15 @@ def _certified_segments(mixtures: GaussianMixtures, summary: _Summary, levels: F
     return segments
 
 
-def _decide(mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, high: F64) -> tuple[Bools, Bools, Bools]:
-    """For each interval: f >= level throughout, f < level throughout, or f monotone; all three proved by bounds.
+def _decide(
+    mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, high: F64
+) -> tuple[Bools, Bools, Bools]:
+    """For each interval: f >= level throughout, f < level throughout, or f monotone; all three
+    proved by bounds.
 
-    Wide intervals: each component is largest at the point nearest to its mean and smallest at the farthest. Narrow ones: a
-    Taylor polynomial at the midpoint, with |N''| <= max(1, z^2) exp(-z^2 / 2) / s^2 times the peak as its remainder.
+    Wide intervals: each component is largest at the point nearest to its mean and smallest at the
+    farthest. Narrow ones: a Taylor polynomial at the midpoint, with |N''| <= max(1, z^2) exp(-z^2 /
+    2) / s^2 times the peak as its remainder.
     """
     inside, outside, monotone = (np.zeros(len(rows), dtype=bool) for _ in range(3))
     ceiling = 600.0  # keeps exp finite; the polynomial is not trusted where it bites
@@ -360,8 +422,11 @@ def _decide(mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, h
             offset = means - (0.5 * high[where] + 0.5 * low[where])[:, None]
             distance = np.abs(offset)
             near = np.maximum(distance - width, 0) * inverse
-            # what follows is in sds of each component, cut where its square could overflow: nothing is left of f there
-            far, offset, half = (np.clip(v * inverse, -1e70, 1e70) for v in (distance + width, offset, width))
+            # what follows is in sds of each component, cut where its square could overflow: nothing
+            # is left of f there
+            far, offset, half = (
+                np.clip(v * inverse, -1e70, 1e70) for v in (distance + width, offset, width)
+            )
             excess = peaks - levels[where, None]
             largest = excess - 0.5 * np.square(near)
             most = np.exp(np.minimum(largest, ceiling))
@@ -375,12 +440,23 @@ def _decide(mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, h
             margin = np.abs(change) + 0.5 * bend + slack
             inside[where] = (least.sum(axis=1) > 1 + 1e-12) | (trusted & (value - margin > 1))
             outside[where] = (most.sum(axis=1) < 1 - 1e-12) | (trusted & (value + margin < 1))
-            monotone[where] = trusted & (np.abs(change) > bend + 1e-12 * (here * np.abs(offset) * half).sum(axis=1))
+            monotone[where] = trusted & (
+                np.abs(change) > bend + 1e-12 * (here * np.abs(offset) * half).sum(axis=1)
+            )
     return inside, outside & ~inside, monotone & ~inside & ~outside
 
 
-def _crossings(mixtures: GaussianMixtures, rows: Integers, levels: F64, within: F64, beyond: F64, smallest_sd: F64) -> F64:
-    """The one point between `within` (log f >= level) and `beyond` (log f < level): Newton steps kept in the bracket."""
+def _crossings(
+    mixtures: GaussianMixtures,
+    rows: Integers,
+    levels: F64,
+    within: F64,
+    beyond: F64,
+    smallest_sd: F64,
+) -> F64:
+    """The one point between `within` (log f >= level) and `beyond` (log f < level): Newton steps
+    kept in the bracket.
+    """
     inner, outer = within.copy(), beyond.copy()
     point = 0.5 * inner + 0.5 * outer
     with np.errstate(over="ignore"):
@@ -396,7 +472,11 @@ def _crossings(mixtures: GaussianMixtures, rows: Integers, levels: F64, within: 
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             target = point[todo] - (value - levels[todo]) / slope
         small, large = np.minimum(inner[todo], outer[todo]), np.maximum(inner[todo], outer[todo])
-        useful = (target >= small) & (target <= large) & (np.abs(target - point[todo]) <= 0.5 * previous[todo])
+        useful = (
+            (target >= small)
+            & (target <= large)
+            & (np.abs(target - point[todo]) <= 0.5 * previous[todo])
+        )
         target = np.where(useful, target, 0.5 * small + 0.5 * large)
         step = np.abs(target - point[todo])
         previous[todo] = step

@@ -1,4 +1,6 @@
-"""A residual score divided by its usual size at that prediction, so that one threshold covers low and high predictions."""
+"""A residual score divided by its usual size at that prediction, so that one threshold covers low
+and high predictions.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ from dco.scores.score import Cutoff, OfScores, Score, at_most, cutoff
 
 @dataclass(frozen=True)
 class Levelled(OfScores):
-    """`score` / f(prediction), f linear between (`places`, `factors`) and constant beyond: for scores that are not negative.
+    """`score` / f(prediction), f linear between (`places`, `factors`) and constant beyond: for
+    scores that are not negative.
 
-    `Levelled.of` takes for f the quantile of the tuning scores in each fifth of the prediction, so that every fifth of the
-    tuning rows is covered about alike. f is fixed before calibration rows are seen: calibration is as exact as for `score`.
+    `Levelled.of` takes for f the quantile of the tuning scores in each fifth of the prediction, so
+    that every fifth of the tuning rows is covered about alike. f is fixed before calibration rows
+    are seen: calibration is as exact as for `score`.
     """
 
     score: Score
@@ -28,7 +32,9 @@ class Levelled(OfScores):
 
     @classmethod
     def of(cls, score: Score, centres: Floats, scores: Floats, *, alpha: float) -> Levelled | None:
-        """From tuning rows: their predictions and scores; None where a fifth has no positive finite quantile."""
+        """From tuning rows: their predictions and scores; None where a fifth has no positive finite
+        quantile.
+        """
         codes, places, factors = fifths(centres), list[float](), list[float]()
         for own in (codes == code for code in np.unique(codes)):
             ordered = np.sort(scores[own])
@@ -46,13 +52,17 @@ class Levelled(OfScores):
         """The sets of `score` at the threshold times each row's factor."""
         limit = cutoff(threshold, len(prediction))
         own = limit * self._factors(prediction)
-        for _ in range(3):  # fl(s / f) <= t means s <= t f (1 + u), and a product rounds once more: ends hold all members
+        # fl(s / f) <= t means s <= t f (1 + u), and a product rounds once more: ends hold all
+        # members
+        for _ in range(3):
             own = np.nextafter(own, np.inf)
         return replace(self.score.sets(prediction, own), member=at_most(self, prediction, limit))  # type: ignore[type-var]
 
     def sizes(self, prediction: Any, threshold: Cutoff) -> Any:
         """The sizes of those sets, without rounding their ends outwards."""
-        return self.score.sizes(prediction, cutoff(threshold, len(prediction)) * self._factors(prediction))
+        return self.score.sizes(
+            prediction, cutoff(threshold, len(prediction)) * self._factors(prediction)
+        )
 
     def _factors(self, prediction: Any) -> Floats:
         return np.asarray(np.interp(prediction.centres, self.places, self.factors))

@@ -1,7 +1,8 @@
-"""Even mixtures of Gaussians on the line: log-density, distribution function, mean and standard deviation.
+"""Even mixtures of Gaussians on the line: log-density, distribution function, mean and standard
+deviation.
 
-No array of draws x points is ever made: the work goes in blocks of rows, one point at a time. The value of a row does not
-depend on the rows beside it.
+No array of draws x points is ever made: the work goes in blocks of rows, one point at a time. The
+value of a row does not depend on the rows beside it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from dco.predictions import GaussianMixtures
 
 F64: TypeAlias = NDArray[np.float64]
 
-BLOCK = 1 << 15  # numbers in a working array: 256 KiB, so that a node's few passes stay in the cache
+# numbers in a working array: 256 KiB, so that a node's few passes stay in the cache
+BLOCK = 1 << 15
 
 
 def blocks_of(mixtures: GaussianMixtures, rows: Integers) -> Iterator[tuple[slice, F64, F64, F64]]:
-    """The given rows, a few at a time: where they are, their means (b, T), inverse sds and log peaks (1, T) or (b, T).
+    """The given rows, a few at a time: where they are, their means (b, T), inverse sds and log
+    peaks (1, T) or (b, T).
 
     The log peak of a component is the log of its height, its weight 1 / T included.
     """
@@ -39,12 +42,15 @@ def blocks_of(mixtures: GaussianMixtures, rows: Integers) -> Iterator[tuple[slic
 def _components(sds: Floats, draws: int) -> tuple[F64, F64]:
     scales = np.ascontiguousarray(sds, dtype=np.float64)
     with np.errstate(over="ignore"):
-        inverse = np.minimum(1.0 / scales, np.finfo(np.float64).max)  # 1 / subnormal; 0 * inf would be NaN
+        # 1 / subnormal; 0 * inf would be NaN
+        inverse = np.minimum(1.0 / scales, np.finfo(np.float64).max)
     return inverse, -np.log(scales) - np.log(draws * np.sqrt(2 * np.pi))
 
 
 def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = None) -> F64:
-    """log f_i(y) at one or several points per row: y is (n,) or (n, k). With `rows`, point j belongs to row rows[j]."""
+    """log f_i(y) at one or several points per row: y is (n,) or (n, k). With `rows`, point j
+    belongs to row rows[j].
+    """
     points = np.asarray(y, dtype=np.float64)
     chosen = np.arange(len(mixtures)) if rows is None else rows
     result = np.empty(points.shape)
@@ -66,7 +72,8 @@ def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = N
                 np.exp(work, out=work)
                 total = work.sum(axis=1)
                 values = np.log(total) + top
-                faint = np.flatnonzero(~(total > 1e-250))  # far in the tail: shift by the largest exponent instead
+                # far in the tail: shift by the largest exponent instead
+                faint = np.flatnonzero(~(total > 1e-250))
                 if faint.size:
                     values[faint] = _log_density_in_the_tail(means, inverse, peaks, at, faint)
                 flat_result[where, column] = values
@@ -82,7 +89,9 @@ def _log_density_in_the_tail(means: F64, inverse: F64, peaks: F64, at: F64, fain
     return np.asarray(np.where(np.isfinite(most), most + np.log(sums), most))
 
 
-def log_density_and_slope(mixtures: GaussianMixtures, rows: Integers, points: Floats) -> tuple[F64, F64]:
+def log_density_and_slope(
+    mixtures: GaussianMixtures, rows: Integers, points: Floats
+) -> tuple[F64, F64]:
     """log f and its derivative; point j belongs to row rows[j]."""
     values, slopes = np.empty(len(points)), np.empty(len(points))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
@@ -100,7 +109,9 @@ def log_density_and_slope(mixtures: GaussianMixtures, rows: Integers, points: Fl
 
 
 def distribution(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = None) -> F64:
-    """F_i(y), the mixture's distribution function; point j belongs to row rows[j] (row j without `rows`)."""
+    """F_i(y), the mixture's distribution function; point j belongs to row rows[j] (row j without
+    `rows`).
+    """
     points = np.asarray(y, dtype=np.float64)
     chosen = np.arange(len(mixtures)) if rows is None else rows
     result = np.empty(len(points))
@@ -116,5 +127,7 @@ def mean_and_sd(mixtures: GaussianMixtures) -> tuple[F64, F64]:
     The law of total variance: the mean of the variances and the variance of the means.
     """
     mean = mixtures.means.mean(axis=1, dtype=np.float64)
-    variance = mixtures.means.var(axis=1, dtype=np.float64) + np.mean(np.square(mixtures.sds, dtype=np.float64), axis=-1)
+    variance = mixtures.means.var(axis=1, dtype=np.float64) + np.mean(
+        np.square(mixtures.sds, dtype=np.float64), axis=-1
+    )
     return mean, np.sqrt(variance)

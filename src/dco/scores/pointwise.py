@@ -20,25 +20,31 @@ from dco.sets.prediction_sets import PredictionSets
 
 @dataclass(frozen=True, eq=False)
 class Pointwise(OfScores):
-    """F_m(S_m(x, y)) with m = m(x), the candidate with the smallest set at x (the first of equal ones).
+    """F_m(S_m(x, y)) with m = m(x), the candidate with the smallest set at x (the first of equal
+    ones).
 
-    Sets are compared at `thresholds`, one per candidate, and F_m is the distribution of `tuning`, the sorted tuning scores
-    of each candidate, (M, n): with it a score says the same of every candidate. Both come from tuning rows, so this is one
-    fixed function of a row, and the paper's theorem holds for it as it does for any score. F_m is linear between the
-    distinct scores, and grows beyond them, so that it keeps their order.
+    Sets are compared at `thresholds`, one per candidate, and F_m is the distribution of `tuning`,
+    the sorted tuning scores of each candidate, (M, n): with it a score says the same of every
+    candidate. Both come from tuning rows, so this is one fixed function of a row, and the paper's
+    theorem holds for it as it does for any score. F_m is linear between the distinct scores, and
+    grows beyond them, so that it keeps their order.
     """
 
     scores: tuple[Score, ...]
     thresholds: Floats
     tuning: Floats
-    empty_last: bool = False  # an empty label set counts as larger than any; files of version 0.1 do not say so
+    # an empty label set counts as larger than any; files of version 0.1 do not say so
+    empty_last: bool = False
     needs: ClassVar[tuple[type, ...]] = (Several,)
 
     def chosen(self, prediction: Several) -> Integers:
         """The candidate of each row: it depends on x alone."""
         each = zip(self.scores, prediction.records, map(float, self.thresholds), strict=True)
-        sizes = np.stack([score.sizes(record, cut) for score, record, cut in each]).astype(np.float64)
-        if self.empty_last and prediction.n_classes:  # a set of numbers may have size 0 and hold one
+        sizes = np.stack([score.sizes(record, cut) for score, record, cut in each]).astype(
+            np.float64
+        )
+        # a set of numbers may have size 0 and hold one
+        if self.empty_last and prediction.n_classes:
             sizes[sizes == 0] = np.inf
         return np.asarray(np.argmin(sizes, axis=0))
 
@@ -53,7 +59,9 @@ class Pointwise(OfScores):
         """The score of every label, (n, K), labels in the order of the first candidate's."""
         found = np.empty((len(prediction), prediction.n_classes))
         for m, rows, record in self._parts(prediction):
-            found[rows] = Level(self.tuning[m]).of(self.scores[m].every_label(record))[:, _columns(prediction, m)]
+            found[rows] = Level(self.tuning[m]).of(self.scores[m].every_label(record))[
+                :, _columns(prediction, m)
+            ]
         return found
 
     def sets(self, prediction: Several, threshold: Cutoff) -> PredictionSets:
@@ -80,10 +88,13 @@ class Pointwise(OfScores):
 
 
 class Level:
-    """A continuous, increasing version of the distribution of some values; +-inf stay what they are."""
+    """A continuous, increasing version of the distribution of some values; +-inf stay what they
+    are.
+    """
 
     def __init__(self, values: Floats) -> None:
-        finite = values[np.isfinite(values) & (values > LEAST)]  # the least float is a label that every set holds
+        # the least float is a label that every set holds
+        finite = values[np.isfinite(values) & (values > LEAST)]
         knots, counts = np.unique(finite if finite.size else np.zeros(1), return_counts=True)
         width = float(knots[-1] - knots[0]) or 1.0  # one more width is one more unit, on both sides
         heights = np.cumsum(counts) / counts.sum()
@@ -91,7 +102,9 @@ class Level:
         self.heights = np.concatenate([[heights[0] - 1], heights, [2.0]])
 
     def of(self, values: Floats) -> Floats:
-        """The level of each value, never decreasing with it; the least float is the least level of every candidate."""
+        """The level of each value, never decreasing with it; the least float is the least level of
+        every candidate.
+        """
         given = np.asarray(values, dtype=np.float64)
         return np.where(given == LEAST, LEAST, _along(given, self.knots, self.heights))
 
@@ -107,7 +120,9 @@ class Level:
 
 
 def _along(values: Floats, knots: Floats, heights: Floats) -> Floats:
-    """Linear between knots, held between their heights so that rounding keeps the order, and on along the ends."""
+    """Linear between knots, held between their heights so that rounding keeps the order, and on
+    along the ends.
+    """
     place = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
     found = linear(values, knots, heights)
     found = np.where(np.isfinite(values), np.clip(found, LEAST, -LEAST), found)
@@ -134,7 +149,9 @@ def _gathered(parts: list[tuple[Any, Integers]], n: int, member: Member) -> Inte
             filled = ~part.is_empty()
             pieces.append(np.stack([rows[filled], part.lower[filled], part.upper[filled]]))
         else:
-            pieces.append(np.stack([np.repeat(rows, np.diff(part.row_pointers)), part.lower, part.upper]))
+            pieces.append(
+                np.stack([np.repeat(rows, np.diff(part.row_pointers)), part.lower, part.upper])
+            )
     row, lower, upper = np.concatenate(pieces, axis=1) if pieces else np.empty((3, 0))
     return IntervalUnions.of_pieces(n, row.astype(np.int64), lower, upper, member)
 

@@ -1,12 +1,15 @@
-"""Probabilities of a chunk of rows as arrays: ranks, masses along the ranks, and the first labels, without an index sort.
+"""Probabilities of a chunk of rows as arrays: ranks, masses along the ranks, and the first labels,
+without an index sort.
 
-Masses are sums of probabilities rounded to multiples of 2**-50. Such sums are exact in double precision as long as they
-stay below 8, so the order of summation cannot matter: the mass above one label may be summed as it stands in memory, the
-mass along the ranks in blocks, and a GPU gets the same sums as a CPU.
+Masses are sums of probabilities rounded to multiples of 2**-50. Such sums are exact in double
+precision as long as they stay below 8, so the order of summation cannot matter: the mass above one
+label may be summed as it stands in memory, the mass along the ranks in blocks, and a GPU gets the
+same sums as a CPU.
 
-Three layouts serve three sizes, each with the same results. NumPy's long rows are handled in blocks of ranks. NumPy's short
-rows are stored by columns, so that every step runs along many rows at once. Arrays of other libraries stay where they are,
-and go through the functions of the array API standard.
+Three layouts serve three sizes, each with the same results. NumPy's long rows are handled in blocks
+of ranks. NumPy's short rows are stored by columns, so that every step runs along many rows at once.
+Arrays of other libraries stay where they are, and go through the functions of the array API
+standard.
 """
 
 from __future__ import annotations
@@ -23,7 +26,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, doubles, joined, namespace, one_number, whole_numbers
+from dco.foundations.arrays import (
+    AnyArray,
+    Bools,
+    Floats,
+    Integers,
+    doubles,
+    joined,
+    namespace,
+    one_number,
+    whole_numbers,
+)
 
 BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 SHORT = 64  # labels; rows up to here are stored by columns
@@ -33,15 +46,22 @@ _BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
 Doubles = NDArray[np.float64]
-AtRank: TypeAlias = Callable[[Integers], Any]  # the value at one rank of each row, from 1; 0 stands for +inf
+# the value at one rank of each row, from 1; 0 stands for +inf
+AtRank: TypeAlias = Callable[[Integers], Any]
 
 
 def native(probabilities: Floats, *, by_columns: bool = False) -> Floats:
-    """Probabilities in single or double precision as this machine stores them, short rows by columns on request."""
+    """Probabilities in single or double precision as this machine stores them, short rows by
+    columns on request.
+    """
     if not isinstance(probabilities, np.ndarray):
         return probabilities
     dtype = np.float32 if probabilities.dtype.itemsize == 4 else np.float64
-    return np.asarray(probabilities, dtype=dtype, order="F" if by_columns and probabilities.shape[1] <= SHORT else "C")
+    return np.asarray(
+        probabilities,
+        dtype=dtype,
+        order="F" if by_columns and probabilities.shape[1] <= SHORT else "C",
+    )
 
 
 def is_long(probabilities: Floats) -> bool:
@@ -63,7 +83,9 @@ def codes_of_members(members: Bools) -> tuple[Integers, NDArray[np.int32]]:
 
 
 def mark(members: Bools, marks: NDArray[np.uint8]) -> None:
-    """Write members as `LabelSets.of_marks` reads them; labels never seen come last, without columns if none is a member."""
+    """Write members as `LabelSets.of_marks` reads them; labels never seen come last, without
+    columns if none is a member.
+    """
     marks[-(-members.shape[1] // 8) :] = 0
     for byte, first in zip(marks, range(0, members.shape[1], 8), strict=False):
         bits = np.asfortranarray(members[:, first : first + 8]).view(np.uint8)
@@ -72,10 +94,11 @@ def mark(members: Bools, marks: NDArray[np.uint8]) -> None:
 
 @lru_cache(maxsize=64)
 def least_probability(threshold: float, single: bool) -> float:
-    """The least floating-point number p >= 0 with 1 - p <= threshold, +inf if there is none up to 2.
+    """The least floating-point number p >= 0 with 1 - p <= threshold, +inf if there is none up to
+    2.
 
-    1 - p never rises with p, in floating point too, and numbers that are not negative are ordered like their bit patterns:
-    bisection on the patterns is exact.
+    1 - p never rises with p, in floating point too, and numbers that are not negative are ordered
+    like their bit patterns: bisection on the patterns is exact.
     """
     number, pattern = ("<f", "<i") if single else ("<d", "<q")
     below, enough = -1, struct.unpack(pattern, struct.pack(number, 2.0))[0]
@@ -94,7 +117,9 @@ def picked(probabilities: Floats, codes: Integers) -> Floats:
     """The probability of one label per row."""
     if isinstance(probabilities, np.ndarray) and probabilities.flags.forc:  # many times as fast
         n, k = probabilities.shape
-        places = codes * n + np.arange(n) if probabilities.flags.fnc else np.arange(0, n * k, k) + codes
+        places = (
+            codes * n + np.arange(n) if probabilities.flags.fnc else np.arange(0, n * k, k) + codes
+        )
         return probabilities.ravel(order="K").take(places)
     return probabilities[whole_numbers(probabilities.shape[0], probabilities), codes]  # type: ignore[no-any-return]
 
@@ -127,7 +152,9 @@ def _counted(mask: Bools) -> Integers:
 
 
 def rounded(probabilities: Floats, *, exact: bool = False) -> Doubles:
-    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8; `exact` if they are such."""
+    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8; `exact`
+    if they are such.
+    """
     if not isinstance(probabilities, np.ndarray):
         return (probabilities + one_number(4.0, probabilities)) - 4.0
     values = doubles(probabilities)
@@ -150,7 +177,9 @@ def running_sums(values: Doubles) -> Any:
 
 
 def line_masses(lines: Floats, share: Doubles | None) -> Doubles:
-    """The mass up to each rank of `falling_columns`, or of the rank itself a share only, as `RankScore.kept`."""
+    """The mass up to each rank of `falling_columns`, or of the rank itself a share only, as
+    `RankScore.kept`.
+    """
     own = rounded(lines, exact=are_rounded(lines[-1]))
     mass = own if share is None else own.copy()
     for before, line in pairwise(mass):
@@ -178,14 +207,17 @@ def checked_mass(mass: Doubles) -> Doubles:
     """The mass, or an error where a row sums to so much that sums are no longer exact."""
     if mass.shape[0] and (most := float(namespace(mass).max(mass[:, -1]))) >= _LARGEST_MASS:
         raise ValueError(
-            f"the probabilities of a row sum to at least {most:g}, but this score adds them up as the mass of one "
+            f"the probabilities of a row sum to at least {most:g}, but this score adds them up as "
+            f"the mass of one "
             "distribution. Divide each row by its sum first."
         )
     return mass
 
 
 def replaced(array: Any, rows: Bools, values: Any) -> Any:
-    """The array with other values in some rows, given by a mask; in place where the library writes into arrays."""
+    """The array with other values in some rows, given by a mask; in place where the library writes
+    into arrays.
+    """
     if hasattr(array, "at"):  # JAX does not
         return array.at[rows].set(values)
     array[rows] = values
@@ -193,7 +225,9 @@ def replaced(array: Any, rows: Bools, values: Any) -> Any:
 
 
 def along_ranks(probabilities: Floats, function: Callable[[Floats], Doubles]) -> Doubles:
-    """`function` of the columns by decreasing probability, equal ones by column; its values are put back in their places."""
+    """`function` of the columns by decreasing probability, equal ones by column; its values are put
+    back in their places.
+    """
     xp = namespace(probabilities)
     if xp is not np:
         order = xp.argsort(probabilities, axis=1, descending=True, stable=True)
@@ -204,19 +238,28 @@ def along_ranks(probabilities: Floats, function: Callable[[Floats], Doubles]) ->
     tied = (falling[:, 1:] == falling[:, :-1]).any(axis=1)
     order[tied] = np.argsort(-probabilities[tied], axis=1, kind="stable")
     result = np.empty(order.shape)
-    np.put_along_axis(result, order, function(falling), axis=1)  # equal values: the same in any order
+    # equal values: the same in any order
+    np.put_along_axis(result, order, function(falling), axis=1)
     return result
 
 
 def place_of(
     probabilities: Floats, codes: Integers, with_mass: bool, with_top: bool = True
 ) -> tuple[Doubles, Doubles, Doubles, Doubles]:
-    """Of one label per row: the mass up to it, its own, the largest (0 if not asked for), its rank; (rows, 1)."""
+    """Of one label per row: the mass up to it, its own, the largest (0 if not asked for), its rank;
+    (rows, 1).
+    """
     xp, own = namespace(probabilities), picked(probabilities, codes)[:, None]
-    top = doubles(xp.max(probabilities, axis=1, keepdims=True)) if with_top else one_number(0.0, own)
+    top = (
+        doubles(xp.max(probabilities, axis=1, keepdims=True)) if with_top else one_number(0.0, own)
+    )
     if isinstance(probabilities, np.ndarray):
         exact = not is_long(probabilities) and are_rounded(probabilities)
-        own_mass, larger, same = rounded(own, exact=exact), probabilities > own, probabilities == own
+        own_mass, larger, same = (
+            rounded(own, exact=exact),
+            probabilities > own,
+            probabilities == own,
+        )
         ahead, mass = _counted(larger)[:, None], own_mass
         if with_mass and is_long(probabilities):
             mass = mass + np.vecdot(rounded(probabilities), larger.astype(np.float64))[:, None]
@@ -232,11 +275,15 @@ def place_of(
             mass[tied] += earlier * own_mass[tied]
     else:  # without a look at which rows have ties: the device would have to be waited for
         larger = probabilities > own
-        larger |= (probabilities == own) & (whole_numbers(probabilities.shape[1], codes) < codes[:, None])
+        larger |= (probabilities == own) & (
+            whole_numbers(probabilities.shape[1], codes) < codes[:, None]
+        )
         ahead, own_mass = count_true(larger)[:, None], rounded(own)
         mass = own_mass
         if with_mass:
-            mass = mass + xp.sum(rounded(xp.where(larger, probabilities, 0.0)), axis=1, keepdims=True)
+            mass = mass + xp.sum(
+                rounded(xp.where(larger, probabilities, 0.0)), axis=1, keepdims=True
+            )
     if with_mass:
         checked_mass(mass)
     return mass, own_mass, top, doubles(1 + ahead)
@@ -245,12 +292,16 @@ def place_of(
 def at_rank(falling: Floats, rank: Integers) -> Floats:
     """The value at one rank of each row, from 1; 0 stands for +inf. `falling` may be negated."""
     xp = namespace(falling)
-    return abs(xp.where(rank == 0, np.inf, picked(falling, xp.clip(rank - 1, 0, falling.shape[1] - 1))))
+    return abs(
+        xp.where(rank == 0, np.inf, picked(falling, xp.clip(rank - 1, 0, falling.shape[1] - 1)))
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """A chunk of rows along the ranks, in blocks: own masses, the mass up to the end of each block, its last rank."""
+    """A chunk of rows along the ranks, in blocks: own masses, the mass up to the end of each block,
+    its last rank.
+    """
 
     masses: Doubles  # (rows, blocks, BLOCK), zeros if no score asks for masses
     ends: Doubles  # (rows, blocks)
@@ -264,18 +315,24 @@ class Ranks:
         """From what `negated_falling` returns."""
         n, n_blocks = len(falling), falling.shape[1] // BLOCK
         own = rounded(np.negative(falling)) if with_mass else np.zeros(falling.shape)
-        ends = checked_mass(np.cumsum(own.reshape(-1, BLOCK).dot(np.ones(BLOCK)).reshape(n, n_blocks), axis=1))
+        ends = checked_mass(
+            np.cumsum(own.reshape(-1, BLOCK).dot(np.ones(BLOCK)).reshape(n, n_blocks), axis=1)
+        )
         last_rank = np.minimum(np.arange(1, n_blocks + 1) * BLOCK, k)
         last = np.take(own, last_rank - 1, axis=1)
         top = -falling[:, :1].astype(np.float64)
-        return cls(own.reshape(n, n_blocks, BLOCK), ends, last, last_rank.astype(np.float64), top, k)
+        return cls(
+            own.reshape(n, n_blocks, BLOCK), ends, last, last_rank.astype(np.float64), top, k
+        )
 
     @classmethod
     def along(cls, probabilities: Floats, with_mass: bool) -> Ranks:
         """From probabilities, which are sorted only where masses are asked for."""
         if with_mass:
             return cls.of(negated_falling(probabilities), probabilities.shape[1], True)
-        falling = np.zeros((len(probabilities), _padded(probabilities.shape[1])), dtype=probabilities.dtype)
+        falling = np.zeros(
+            (len(probabilities), _padded(probabilities.shape[1])), dtype=probabilities.dtype
+        )
         falling[:, 0] = -probabilities.max(axis=1)
         return cls.of(falling, probabilities.shape[1], False)
 
@@ -286,7 +343,9 @@ def _padded(k: int) -> int:
 
 
 def negated_falling(probabilities: Floats) -> Floats:
-    """Negated probabilities in ascending order, so that ranks run from left to right; zeros fill the last block."""
+    """Negated probabilities in ascending order, so that ranks run from left to right; zeros fill
+    the last block.
+    """
     n, k = probabilities.shape
     falling = np.zeros((n, _padded(k)), dtype=probabilities.dtype)
     ranked = falling[:, :k]
@@ -296,21 +355,26 @@ def negated_falling(probabilities: Floats) -> Floats:
 
 
 def falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers] | None:
-    """`negated_falling` of the probabilities >= least, and how many they are in each row; None if they are many."""
+    """`negated_falling` of the probabilities >= least, and how many they are in each row; None if
+    they are many.
+    """
     reached = probabilities >= probabilities.dtype.type(least)
     held = count_true(reached)
     width = _padded(int(held.max()))
     if 2 * width > probabilities.shape[1]:
         return None
     falling = np.zeros((len(held), width), dtype=probabilities.dtype)
-    values = probabilities.reshape(-1).take(np.flatnonzero(reached))  # many times faster than probabilities[reached]
+    # many times faster than probabilities[reached]
+    values = probabilities.reshape(-1).take(np.flatnonzero(reached))
     falling[np.arange(width) < held[:, None]] = np.negative(values, out=values)
     falling.sort(axis=1)
     return falling, held
 
 
 def falling_columns(probabilities: AnyArray) -> tuple[AnyArray, AtRank]:
-    """Short rows along the ranks, a line of numbers for each rank, and a function that gives what `at_rank` gives."""
+    """Short rows along the ranks, a line of numbers for each rank, and a function that gives what
+    `at_rank` gives.
+    """
     n, k = probabilities.shape
     lines = np.empty((k + 1, n), dtype=probabilities.dtype)
     if 1 < k <= NETWORK:
@@ -335,8 +399,9 @@ def falling_columns(probabilities: AnyArray) -> tuple[AnyArray, AtRank]:
 def _comparisons(k: int) -> list[tuple[int, int, int, int]]:
     """Comparisons that sort any k lines of numbers, by Batcher's (1968) odd-even merge sort.
 
-    Each says which two lines are compared, and where the larger and the smaller numbers go, the smaller first. The numbers
-    to sort are lines k + 1 to 2 k and stay there; those that are written are 0 to k. In the end rank r is line r, 0 is free.
+    Each says which two lines are compared, and where the larger and the smaller numbers go, the
+    smaller first. The numbers to sort are lines k + 1 to 2 k and stay there; those that are written
+    are 0 to k. In the end rank r is line r, 0 is free.
     """
     steps: list[tuple[int, int, int, int]] = []
     order, free = list(range(k + 1, 2 * k + 1)), list(range(k + 1))
@@ -355,28 +420,43 @@ def _comparisons(k: int) -> list[tuple[int, int, int, int]]:
                         steps.append((first, second, order[high], smaller))
             step //= 2
         sorted_runs *= 2
-    line = {old: rank for rank, old in enumerate(free + order)} | {given: given for given in range(k + 1, 2 * k + 1)}
-    return [(line[first], line[second], line[larger], line[smaller]) for first, second, larger, smaller in steps]
+    line = {old: rank for rank, old in enumerate(free + order)} | {
+        given: given for given in range(k + 1, 2 * k + 1)
+    }
+    return [
+        (line[first], line[second], line[larger], line[smaller])
+        for first, second, larger, smaller in steps
+    ]
 
 
-def screened(probabilities: Floats, limits: Doubles, with_mass: bool, with_top: bool) -> tuple[NDArray[np.uint8], Integers]:
-    """Sets of short rows as `LabelSets.of_marks` reads them, and the rows that are too close to call: theirs mean nothing.
+def screened(
+    probabilities: Floats, limits: Doubles, with_mass: bool, with_top: bool
+) -> tuple[NDArray[np.uint8], Integers]:
+    """Sets of short rows as `LabelSets.of_marks` reads them, and the rows that are too close to
+    call: theirs mean nothing.
 
-    A rank is in the set if the mass up to it, the largest probability or else 0 is at most its limit. Here probabilities
-    are multiples of 2**-15, so that all steps run along numbers of 16 bits; what they can be wrong by is allowed for on
-    both sides of each limit, and rows that come to lie between the sides, or whose last labels are tied, are left.
+    A rank is in the set if the mass up to it, the largest probability or else 0 is at most its
+    limit. Here probabilities are multiples of 2**-15, so that all steps run along numbers of 16
+    bits; what they can be wrong by is allowed for on both sides of each limit, and rows that come
+    to lie between the sides, or whose last labels are tied, are left.
     """
     (n, k), half, unsure = probabilities.shape, probabilities.itemsize // 2, []
     marks, step = np.empty((-(-k // 8), n), dtype=np.uint8), min(2**15, 2**18 // k)
     error = (1.0 + 0.5 * np.arange(1, k + 1)) * with_mass + 1.5 * with_top
-    sure, maybe = (np.clip(np.floor(limits * 2.0**15 + e) + 1, 0, 65535).astype(np.uint16)[:, None] for e in (-error, error))
-    to_end = probabilities.dtype.type(2.0 ** (np.finfo(probabilities.dtype).nmant - 15))  # moves the 15 bits to the end
+    sure, maybe = (
+        np.clip(np.floor(limits * 2.0**15 + e) + 1, 0, 65535).astype(np.uint16)[:, None]
+        for e in (-error, error)
+    )
+    # moves the 15 bits to the end
+    to_end = probabilities.dtype.type(2.0 ** (np.finfo(probabilities.dtype).nmant - 15))
     space = np.empty((min(step, n), k), dtype=probabilities.dtype)
     for start in range(0, n, step):
         rows = slice(start, start + step)
         part = probabilities[rows]
         whole = np.add(part, to_end, out=space[: len(part)]).view(np.uint16)
-        steps = np.ascontiguousarray(whole[:, (0 if sys.byteorder == "little" else half - 1) :: half].T)
+        steps = np.ascontiguousarray(
+            whole[:, (0 if sys.byteorder == "little" else half - 1) :: half].T
+        )
         lines, at = falling_columns(steps.T)
         reached = lines[:1] * np.uint16(with_top) + np.uint16(1)
         if with_mass:
@@ -386,7 +466,10 @@ def screened(probabilities: Floats, limits: Doubles, with_mass: bool, with_top: 
                 line += before
         if (reached[1:] < reached[:-1]).any():  # beyond what 16 bits hold: no distributions
             return marks, np.arange(n)
-        count, most = (np.add.reduce((reached <= side).view(np.uint8), axis=0, dtype=np.uint8) for side in (sure, maybe))
+        count, most = (
+            np.add.reduce((reached <= side).view(np.uint8), axis=0, dtype=np.uint8)
+            for side in (sure, maybe)
+        )
         mark((steps >= at(count)).T, marks[:, rows])
         held = np.add.reduce(np.bitwise_count(marks[:, rows]), axis=0, dtype=np.uint8)
         unsure.append(np.flatnonzero((count != most) | (held != count)) + start)
@@ -396,12 +479,17 @@ def screened(probabilities: Floats, limits: Doubles, with_mass: bool, with_top: 
 
 
 def first_labels(probabilities: Floats, falling: AtRank, count: Integers) -> Bools:
-    """The `count` first labels of each row in the order of ranks, as a mask; `falling` gives the value at a rank of each."""
+    """The `count` first labels of each row in the order of ranks, as a mask; `falling` gives the
+    value at a rank of each.
+    """
     xp, k = namespace(count), probabilities.shape[1]
     if k <= PAIRS and xp is np:
-        ahead = np.repeat(np.arange(k, dtype=np.uint8)[::-1, None], len(count), axis=1)  # as if later labels came first
+        # as if later labels came first
+        ahead = np.repeat(np.arange(k, dtype=np.uint8)[::-1, None], len(count), axis=1)
         for first, second in combinations(range(k), 2):
-            goes_first = np.greater_equal(probabilities[:, first], probabilities[:, second]).view(np.uint8)
+            goes_first = np.greater_equal(probabilities[:, first], probabilities[:, second]).view(
+                np.uint8
+            )
             ahead[second] += goes_first
             ahead[first] -= goes_first
         return (ahead < count).T  # type: ignore[no-any-return, unused-ignore]

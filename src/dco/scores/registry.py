@@ -1,4 +1,6 @@
-"""One registration per score: its short name, what `scores=None` tries, and that model files may hold it."""
+"""One registration per score: its short name, what `scores=None` tries, and that model files may
+hold it.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,21 @@ def register(
 ) -> None:
     """Make a kind of score known: `dco.load` then trusts it.
 
-    `name` is its short name on the command line, where it stands for the scores `named` (`defaults` if omitted).
-    ``scores=None`` tries `defaults` on models that give one of the `records` (``score.needs`` if omitted).
+    `name` is its short name on the command line, where it stands for the scores `named` (`defaults`
+    if omitted). ``scores=None`` tries `defaults` on models that give one of the `records`
+    (``score.needs`` if omitted).
     """
     full_name = f"{score.__module__}.{score.__qualname__}"
-    taken = next((known for known, each in _REGISTERED.items() if name is not None and each.name == name), full_name)
+    taken = next(
+        (known for known, each in _REGISTERED.items() if name is not None and each.name == name),
+        full_name,
+    )
     if taken != full_name:
         raise ValueError(f"the name {name!r} is taken by {taken}: give {score.__name__} another.")
     read = score.needs if records is None else records
-    _REGISTERED[full_name] = Registration(score, name, defaults, defaults if named is None else named, read)
+    _REGISTERED[full_name] = Registration(
+        score, name, defaults, defaults if named is None else named, read
+    )
 
 
 def registrations() -> list[Registration]:
@@ -51,11 +59,15 @@ def registrations() -> list[Registration]:
     for home in homes:
         import_module(home)
     places = {home: place for place, home in enumerate(homes)}
-    return sorted(_REGISTERED.values(), key=lambda each: places.get(each.score.__module__, len(places)))
+    return sorted(
+        _REGISTERED.values(), key=lambda each: places.get(each.score.__module__, len(places))
+    )
 
 
 def default_scores(record: type) -> list[Score]:
-    """What ``scores=None`` tries on a record: every score that suits it, with the parameters that its authors propose."""
+    """What ``scores=None`` tries on a record: every score that suits it, with the parameters that
+    its authors propose.
+    """
     return [score for each in registrations() if record in each.records for score in each.defaults]
 
 
@@ -64,7 +76,8 @@ def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
     return {
         each.name: each.named
         for each in registrations()
-        if each.name is not None and issubclass((each.named or (each.score,))[0].needs[0], ClassRecord) == classes
+        if each.name is not None
+        and issubclass((each.named or (each.score,))[0].needs[0], ClassRecord) == classes
     }
 
 
@@ -79,6 +92,7 @@ def scores_called(name: str) -> tuple[Score, ...]:
     offered = short_names(classes=True) | short_names(classes=False)
     if name.lower() not in offered:
         raise ValueError(
-            f"scores takes short names ({', '.join(offered)}) and scores such as those of dco.scores, got {name!r}."
+            f"scores takes short names ({', '.join(offered)}) and scores such as those of "
+            f"dco.scores, got {name!r}."
         )
     return offered[name.lower()]

@@ -1,8 +1,10 @@
-"""Scores of point, spread and quantile predictions. Their sets are intervals with ends in closed form.
+"""Scores of point, spread and quantile predictions. Their sets are intervals with ends in closed
+form.
 
-Scores are computed in float64 whatever the precision of the inputs. `contains` of a set is decided by the score, so it
-equals ``observed(prediction, y) <= threshold`` exactly. The ends are the same inequality solved for y and rounded outwards:
-no member lies beyond them, and they lie a few units in the last place beyond the outermost member (`_raised`).
+Scores are computed in float64 whatever the precision of the inputs. `contains` of a set is decided
+by the score, so it equals ``observed(prediction, y) <= threshold`` exactly. The ends are the same
+inequality solved for y and rounded outwards: no member lies beyond them, and they lie a few units
+in the last place beyond the outermost member (`_raised`).
 """
 
 from __future__ import annotations
@@ -58,8 +60,8 @@ class AbsoluteResidual(Score):
 class NormalisedResidual(Score):
     """|y - mean| / (spread + floor), Lei et al. (2018). A larger floor evens out the widths.
 
-    Where spread + floor is 0 the score is 0 at the mean and +inf elsewhere. For Gaussian mixtures mean and spread are the
-    mean and the standard deviation of the posterior predictive.
+    Where spread + floor is 0 the score is 0 at the mean and +inf elsewhere. For Gaussian mixtures
+    mean and spread are the mean and the standard deviation of the posterior predictive.
     """
 
     floor: float = 0.0
@@ -92,7 +94,9 @@ class NormalisedResidual(Score):
         _, scale = self._mean_and_scale(prediction)
         half = _half_width(cutoff(threshold, len(scale)), scale)
         with np.errstate(over="ignore"):
-            return np.broadcast_to(2 * np.maximum(half, 0.0), scale.shape).astype(np.float64, copy=False)
+            return np.broadcast_to(2 * np.maximum(half, 0.0), scale.shape).astype(
+                np.float64, copy=False
+            )
 
     def _mean_and_scale(self, prediction: Prediction) -> tuple[Floats, Floats]:
         mean: Floats
@@ -101,7 +105,10 @@ class NormalisedResidual(Score):
         if isinstance(record, GaussianMixtures):
             mean, spread = mean_and_sd(record)
         else:
-            mean, spread = np.asarray(record.mean, dtype=np.float64), np.asarray(record.spread, dtype=np.float64)
+            mean, spread = (
+                np.asarray(record.mean, dtype=np.float64),
+                np.asarray(record.spread, dtype=np.float64),
+            )
         return mean, spread + self.floor if self.floor else spread
 
 
@@ -111,11 +118,13 @@ class QuantileResidual(Score):
 
     - ``"plain"``: max(lower - y, y - upper), Romano et al. (2019). Sets [lower - t, upper + t].
     - ``"relative"`` (CQR-r): the same divided by upper - lower, Sesia and Candès (2020).
-    - ``"median"`` (CQR-m): max((lower - y) / (median - lower), (y - upper) / (upper - median)), Kivaranovic et al. (2020).
+    - ``"median"`` (CQR-m): max((lower - y) / (median - lower), (y - upper) / (upper - median)),
+      Kivaranovic et al. (2020).
 
-    Denominators are at least 1e-8 max(|lower|, |upper|) and at least 1e-300, so that no row divides by zero and the score of
-    a row stays a function of that row alone. A negative threshold shrinks the intervals; where the ends cross (t < -1/2 for
-    "relative", t < -1 for "median") the set is empty.
+    Denominators are at least 1e-8 max(|lower|, |upper|) and at least 1e-300, so that no row divides
+    by zero and the score of a row stays a function of that row alone. A negative threshold shrinks
+    the intervals; where the ends cross (t < -1/2 for "relative", t < -1 for "median") the set is
+    empty.
     """
 
     kind: Literal["plain", "relative", "median"] = "plain"
@@ -138,7 +147,9 @@ class QuantileResidual(Score):
         return np.maximum(under, over, out=under)
 
     def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
-        """[lower - t d, upper + t e] with the denominators d and e of the kind; empty where the ends cross."""
+        """[lower - t d, upper + t e] with the denominators d and e of the kind; empty where the
+        ends cross.
+        """
         lower, upper = self._ends(prediction)
         limit = cutoff(threshold, len(lower))
         member = at_most(self, prediction, limit)
@@ -168,7 +179,9 @@ class QuantileResidual(Score):
 
     def _ends(self, prediction: Prediction) -> tuple[Floats, Floats]:
         record = expect(self, prediction, Quantiles)
-        return np.asarray(record.lower, dtype=np.float64), np.asarray(record.upper, dtype=np.float64)
+        return np.asarray(record.lower, dtype=np.float64), np.asarray(
+            record.upper, dtype=np.float64
+        )
 
     def _units(self, prediction: Prediction) -> tuple[Floats, Floats]:
         """The denominators below and above, new arrays (one and the same for "relative")."""
@@ -180,7 +193,8 @@ class QuantileResidual(Score):
                 return width, width
             if record.median is None:
                 raise IncompatibleScoreError(
-                    'QuantileResidual(kind="median") needs Quantiles with a median; pass median= to the prediction record '
+                    'QuantileResidual(kind="median") needs Quantiles with a median; pass median= '
+                    "to the prediction record "
                     'or use kind="relative".'
                 )
             median = np.asarray(record.median, dtype=np.float64)
@@ -191,8 +205,8 @@ class QuantileResidual(Score):
 class EndThresholds:
     """A threshold for each end of an interval: what `asymmetric_quantiles` finds.
 
-    Together they say that both ends hold: marginally, or where `delta` was given PAC, at `alpha` and `delta`. Neither says
-    anything by itself.
+    Together they say that both ends hold: marginally, or where `delta` was given PAC, at `alpha`
+    and `delta`. Neither says anything by itself.
     """
 
     lower: Threshold
@@ -216,31 +230,45 @@ class EndThresholds:
 def two_ends(
     first: ArrayLike, second: ArrayLike, *, alpha: Level, delta: Level | None = None
 ) -> tuple[Threshold, Threshold]:
-    """Thresholds s and t, so that a new row has ``first <= s`` and ``second <= t`` with probability at least 1 - alpha.
+    """Thresholds s and t, so that a new row has ``first <= s`` and ``second <= t`` with probability
+    at least 1 - alpha.
 
-    Let k be `conformal_rank`, or with `delta` `pac_rank`, and e = n + 1 - k the rows that may be missed: a = ceil(e / 2) by
-    the first score, b = floor(e / 2) by the second. s is the a-th largest first score. The a rows that lie highest there
-    (of equal ones those with the larger second score) are put aside, and t is the b-th largest second score of the rest.
-    This order is part of the rule: it must not be chosen by looking at the calibration rows.
+    Let k be `conformal_rank`, or with `delta` `pac_rank`, and e = n + 1 - k the rows that may be
+    missed: a = ceil(e / 2) by the first score, b = floor(e / 2) by the second. s is the a-th
+    largest first score. The a rows that lie highest there (of equal ones those with the larger
+    second score) are put aside, and t is the b-th largest second score of the rest. This order is
+    part of the rule: it must not be chosen by looking at the calibration rows.
 
-    A new row is missed if it is among the a highest of all n + 1 by the first score, or among the b highest of the others
-    by the second: exchangeable rows are covered with probability k / (n + 1) without ties, and at least that with ties. For
-    i.i.d. rows coverage is Beta(n + 1 - a, a) times an independent Beta(k, b), which is Beta(k, n + 1 - k): with `delta` it
-    is at least 1 - alpha with probability at least 1 - delta (Wald 1943; Tukey 1947). Neither threshold is ever above that
-    of its score alone at alpha / 2 and delta / 2. With e < 2 both are infinite.
+    A new row is missed if it is among the a highest of all n + 1 by the first score, or among the b
+    highest of the others by the second: exchangeable rows are covered with probability k / (n + 1)
+    without ties, and at least that with ties. For i.i.d. rows coverage is Beta(n + 1 - a, a) times
+    an independent Beta(k, b), which is Beta(k, n + 1 - k): with `delta` it is at least 1 - alpha
+    with probability at least 1 - delta (Wald 1943; Tukey 1947). Neither threshold is ever above
+    that of its score alone at alpha / 2 and delta / 2. With e < 2 both are infinite.
 
-    Neither certifies anything by itself: each says so, and keeps its rank among the n or n - a rows it was taken from.
+    Neither certifies anything by itself: each says so, and keeps its rank among the n or n - a rows
+    it was taken from.
     """
     lower, upper = ranks.checked_scores(first), ranks.checked_scores(second)
     if lower.shape != upper.shape:
-        raise ValueError(f"two scores per row are needed, got {lower.size} first and {upper.size} second scores.")
+        raise ValueError(
+            f"two scores per row are needed, got {lower.size} first and {upper.size} second scores."
+        )
     n, level = lower.size, ranks.as_rational(alpha)
     failure = None if delta is None else ranks.as_rational(delta, name="delta")
     misses = n + 1 - ranks.rank_for(n, alpha=level, delta=failure)
-    statement = {"guarantee": "none", "alpha": float(level), "delta": None if failure is None else float(failure)}
+    statement = {
+        "guarantee": "none",
+        "alpha": float(level),
+        "delta": None if failure is None else float(failure),
+    }
     if misses < 2:
-        at = f"alpha = {float(level):g}" + ("" if failure is None else f", delta = {float(failure):g}")
-        ranks.warn_infeasible(n, smallest_two_ended_n(alpha=level, delta=failure), f"a threshold at each end at {at}")
+        at = f"alpha = {float(level):g}" + (
+            "" if failure is None else f", delta = {float(failure):g}"
+        )
+        ranks.warn_infeasible(
+            n, smallest_two_ended_n(alpha=level, delta=failure), f"a threshold at each end at {at}"
+        )
         none = Threshold(math.inf, rank=n + 1, n=n, **statement)  # type: ignore[arg-type]
         return none, none
     b = misses // 2
@@ -248,12 +276,19 @@ def two_ends(
     rest = upper[np.lexsort((upper, lower))[: n - a]]
     return (
         Threshold(ranks.order_statistic(lower, n + 1 - a), rank=n + 1 - a, n=n, **statement),  # type: ignore[arg-type]
-        Threshold(ranks.order_statistic(rest, n - a + 1 - b), rank=n - a + 1 - b, n=n - a, **statement),  # type: ignore[arg-type]
+        Threshold(
+            ranks.order_statistic(rest, n - a + 1 - b),
+            rank=n - a + 1 - b,
+            n=n - a,
+            **statement,  # type: ignore[arg-type]
+        ),
     )
 
 
 def smallest_two_ended_n(*, alpha: Level, delta: Level | None = None) -> int:
-    """The least n at which two rows may be missed, one at each end: ceil(2 / alpha) - 1, or by `pac_rank`."""
+    """The least n at which two rows may be missed, one at each end: ceil(2 / alpha) - 1, or by
+    `pac_rank`.
+    """
     level = ranks.as_rational(alpha)
     if delta is None:
         return ranks.smallest_marginal_n(alpha=level / 2)
@@ -263,18 +298,25 @@ def smallest_two_ended_n(*, alpha: Level, delta: Level | None = None) -> int:
     return n
 
 
-def asymmetric_quantiles(prediction: Prediction, y: ArrayLike, *, alpha: Level, delta: Level | None = None) -> EndThresholds:
-    """Conformalised quantile regression with a threshold for each end (Romano et al. 2019), found by `two_ends`.
+def asymmetric_quantiles(
+    prediction: Prediction, y: ArrayLike, *, alpha: Level, delta: Level | None = None
+) -> EndThresholds:
+    """Conformalised quantile regression with a threshold for each end (Romano et al. 2019), found
+    by `two_ends`.
 
-    Half of the rows that may be missed lie beyond the lower end (lower - y), which is cut first and gets the odd one; half
-    of the others beyond the upper end (y - upper), among the rows that are left. A new exchangeable row is covered with
-    probability at least 1 - alpha; with `delta`, i.i.d. rows are covered at that rate with probability at least 1 - delta.
-    Coverage has the Beta law of one rank (Tukey 1947), so no interval is longer than with ends calibrated apart at alpha / 2
-    and delta / 2 (Romano et al., Theorem 2). No end pays for the other: intervals are shorter than those of
-    `QuantileResidual` where the two quantiles are wrong by different amounts, and a little longer where they are not.
+    Half of the rows that may be missed lie beyond the lower end (lower - y), which is cut first and
+    gets the odd one; half of the others beyond the upper end (y - upper), among the rows that are
+    left. A new exchangeable row is covered with probability at least 1 - alpha; with `delta`,
+    i.i.d. rows are covered at that rate with probability at least 1 - delta. Coverage has the Beta
+    law of one rank (Tukey 1947), so no interval is longer than with ends calibrated apart at alpha
+    / 2 and delta / 2 (Romano et al., Theorem 2). No end pays for the other: intervals are shorter
+    than those of `QuantileResidual` where the two quantiles are wrong by different amounts, and a
+    little longer where they are not.
     """
     lower, upper = two_ends(*_beyond_ends(prediction, y), alpha=alpha, delta=delta)
-    return EndThresholds(lower, upper, "marginal" if delta is None else "pac", lower.alpha, lower.delta)
+    return EndThresholds(
+        lower, upper, "marginal" if delta is None else "pac", lower.alpha, lower.delta
+    )
 
 
 def _between_ends(prediction: Prediction, below: float, above: float, y: ArrayLike) -> Bools:
@@ -297,7 +339,8 @@ def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:
         return width
     # three reductions usually show that no row needs its floor, and spare four passes
     if width.min() < max(1e-8 * max(-lower.min(), upper.max()), 1e-300):
-        size = np.maximum(-lower, upper)  # lower <= upper, so this is the larger of their magnitudes
+        # lower <= upper, so this is the larger of their magnitudes
+        size = np.maximum(-lower, upper)
         np.maximum(width, np.maximum(1e-8 * size, 1e-300), out=width)
     return width
 
@@ -306,17 +349,20 @@ def _distance(y: ArrayLike, mean: Floats) -> Floats:
     """|y - mean|, (n,)."""
     same = isinstance(y, np.ndarray) and y.dtype == np.float64 and y.shape == mean.shape
     with np.errstate(over="ignore"):
-        deviation: Floats = np.subtract(y if same else responses(y, len(mean)), mean, dtype=np.float64)
+        deviation: Floats = np.subtract(
+            y if same else responses(y, len(mean)), mean, dtype=np.float64
+        )
     return np.abs(deviation, out=deviation)
 
 
 def _raised(limit: float | Floats, *, roundings: int) -> float | Floats:
     """The threshold t, raised so that ends made from it leave no member out.
 
-    One rounding: a float y with fl(m - y) <= t has m - y < t+, the float after t. So y >= m - t+, and as y is a float,
-    y >= fl(m - t+). At 0 and below the normal floats m - y does not round. Three: fl(fl(m - y) / s) <= t means
-    m - y <= t s (1 + u)^2 with u = 2^-53, and fl(t' s) is at least that for t' >= t (1 + 4u) and at least the float after t.
-    A t that is one number stays one, so that the ends cost what they cost when rounded to nearest.
+    One rounding: a float y with fl(m - y) <= t has m - y < t+, the float after t. So y >= m - t+,
+    and as y is a float, y >= fl(m - t+). At 0 and below the normal floats m - y does not round.
+    Three: fl(fl(m - y) / s) <= t means m - y <= t s (1 + u)^2 with u = 2^-53, and fl(t' s) is at
+    least that for t' >= t (1 + 4u) and at least the float after t. A t that is one number stays
+    one, so that the ends cost what they cost when rounded to nearest.
     """
     t = np.asarray(limit, dtype=np.float64)
     ulps, least = (1, 0.0) if roundings == 1 else (3, 2.0**-1073)
@@ -326,18 +372,32 @@ def _raised(limit: float | Floats, *, roundings: int) -> float | Floats:
 
 
 def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
-    """limit * scale; -inf (which empties the interval) where limit < 0, and +inf where it is +inf, 0 * inf included."""
+    """limit * scale; -inf (which empties the interval) where limit < 0, and +inf where it is +inf,
+    0 * inf included.
+    """
     if isinstance(limit, float):
         if limit < 0 or limit == np.inf:
             return -np.inf if limit < 0 else np.inf
         with np.errstate(over="ignore", under="ignore"):
             return limit * scale
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return np.where(limit < 0, -np.inf, np.where(limit == np.inf, np.inf, limit.astype(np.float64) * scale))
+        return np.where(
+            limit < 0, -np.inf, np.where(limit == np.inf, np.inf, limit.astype(np.float64) * scale)
+        )
 
 
-register(AbsoluteResidual, name="absolute", defaults=(AbsoluteResidual(),), records=(Points, PointsWithSpread))
-register(NormalisedResidual, name="normalised", defaults=(NormalisedResidual(),), records=(PointsWithSpread,))
+register(
+    AbsoluteResidual,
+    name="absolute",
+    defaults=(AbsoluteResidual(),),
+    records=(Points, PointsWithSpread),
+)
+register(
+    NormalisedResidual,
+    name="normalised",
+    defaults=(NormalisedResidual(),),
+    records=(PointsWithSpread,),
+)
 _PLAIN, _RELATIVE = QuantileResidual(), QuantileResidual(kind="relative")
 register(
     QuantileResidual,

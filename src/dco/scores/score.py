@@ -23,15 +23,18 @@ Cutoff: TypeAlias = Threshold | WeightedThresholds | float | Floats
 
 Record = TypeVar("Record")
 
-LEAST = -float(np.finfo(np.float64).max)  # not -inf: an infinite threshold means that there are too few calibration rows
+# not -inf: an infinite threshold means that there are too few calibration rows
+LEAST = -float(np.finfo(np.float64).max)
 
 
 class Score(ABC):
-    """A fixed function of a prediction and a label; larger is stranger. Scores of your own derive from it.
+    """A fixed function of a prediction and a label; larger is stranger. Scores of your own derive
+    from it.
 
-    `needs` lists the prediction records that the score can read, the most specific first. A score is a frozen dataclass
-    whose fields are its parameters, so that it can be compared, hashed, printed and written into a certificate.
-    ``sets(prediction, t).contains(y)`` equals ``observed(prediction, y) <= t`` exactly.
+    `needs` lists the prediction records that the score can read, the most specific first. A score
+    is a frozen dataclass whose fields are its parameters, so that it can be compared, hashed,
+    printed and written into a certificate. ``sets(prediction, t).contains(y)`` equals
+    ``observed(prediction, y) <= t`` exactly.
     """
 
     needs: ClassVar[tuple[type, ...]]
@@ -46,20 +49,29 @@ class Score(ABC):
         """All labels whose score is at most the threshold."""
 
     def fitted(self, y: ArrayLike) -> Score:
-        """The score with what it learns from training targets, before any other row is seen; most learn nothing."""
+        """The score with what it learns from training targets, before any other row is seen; most
+        learn nothing.
+        """
         return self
 
     def sizes(self, prediction: Any, threshold: Cutoff) -> Floats | Integers:
         """The size of each set, (n,)."""
         return self.sets(prediction, threshold).sizes()
 
-    def sizes_at_several(self, prediction: Any, thresholds: Sequence[Cutoff] | Floats) -> Floats | Integers:
+    def sizes_at_several(
+        self, prediction: Any, thresholds: Sequence[Cutoff] | Floats
+    ) -> Floats | Integers:
         """The sizes of the sets at several thresholds, (J, n)."""
-        return np.reshape([self.sizes(prediction, each) for each in thresholds], (len(thresholds), len(prediction)))
+        return np.reshape(
+            [self.sizes(prediction, each) for each in thresholds],
+            (len(thresholds), len(prediction)),
+        )
 
     def every_label(self, prediction: Any) -> Floats:
         """The score of every label, (n, K); for scores of classes that offer it."""
-        raise IncompatibleScoreError(f"{type(self).__name__} does not give every label's score: no every_label(prediction).")
+        raise IncompatibleScoreError(
+            f"{type(self).__name__} does not give every label's score: no every_label(prediction)."
+        )
 
 
 class OfScores(Score):
@@ -88,12 +100,15 @@ def _parts(score: Score) -> list[Score]:
     return [part for each in listed for part in each if isinstance(part, Score)]
 
 
-def at_most(score: Score, prediction: Any, threshold: float | Floats) -> Callable[[ArrayLike], Bools]:
+def at_most(
+    score: Score, prediction: Any, threshold: float | Floats
+) -> Callable[[ArrayLike], Bools]:
     """Membership decided by the score itself: y -> observed(prediction, y) <= threshold.
 
-    In floating point |y - mean| <= t and mean - t <= y <= mean + t differ for some y next to an end, and a log-density is
-    not even monotone there at the scale of rounding. This is what `contains` asks; the ends that a score gives to a set are
-    rounded outwards, so that they hold all that is in it.
+    In floating point |y - mean| <= t and mean - t <= y <= mean + t differ for some y next to an
+    end, and a log-density is not even monotone there at the scale of rounding. This is what
+    `contains` asks; the ends that a score gives to a set are rounded outwards, so that they hold
+    all that is in it.
     """
     return partial(_is_at_most, score, prediction, threshold)
 
@@ -107,11 +122,14 @@ def expect(score: object, prediction: Prediction, *kinds: type[Record]) -> Recor
     if isinstance(prediction, kinds):
         return prediction
     names = " or ".join(kind.__name__ for kind in kinds)
-    raise IncompatibleScoreError(f"{type(score).__name__} needs {names}, but the prediction is {type(prediction).__name__}.")
+    raise IncompatibleScoreError(
+        f"{type(score).__name__} needs {names}, but the prediction is {type(prediction).__name__}."
+    )
 
 
 def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | Floats:
-    """The threshold as a float, or as an array that broadcasts to (n, K): (n, 1) per row, (1, K) per label, or (n, K).
+    """The threshold as a float, or as an array that broadcasts to (n, K): (n, 1) per row, (1, K)
+    per label, or (n, K).
 
     For regression (`n_classes` None) an array is returned as (n,).
     """
@@ -138,10 +156,12 @@ def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | F
         return values[None, :]
     if values.shape == (n,):
         raise ValueError(
-            f"{n} thresholds for {n} rows and {n} labels: pass shape ({n}, 1) for one per row or (1, {n}) for one per label."
+            f"{n} thresholds for {n} rows and {n} labels: pass shape ({n}, 1) for one per row or "
+            f"(1, {n}) for one per label."
         )
     raise ValueError(
-        f"thresholds must have shape ({n},), per row, ({n_classes},), per label, or ({n}, {n_classes}), got {values.shape}."
+        f"thresholds must have shape ({n},), per row, ({n_classes},), per label, or ({n}, "
+        f"{n_classes}), got {values.shape}."
     )
 
 
@@ -150,26 +170,36 @@ def checked_score(score: Any) -> Score:
     if isinstance(score, Score):
         return score
     if isinstance(score, type):
-        raise ValueError(f"a score is needed, got the class {score.__name__}: make a score of it, {score.__name__}(...).")
+        raise ValueError(
+            f"a score is needed, got the class {score.__name__}: make a score of it, "
+            f"{score.__name__}(...)."
+        )
     if callable(getattr(score, "observed", None)):
         name = type(score).__name__
-        raise ValueError(f"{name} has observed but is no dco.scores.Score: write class {name}(dco.scores.Score).")
+        raise ValueError(
+            f"{name} has observed but is no dco.scores.Score: write class {name}(dco.scores.Score)."
+        )
     raise ValueError(f"a score must be a score such as those of dco.scores, got {score!r:.200}.")
 
 
 def is_ours(score: Score) -> bool:
-    """Whether the score and those that it is made of are dco's own, whose sets the tests compare with their scores."""
+    """Whether the score and those that it is made of are dco's own, whose sets the tests compare
+    with their scores.
+    """
     ours = type(score).__module__.partition(".")[0] == "dco"
     return ours and (not isinstance(score, OfScores) or all(map(is_ours, _parts(score))))
 
 
 def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:
-    """Refuse a user's score whose sets leave out labels that score below the threshold: then no rank promises anything.
+    """Refuse a user's score whose sets leave out labels that score below the threshold: then no
+    rank promises anything.
 
-    Larger sets than the scores ask for (an interval around a union, say) cost size and keep the promise. The sets are
-    asked for a little above the threshold, where rounding, in single precision too, cannot cost a label.
+    Larger sets than the scores ask for (an interval around a union, say) cost size and keep the
+    promise. The sets are asked for a little above the threshold, where rounding, in single
+    precision too, cannot cost a label.
     """
-    finite = scores[np.isfinite(scores) & (scores != LEAST)]  # `NeverEmpty` gives LEAST: a margin from there hides all
+    # `NeverEmpty` gives LEAST: a margin from there hides all
+    finite = scores[np.isfinite(scores) & (scores != LEAST)]
     if is_ours(score) or not finite.size:
         return
     low, *thresholds = np.quantile(finite, (0.1, 0.5, 0.9), method="inverted_cdf")
@@ -179,20 +209,26 @@ def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Fl
         lost = below & ~score.sets(prediction, float(threshold + margin)).contains(y)
         if lost.any():
             raise ValueError(
-                f"the sets of {type(score).__name__} leave out {lost.sum()} of {below.sum()} labels whose scores are at "
-                f"most {threshold:.4g}, the threshold (row {int(np.flatnonzero(lost)[0])}): sets(prediction, t) must hold "
+                f"the sets of {type(score).__name__} leave out {lost.sum()} of {below.sum()} "
+                f"labels whose scores are at "
+                f"most {threshold:.4g}, the threshold (row {int(np.flatnonzero(lost)[0])}): "
+                f"sets(prediction, t) must hold "
                 "every label with observed(prediction, label) <= t."
             )
 
 
 def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
-    """{name: score}: each by its label, numbered where different scores share one; equal scores are one."""
+    """{name: score}: each by its label, numbered where different scores share one; equal scores are
+    one.
+    """
     taken: dict[str, Hashable] = {}
     return {own_label(checked_score(score), taken): score for score in scores}
 
 
 def given_scores(scores: Any, called: Callable[[str], Sequence[Score]]) -> dict[str, Score] | None:
-    """{name: score} of a score, a short name (which `called` looks up), a list or a dict; None for all that suit."""
+    """{name: score} of a score, a short name (which `called` looks up), a list or a dict; None for
+    all that suit.
+    """
     if scores is None:
         return None
     if isinstance(scores, Score):
@@ -201,9 +237,17 @@ def given_scores(scores: Any, called: Callable[[str], Sequence[Score]]) -> dict[
         named = {name: checked_score(score) for name, score in scores.items()}
     else:
         listed = scores if isinstance(scores, (list, tuple)) else [scores]
-        named = named_scores([score for each in listed for score in (called(each) if isinstance(each, str) else [each])])
+        named = named_scores(
+            [
+                score
+                for each in listed
+                for score in (called(each) if isinstance(each, str) else [each])
+            ]
+        )
     if not named:
-        raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
+        raise ValueError(
+            "scores is empty: pass None for all scores that suit the models, or name some."
+        )
     return named
 
 
@@ -215,7 +259,9 @@ def own_label(score: Score, taken: dict[str, Hashable]) -> str:
 
 
 def identity_of(thing: Any) -> Hashable:
-    """Equal for equal things, so that one changed in place is another; what cannot be written down equals only itself."""
+    """Equal for equal things, so that one changed in place is another; what cannot be written down
+    equals only itself.
+    """
     try:
         return object_fingerprint(thing)
     except TypeError:
@@ -223,24 +269,37 @@ def identity_of(thing: Any) -> Hashable:
 
 
 def score_label(score: Score) -> str:
-    """LAC, RAPS(penalty=0.1, rank_free=1), NeverEmpty(LAC): the class, with parameters that are not at their default."""
+    """LAC, RAPS(penalty=0.1, rank_free=1), NeverEmpty(LAC): the class, with parameters that are not
+    at their default.
+    """
     if is_dataclass(score):
         known = {entry.name: (getattr(score, entry.name), entry.default) for entry in fields(score)}
-        given = {name: value for name, (value, usual) in known.items() if not np.array_equal(value, usual)}
+        given = {
+            name: value
+            for name, (value, usual) in known.items()
+            if not np.array_equal(value, usual)
+        }
     elif type(score).__repr__ is not object.__repr__:
         return repr(score)
     else:  # the default repr holds an address, which is another in every run
         given = vars(score)
     shown = ", ".join(
-        score_label(value) if isinstance(value, Score) else f"{name}={_shown(value)}" for name, value in given.items()
+        score_label(value) if isinstance(value, Score) else f"{name}={_shown(value)}"
+        for name, value in given.items()
     )
     return type(score).__name__ + (f"({shown})" if shown else "")
 
 
 def _shown(value: Any, *, longest: int = 60) -> str:
-    """The value, or its shape and a digest where it would fill the line (a matrix of losses) or show an address."""
+    """The value, or its shape and a digest where it would fill the line (a matrix of losses) or
+    show an address.
+    """
     text = repr(value)
     if len(text) <= longest and " at 0x" not in text and not isinstance(value, np.ndarray):
         return text
-    what = type(value).__name__ if callable(value) else " x ".join(map(str, np.shape(value))) or type(value).__name__
+    what = (
+        type(value).__name__
+        if callable(value)
+        else " x ".join(map(str, np.shape(value))) or type(value).__name__
+    )
     return f"<{what} {object_fingerprint(value)[:8]}>"

@@ -14,7 +14,14 @@ from dco.foundations.notes import Message
 from dco.predictions import ClassRecord, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.registry import register
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
-from dco.scores.scales import Scale, Transform, checked_transform, fitted_transform, on_scale, scale_of
+from dco.scores.scales import (
+    Scale,
+    Transform,
+    checked_transform,
+    fitted_transform,
+    on_scale,
+    scale_of,
+)
 from dco.scores.score import Cutoff, OfScores, Score, at_most, cutoff, expect
 from dco.sets.intervals import Intervals
 
@@ -23,16 +30,18 @@ _RECORDS = (Points, PointsWithSpread, Quantiles)
 
 @dataclass(frozen=True)
 class Transformed(OfScores):
-    """`score` with y and the prediction on the scale of an increasing g: |g(y) - g(mean)| for AbsoluteResidual.
+    """`score` with y and the prediction on the scale of an increasing g: |g(y) - g(mean)| for
+    AbsoluteResidual.
 
-    Sets are {y : score of g(y) <= t}, with ends mapped back by the inverse of g and rounded outwards; sizes are in units of
-    y. It is one fixed function of a row, so calibration is as exact as without g. Widths grow with y where g flattens: for
-    "log" they are a share of it.
+    Sets are {y : score of g(y) <= t}, with ends mapped back by the inverse of g and rounded
+    outwards; sizes are in units of y. It is one fixed function of a row, so calibration is as exact
+    as without g. Widths grow with y where g flattens: for "log" they are a share of it.
 
-    `transform` is "log" (y > 0), "log1p" or "sqrt" (y >= 0), "asinh", "quantile" (normal scores of the training targets,
-    learnt by `fitted`), or a pair (g, inverse of g). Predictions are in units of y, as any model gives them; one that is
-    fitted to g(y) is `dco.models.TransformedTarget`. A spread s becomes g(mean + s) - g(mean). A y that g does not
-    take scores +inf, and predictions are raised to the least y that g takes.
+    `transform` is "log" (y > 0), "log1p" or "sqrt" (y >= 0), "asinh", "quantile" (normal scores of
+    the training targets, learnt by `fitted`), or a pair (g, inverse of g). Predictions are in units
+    of y, as any model gives them; one that is fitted to g(y) is `dco.models.TransformedTarget`. A
+    spread s becomes g(mean + s) - g(mean). A y that g does not take scores +inf, and predictions
+    are raised to the least y that g takes.
     """
 
     score: Score
@@ -40,7 +49,10 @@ class Transformed(OfScores):
 
     def __post_init__(self) -> None:
         if not isinstance(self.score, (AbsoluteResidual, NormalisedResidual, QuantileResidual)):
-            raise ValueError(f"Transformed needs a residual score such as AbsoluteResidual(), got {self.score!r:.200}.")
+            raise ValueError(
+                f"Transformed needs a residual score such as AbsoluteResidual(), got "
+                f"{self.score!r:.200}."
+            )
         checked_transform(self.transform)
 
     @property
@@ -66,16 +78,22 @@ class Transformed(OfScores):
     def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
         """The sets of `score`, mapped back to units of y; the whole line for t = inf."""
         scale, limit = scale_of(self.transform), cutoff(threshold, len(prediction))
-        mapped = self.score.sets(self._record(scale, prediction), limit).mapped(scale.inverse, scale.forward)  # type: ignore[attr-defined]
+        on_scale_sets: Any = self.score.sets(self._record(scale, prediction), limit)
+        mapped = on_scale_sets.mapped(scale.inverse, scale.forward)
         lower = np.where(limit == np.inf, -np.inf, np.maximum(mapped.lower, scale.least))
-        return Intervals(lower, np.where(limit == np.inf, np.inf, mapped.upper), at_most(self, prediction, limit))
+        return Intervals(
+            lower, np.where(limit == np.inf, np.inf, mapped.upper), at_most(self, prediction, limit)
+        )
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The length of each set in units of y, without rounding its ends outwards."""
         scale, limit = scale_of(self.transform), cutoff(threshold, len(prediction))
         ends: Any = self.score.sets(self._record(scale, prediction), limit)
         with np.errstate(all="ignore"):
-            lower, upper = np.maximum(scale.inverse(ends.lower), scale.least), scale.inverse(ends.upper)
+            lower, upper = (
+                np.maximum(scale.inverse(ends.lower), scale.least),
+                scale.inverse(ends.upper),
+            )
             lengths = np.where(ends.is_empty(), 0.0, np.maximum(upper - lower, 0.0))
         return np.where(limit == np.inf, np.inf, lengths)
 
@@ -83,7 +101,8 @@ class Transformed(OfScores):
         """The prediction on the scale of g."""
         record: Any = expect(self, prediction, *self.needs)
         if isinstance(record, Quantiles):
-            return Quantiles(*(None if part is None else on_scale(scale, part) for part in vars(record).values()))  # type: ignore[arg-type]
+            median = None if record.median is None else on_scale(scale, record.median)
+            return Quantiles(on_scale(scale, record.lower), on_scale(scale, record.upper), median)
         mean = np.maximum(np.asarray(record.mean, dtype=np.float64), scale.least)
         z = on_scale(scale, mean)
         return (
@@ -95,9 +114,11 @@ class Transformed(OfScores):
 
 @dataclass(frozen=True)
 class Within(OfScores):
-    """`score` for a y that is known to lie in [low, high]: its sets are cut there, and a y beyond scores +inf.
+    """`score` for a y that is known to lie in [low, high]: its sets are cut there, and a y beyond
+    scores +inf.
 
-    Coverage is that of `score`: what is cut off cannot happen. If it does happen in calibration rows, it counts as a miss.
+    Coverage is that of `score`: what is cut off cannot happen. If it does happen in calibration
+    rows, it counts as a miss.
     """
 
     score: Score
@@ -106,20 +127,29 @@ class Within(OfScores):
 
     def __post_init__(self) -> None:
         if issubclass(self.score.needs[0], ClassRecord):
-            raise ValueError(f"a range is for numbers, and {self.score!r:.200} is a score of labels.")
+            raise ValueError(
+                f"a range is for numbers, and {self.score!r:.200} is a score of labels."
+            )
         if not self.low < self.high:
             raise ValueError(f"low must be less than high, got {self.low} and {self.high}.")
 
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
         """The score of y, (n,); +inf where y is not in the range."""
         value = responses(y, len(prediction))
-        return np.where((value >= self.low) & (value <= self.high), self.score.observed(prediction, value), np.inf)
+        return np.where(
+            (value >= self.low) & (value <= self.high),
+            self.score.observed(prediction, value),
+            np.inf,
+        )
 
     def sets(self, prediction: Any, threshold: Cutoff) -> Any:
         """The sets of `score` within the range; where t = inf, the whole range and all else."""
         limit = cutoff(threshold, len(prediction))
         sets: Any = self.score.sets(prediction, limit)
-        least, most = (np.where(limit == np.inf, end, own) for end, own in ((-np.inf, self.low), (np.inf, self.high)))
+        least, most = (
+            np.where(limit == np.inf, end, own)
+            for end, own in ((-np.inf, self.low), (np.inf, self.high))
+        )
         each = np.broadcast_to(least, len(prediction)), np.broadcast_to(most, len(prediction))
         return replace(sets.clip(*each), member=at_most(self, prediction, limit))
 
@@ -133,7 +163,10 @@ def support_of(given: Any) -> tuple[float, float]:
         ends = 0.0, 0.0  # told below
     if not ends[0] < ends[1]:
         raise ValueError(
-            Message(f"⟨support⟩ must be a pair, the lower number first, as in ⟨support=(0, None)⟩; got {given!r}.")
+            Message(
+                f"⟨support⟩ must be a pair, the lower number first, as in ⟨support=(0, "
+                f"None)⟩; got {given!r}."
+            )
         )
     return ends
 

@@ -10,16 +10,34 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers, responses, sums_from_zero
+from dco.foundations.arrays import (
+    AnyArray,
+    Bools,
+    Floats,
+    Integers,
+    real_numbers,
+    responses,
+    sums_from_zero,
+)
 from dco.foundations.display import number
 from dco.foundations.extras import require
-from dco.sets.prediction_sets import PredictionSets, Row, Rows, chosen, compressed_rows, described, html_of_sets
+from dco.sets.prediction_sets import (
+    PredictionSets,
+    Row,
+    Rows,
+    chosen,
+    compressed_rows,
+    described,
+    html_of_sets,
+)
 
 Member: TypeAlias = Callable[[ArrayLike], Bools]
 
 
 class _OnTheLine(PredictionSets):
-    """What intervals and unions of them share: ends that are checked, and a `member` that decides where it is given."""
+    """What intervals and unions of them share: ends that are checked, and a `member` that decides
+    where it is given.
+    """
 
     lower: Floats
     upper: Floats
@@ -29,7 +47,8 @@ class _OnTheLine(PredictionSets):
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
         if lower.ndim != 1 or lower.shape != upper.shape:
             raise ValueError(
-                f"lower and upper must hold one number per interval, got shapes {lower.shape} and {upper.shape}."
+                f"lower and upper must hold one number per interval, got shapes {lower.shape} and "
+                f"{upper.shape}."
             )
         for name, ends in (("lower", lower), ("upper", upper)):
             if ends.size and ends.dtype.kind not in "iubf":
@@ -37,7 +56,9 @@ class _OnTheLine(PredictionSets):
             if ends.dtype.kind == "f" and np.isnan(ends.min(initial=np.inf)):
                 place = int(np.flatnonzero(np.isnan(ends))[0])
                 raise ValueError(f"{name} is NaN in place {place}; an end is a number or infinite.")
-            object.__setattr__(self, name, ends if ends.dtype.kind == "f" else ends.astype(np.float64))
+            object.__setattr__(
+                self, name, ends if ends.dtype.kind == "f" else ends.astype(np.float64)
+            )
 
     def __repr__(self) -> str:
         return described(self, self._shown)
@@ -59,8 +80,9 @@ class _OnTheLine(PredictionSets):
 class Intervals(_OnTheLine):
     """One closed interval per row; lower > upper means the empty set.
 
-    `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``.
-    Their ends are rounded outwards: every member lies between them, and few other floats do. Without it the ends decide.
+    `member` decides membership where it is given: sets that a score makes carry
+    ``observed(prediction, y) <= threshold``. Their ends are rounded outwards: every member lies
+    between them, and few other floats do. Without it the ends decide.
     """
 
     lower: Floats
@@ -75,7 +97,9 @@ class Intervals(_OnTheLine):
     @overload
     def __getitem__(self, key: Rows) -> Intervals: ...
     def __getitem__(self, key: Row | Rows) -> tuple[float, float] | Intervals:
-        """The ends of one row's interval; for a slice, a list of row numbers or a mask, the intervals of those rows."""
+        """The ends of one row's interval; for a slice, a list of row numbers or a mask, the
+        intervals of those rows.
+        """
         rows = chosen(key, len(self))
         if isinstance(rows, int):
             return float(self.lower[rows]), float(self.upper[rows])
@@ -88,7 +112,9 @@ class Intervals(_OnTheLine):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         """The ends, (n, 2)."""
         if copy is False:
-            raise ValueError("the ends are stored in two arrays, so one array of both is always a copy.")
+            raise ValueError(
+                "the ends are stored in two arrays, so one array of both is always a copy."
+            )
         return np.asarray(np.stack([self.lower, self.upper], axis=1), dtype=dtype)
 
     def contains(self, y: ArrayLike) -> Bools:
@@ -110,27 +136,31 @@ class Intervals(_OnTheLine):
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
         """The part of each interval in [lower, upper]; one number for all rows, or one per row.
 
-        Coverage is kept where y always lies there, such as ``clip(lower=0)`` for a price: only what cannot happen is cut
-        off. An interval wholly outside becomes empty.
+        Coverage is kept where y always lies there, such as ``clip(lower=0)`` for a price: only what
+        cannot happen is cut off. An interval wholly outside becomes empty.
 
         Where errors grow with a positive y, widths should too: fit on ``np.log(y)`` and take
-        ``sets.mapped(np.exp, np.log)``, which keeps coverage and stays above 0 by itself. A model in scikit-learn's
-        `TransformedTargetRegressor` learns on the scale of log y too, but its intervals are made on that of y: clip them.
+        ``sets.mapped(np.exp, np.log)``, which keeps coverage and stays above 0 by itself. A model
+        in scikit-learn's `TransformedTargetRegressor` learns on the scale of log y too, but its
+        intervals are made on that of y: clip them.
         """
         least, most = _limits(lower, upper, len(self))
         member = self.member and partial(_inside, self.member, least, most)
         return Intervals(np.maximum(self.lower, least), np.minimum(self.upper, most), member)
 
     def mapped(self, function: Callable[[Any], Any], inverse: Callable[[Any], Any]) -> Intervals:
-        """The sets on the scale of an increasing function: ``sets.mapped(np.exp, np.log)`` for those of a model of log y.
+        """The sets on the scale of an increasing function: ``sets.mapped(np.exp, np.log)`` for
+        those of a model of log y.
 
-        y is in them where inverse(y) is in these, so coverage is kept. Ends are rounded outwards: exp(log(y)) may differ
-        from y.
+        y is in them where inverse(y) is in these, so coverage is kept. Ends are rounded outwards:
+        exp(log(y)) may differ from y.
         """
         empty = self.is_empty()
         with np.errstate(all="ignore"):
             if np.any((function(self.lower) > function(self.upper)) & ~empty):
-                raise ValueError("function must be increasing, but it maps some lower ends above the upper ones.")
+                raise ValueError(
+                    "function must be increasing, but it maps some lower ends above the upper ones."
+                )
         lower = np.where(empty, np.inf, _mapped_ends(self.lower, -1.0, function, inverse))
         upper = np.where(empty, -np.inf, _mapped_ends(self.upper, 1.0, function, inverse))
         return Intervals(lower, upper, partial(_through, self.contains, inverse))
@@ -138,16 +168,20 @@ class Intervals(_OnTheLine):
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``lower``, ``upper`` and ``size``."""
         pandas = require("pandas", extra="tables")
-        ends = np.asarray(self, dtype=np.float64)  # float32 would be printed short, and the text means another float64
-        return pandas.DataFrame({"lower": ends[:, 0], "upper": ends[:, 1], "size": self.sizes()}, index=index)
+        # float32 would be printed short, and the text means another float64
+        ends = np.asarray(self, dtype=np.float64)
+        return pandas.DataFrame(
+            {"lower": ends[:, 0], "upper": ends[:, 1], "size": self.sizes()}, index=index
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IntervalUnions(_OnTheLine):
     """Any number of disjoint closed intervals per row, ascending.
 
-    Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``. `member`, where
-    it is given, decides membership by the score that made the sets, and every member lies in a piece; see `Intervals`.
+    Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i +
+    1] - 1``. `member`, where it is given, decides membership by the score that made the sets, and
+    every member lies in a piece; see `Intervals`.
     """
 
     row_pointers: Integers
@@ -158,18 +192,28 @@ class IntervalUnions(_OnTheLine):
     def __post_init__(self) -> None:
         super().__post_init__()
         pointers = np.asarray(self.row_pointers)
-        if pointers.ndim != 1 or not pointers.size or pointers[0] != 0 or pointers[-1] != len(self.lower):
+        if (
+            pointers.ndim != 1
+            or not pointers.size
+            or pointers[0] != 0
+            or pointers[-1] != len(self.lower)
+        ):
             raise ValueError(
-                f"row_pointers must run from 0 to the number of intervals, {len(self.lower)}, one more than there are rows; "
+                f"row_pointers must run from 0 to the number of intervals, {len(self.lower)}, one "
+                f"more than there are rows; "
                 f"got shape {pointers.shape}."
             )
         object.__setattr__(self, "row_pointers", pointers)
 
     @classmethod
-    def of_pieces(cls, n: int, rows: Integers, lower: Floats, upper: Floats, member: Member | None = None) -> IntervalUnions:
+    def of_pieces(
+        cls, n: int, rows: Integers, lower: Floats, upper: Floats, member: Member | None = None
+    ) -> IntervalUnions:
         """The unions of n rows, from pieces and the row of each; the pieces of one row ascend."""
         order = np.argsort(rows, kind="stable")
-        return cls(sums_from_zero(np.bincount(rows, minlength=n)), lower[order], upper[order], member)
+        return cls(
+            sums_from_zero(np.bincount(rows, minlength=n)), lower[order], upper[order], member
+        )
 
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
@@ -179,7 +223,9 @@ class IntervalUnions(_OnTheLine):
     @overload
     def __getitem__(self, key: Rows) -> IntervalUnions: ...
     def __getitem__(self, key: Row | Rows) -> list[tuple[float, float]] | IntervalUnions:
-        """The intervals of one row as pairs; for a slice, a list of row numbers or a mask, the unions of those rows."""
+        """The intervals of one row as pairs; for a slice, a list of row numbers or a mask, the
+        unions of those rows.
+        """
         rows = chosen(key, len(self))
         if isinstance(rows, int):
             return [(low, high) for low, high in self.pieces(rows).tolist()]
@@ -217,8 +263,12 @@ class IntervalUnions(_OnTheLine):
         """Rows that hold no interval."""
         return np.asarray(np.diff(self.row_pointers) == 0)
 
-    def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> IntervalUnions:
-        """The part of each row's set in [lower, upper]; see `Intervals.clip`. Pieces wholly outside are left out."""
+    def clip(
+        self, lower: ArrayLike | None = None, upper: ArrayLike | None = None
+    ) -> IntervalUnions:
+        """The part of each row's set in [lower, upper]; see `Intervals.clip`. Pieces wholly outside
+        are left out.
+        """
         least, most = _limits(lower, upper, len(self))
         rows = self.rows()
         low, high = np.maximum(self.lower, least[rows]), np.minimum(self.upper, most[rows])
@@ -227,7 +277,9 @@ class IntervalUnions(_OnTheLine):
         return IntervalUnions.of_pieces(len(self), rows[kept], low[kept], high[kept], member)
 
     def hull(self) -> Intervals:
-        """The smallest interval around each row's set, members and gaps (lower = inf, upper = -inf for an empty one)."""
+        """The smallest interval around each row's set, members and gaps (lower = inf, upper = -inf
+        for an empty one).
+        """
         lower, upper = np.full(len(self), np.inf), np.full(len(self), -np.inf)
         filled = ~self.is_empty()
         lower[filled] = self.lower[self.row_pointers[:-1][filled]]
@@ -235,11 +287,14 @@ class IntervalUnions(_OnTheLine):
         return Intervals(lower, upper)
 
     def to_frame(self, index: Any = None) -> Any:
-        """A pandas DataFrame with the hull, the pieces (a list of pairs) and the size of each set."""
+        """A pandas DataFrame with the hull, the pieces (a list of pairs) and the size of each
+        set.
+        """
         pandas = require("pandas", extra="tables")
         hull = self.hull()
         return pandas.DataFrame(
-            {"lower": hull.lower, "upper": hull.upper, "pieces": list(self), "size": self.sizes()}, index=index
+            {"lower": hull.lower, "upper": hull.upper, "pieces": list(self), "size": self.sizes()},
+            index=index,
         )
 
     def rows(self) -> Integers:
@@ -249,7 +304,11 @@ class IntervalUnions(_OnTheLine):
 
 def _of_some_rows(member: Member, n: int, rows: Integers, y: ArrayLike) -> Bools:
     """Membership for some rows of sets whose own rule asks for a value of every row."""
-    value, found, left = responses(y, len(rows)), np.zeros(len(rows), dtype=bool), np.arange(len(rows))
+    value, found, left = (
+        responses(y, len(rows)),
+        np.zeros(len(rows), dtype=bool),
+        np.arange(len(rows)),
+    )
     while left.size:  # one round, or as many as the commonest row was chosen times
         distinct, first = np.unique(rows[left], return_index=True)
         asked = np.zeros(n)
@@ -271,7 +330,9 @@ def _through(member: Member, inverse: Callable[[Any], Any], y: ArrayLike) -> Boo
         return member(inverse(np.asarray(y, dtype=np.float64)))
 
 
-def _mapped_ends(ends: Floats, side: float, function: Callable[[Any], Any], inverse: Callable[[Any], Any]) -> Floats:
+def _mapped_ends(
+    ends: Floats, side: float, function: Callable[[Any], Any], inverse: Callable[[Any], Any]
+) -> Floats:
     """function(ends), moved to `side` (-1 is down) until the inverse is beyond the end there."""
     with np.errstate(all="ignore"):
         moved = np.array(function(ends.astype(np.float64)), dtype=np.float64)
@@ -293,11 +354,16 @@ def _limits(lower: ArrayLike | None, upper: ArrayLike | None, n: int) -> tuple[F
     for name, limit, none in (("lower", lower, -np.inf), ("upper", upper, np.inf)):
         values = real_numbers(none if limit is None else limit, name=name)
         if values.shape not in ((), (n,)) or np.any(np.isnan(values)):
-            raise ValueError(f"{name} must be one number or one for each of the {n} rows, and not NaN; got {limit!r:.100}.")
+            raise ValueError(
+                f"{name} must be one number or one for each of the {n} rows, and not "
+                f"NaN; got {limit!r:.100}."
+            )
         limits.append(np.broadcast_to(values.astype(np.float64), n))
     least, most = limits
     crossed = np.flatnonzero(least > most)
     if crossed.size:
         row = int(crossed[0])
-        raise ValueError(f"lower must not exceed upper, got {least[row]:g} and {most[row]:g} for row {row}.")
+        raise ValueError(
+            f"lower must not exceed upper, got {least[row]:g} and {most[row]:g} for row {row}."
+        )
     return least, most

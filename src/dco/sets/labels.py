@@ -24,10 +24,11 @@ _FIRST_LABELS = 5  # of a set that is printed
 class LabelSets:
     """Row i holds the label codes ``codes[row_pointers[i]:row_pointers[i + 1]]``, ascending.
 
-    Sets of few labels come as marks, one bit for each label; row pointers and codes are then made when first asked for.
-    With `classes`, labels are ``classes[code]`` and every method speaks labels; without, labels are the codes 0..K-1. Sets
-    made of probabilities on a device lie there too: `sizes`, `contains`, `knows`, `is_empty` and `is_full` work there,
-    everything else copies to the host first, as `on_host` does.
+    Sets of few labels come as marks, one bit for each label; row pointers and codes are then made
+    when first asked for. With `classes`, labels are ``classes[code]`` and every method speaks
+    labels; without, labels are the codes 0..K-1. Sets made of probabilities on a device lie there
+    too: `sizes`, `contains`, `knows`, `is_empty` and `is_full` work there, everything else copies
+    to the host first, as `on_host` does.
     """
 
     row_pointers: Integers
@@ -37,12 +38,20 @@ class LabelSets:
     _marks: ClassVar[NDArray[np.uint8] | None] = None
 
     def __post_init__(self) -> None:
-        pointers, codes = arrays.where_they_are(self.row_pointers), arrays.where_they_are(self.codes)
+        pointers, codes = (
+            arrays.where_they_are(self.row_pointers),
+            arrays.where_they_are(self.codes),
+        )
         size = int(np.prod(codes.shape))
-        ends = [1] if pointers.ndim != 1 else to_numpy(pointers[:: max(pointers.shape[0] - 1, 1)]).tolist()
+        ends = (
+            [1]
+            if pointers.ndim != 1
+            else to_numpy(pointers[:: max(pointers.shape[0] - 1, 1)]).tolist()
+        )
         if codes.ndim != 1 or not ends or ends[0] != 0 or ends[-1] != size:
             raise ValueError(
-                f"row_pointers must run from 0 to the number of codes, {size}, one more than there are rows; got "
+                f"row_pointers must run from 0 to the number of codes, {size}, one more than "
+                f"there are rows; got "
                 f"shape {pointers.shape}. LabelSets.from_dense() makes them from a matrix."
             )
         object.__setattr__(self, "row_pointers", pointers)
@@ -50,24 +59,37 @@ class LabelSets:
         if self.classes is not None:
             names = as_labels(self.classes)
             if names.shape != (self.n_classes,):
-                raise ValueError(f"classes must name each of the {self.n_classes} labels, got shape {names.shape}.")
+                raise ValueError(
+                    f"classes must name each of the {self.n_classes} labels, got "
+                    f"shape {names.shape}."
+                )
             object.__setattr__(self, "classes", names)
 
     def __getattr__(self, name: str) -> Any:
         if self._marks is None or name not in ("row_pointers", "codes"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
-        made = arrays.sums_from_zero(self._counts()) if name == "row_pointers" else _codes_of_marks(self._marks)
+        made = (
+            arrays.sums_from_zero(self._counts())
+            if name == "row_pointers"
+            else _codes_of_marks(self._marks)
+        )
         self.__dict__[name] = made
         return made
 
     @classmethod
-    def of_sizes(cls, sizes: Integers, codes: Integers, n_classes: int, classes: AnyArray | None = None) -> LabelSets:
+    def of_sizes(
+        cls, sizes: Integers, codes: Integers, n_classes: int, classes: AnyArray | None = None
+    ) -> LabelSets:
         """Sets from the size of each and the codes of all, row by row."""
         return cls(arrays.sums_from_zero(sizes), codes, n_classes, classes)
 
     @classmethod
-    def of_marks(cls, marks: NDArray[np.uint8], n_classes: int, classes: AnyArray | None = None) -> LabelSets:
-        """Sets from one bit for each label, (bytes, n): eight labels a byte, the first of them in its lowest bit."""
+    def of_marks(
+        cls, marks: NDArray[np.uint8], n_classes: int, classes: AnyArray | None = None
+    ) -> LabelSets:
+        """Sets from one bit for each label, (bytes, n): eight labels a byte, the first of them in
+        its lowest bit.
+        """
         made = object.__new__(cls)
         made.__dict__.update(_marks=marks, n_classes=n_classes, classes=classes)
         return made
@@ -86,7 +108,9 @@ class LabelSets:
         """The same sets with NumPy's arrays."""
         if self._marks is not None or isinstance(self.codes, np.ndarray):
             return self
-        return LabelSets(to_numpy(self.row_pointers), to_numpy(self.codes), self.n_classes, self.classes)
+        return LabelSets(
+            to_numpy(self.row_pointers), to_numpy(self.codes), self.n_classes, self.classes
+        )
 
     def __len__(self) -> int:
         return int(self.row_pointers.shape[0]) - 1 if self._marks is None else self._marks.shape[1]
@@ -96,7 +120,9 @@ class LabelSets:
     @overload
     def __getitem__(self, key: Rows) -> LabelSets: ...
     def __getitem__(self, key: Row | Rows) -> AnyArray | LabelSets:
-        """The labels of one row's set; for a slice, a list of row numbers or a mask, the sets of those rows."""
+        """The labels of one row's set; for a slice, a list of row numbers or a mask, the sets of
+        those rows.
+        """
         rows = chosen(key, len(self))
         if isinstance(rows, int):
             start, stop = int(self.row_pointers[rows]), int(self.row_pointers[rows + 1])
@@ -132,12 +158,16 @@ class LabelSets:
         return np.add.reduce(np.bitwise_count(self._marks), axis=0, dtype=np.uint8)  # type: ignore[no-any-return, arg-type]
 
     def contains(self, y: ArrayLike) -> Bools:
-        """Whether each row's set holds that row's label; a label that is not among the classes is in no set."""
+        """Whether each row's set holds that row's label; a label that is not among the classes is
+        in no set.
+        """
         codes = self._codes_of(y)
         if self._marks is not None:
             known = (codes >= 0) & (codes < self.n_classes)
             codes = np.where(known, codes, 0)
-            return np.asarray(self._marks[codes >> 3, np.arange(len(self))] >> (codes & 7) & known, dtype=bool)
+            return np.asarray(
+                self._marks[codes >> 3, np.arange(len(self))] >> (codes & 7) & known, dtype=bool
+            )
         wanted = namespace(self.codes).repeat(codes, self.sizes())
         found = arrays.sums_from_zero(self.codes == wanted)
         return found[self.row_pointers[1:]] > found[self.row_pointers[:-1]]  # type: ignore[no-any-return]
@@ -160,19 +190,34 @@ class LabelSets:
         names, here = as_labels(classes), self.on_host()
         old = np.arange(self.n_classes) if self.classes is None else self.classes
         place = codes_of(old, names)
-        if len(names) != self.n_classes or len(np.unique(place)) < self.n_classes or (place < 0).any():
-            raise ValueError(f"classes must be the {counted(self.n_classes, 'label')} of these sets in another order.")
+        if (
+            len(names) != self.n_classes
+            or len(np.unique(place)) < self.n_classes
+            or (place < 0).any()
+        ):
+            raise ValueError(
+                f"classes must be the {counted(self.n_classes, 'label')} of these "
+                f"sets in another order."
+            )
         if np.array_equal(place, np.arange(self.n_classes)):
-            return self if self.classes is not None else LabelSets(self.row_pointers, self.codes, self.n_classes, names)
+            return (
+                self
+                if self.classes is not None
+                else LabelSets(self.row_pointers, self.codes, self.n_classes, names)
+            )
         rows = np.repeat(np.arange(len(self)), here.sizes())
         codes = place[here.codes]
         ascending = np.lexsort((codes, rows))
-        return LabelSets(here.row_pointers, codes[ascending].astype(here.codes.dtype), self.n_classes, names)
+        return LabelSets(
+            here.row_pointers, codes[ascending].astype(here.codes.dtype), self.n_classes, names
+        )
 
     def to_dense(self) -> Bools:
         """The (n, K) membership matrix."""
         if self._marks is not None:
-            bits = np.unpackbits(np.ascontiguousarray(self._marks), axis=0, count=self.n_classes, bitorder="little")
+            bits = np.unpackbits(
+                np.ascontiguousarray(self._marks), axis=0, count=self.n_classes, bitorder="little"
+            )
             return np.ascontiguousarray(bits.T).view(bool)
         here, dense = self.on_host(), np.zeros((len(self), self.n_classes), dtype=bool)
         dense[np.repeat(np.arange(len(self)), here.sizes()), here.codes] = True
@@ -187,7 +232,9 @@ class LabelSets:
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``set`` (a list of labels) and ``size``."""
         pandas = require("pandas", extra="tables")
-        return pandas.DataFrame({"set": self.to_lists(), "size": to_numpy(self.sizes())}, index=index)
+        return pandas.DataFrame(
+            {"set": self.to_lists(), "size": to_numpy(self.sizes())}, index=index
+        )
 
     def _labels(self, codes: Integers) -> AnyArray:
         return codes if self.classes is None else self.classes[codes]
@@ -195,10 +242,13 @@ class LabelSets:
     def _codes_of(self, y: ArrayLike) -> Integers:
         labels = as_labels(y)
         if labels.shape != (len(self),):
-            raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}.")
+            raise ValueError(
+                f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}."
+            )
         if self.classes is None and labels.size and labels.dtype.kind not in "iu":
             raise ValueError(
-                f"y has dtype {labels.dtype}, but these sets hold the label numbers 0..{self.n_classes - 1}. Pass classes= "
+                f"y has dtype {labels.dtype}, but these sets hold the label numbers "
+                f"0..{self.n_classes - 1}. Pass classes= "
                 "to the prediction record to use other labels."
             )
         codes = labels.astype(np.int64) if self.classes is None else codes_of(labels, self.classes)
@@ -206,9 +256,15 @@ class LabelSets:
 
 
 def _codes_of_marks(marks: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """The label codes of `LabelSets.of_marks`, row by row: each byte is looked up as eight truth values at once."""
+    """The label codes of `LabelSets.of_marks`, row by row: each byte is looked up as eight truth
+    values at once.
+    """
     values = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
-    width = 8 if len(marks) > 1 else 1 << max(int(marks.max(initial=0)).bit_length() - 1, 0).bit_length()
+    width = (
+        8
+        if len(marks) > 1
+        else 1 << max(int(marks.max(initial=0)).bit_length() - 1, 0).bit_length()
+    )
     truths = np.ascontiguousarray(values[:, :width]).view(f"u{width}")[:, 0]
     step = _CHUNK // (width * len(marks))  # rows
     labels = np.tile(np.arange(width * len(marks), dtype=np.int32), step)
@@ -222,10 +278,13 @@ def _codes_of_marks(marks: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 def codes_of(y: AnyArray, classes: AnyArray) -> Integers:
     """The place of each label in `classes`, -1 for a label that is not there."""
-    if y.dtype == object or classes.dtype == object:  # labels of several kinds have no order, but they have equality
+    # labels of several kinds have no order, but they have equality
+    if y.dtype == object or classes.dtype == object:
         place_of = {label: place for place, label in enumerate(classes.tolist())}
         return np.array([place_of.get(label, -1) for label in y.tolist()], dtype=np.int64)
-    if y.dtype.kind == classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)) + classes[:1]):
+    if y.dtype.kind == classes.dtype.kind == "i" and np.array_equal(
+        classes, np.arange(len(classes)) + classes[:1]
+    ):
         codes = y.astype(np.int64) - classes[0]  # the usual case, and fast
         return np.where((codes >= 0) & (codes < len(classes)), codes, -1)
     order = np.argsort(classes, kind="stable")

@@ -38,7 +38,9 @@ class PredictionSets(Protocol):
 
 
 def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = "") -> str:
-    """A line about sets, for ``print``: how many, how large, and the first few as `shown` writes them."""
+    """A line about sets, for ``print``: how many, how large, and the first few as `shown` writes
+    them.
+    """
     n, sizes = len(sets), np.asarray(sets.sizes(), dtype=np.float64)
     if n == 0:
         return f"{type(sets).__name__}(0 rows{of})"
@@ -60,18 +62,23 @@ def html_of_sets(sets: PredictionSets, shown: Callable[[int], str]) -> str:
 
 
 def chosen(key: Row | Rows, n: int) -> int | Integers:
-    """The row, or the rows, that an index means: a number, a slice, numbers or a mask, as in NumPy."""
+    """The row, or the rows, that an index means: a number, a slice, numbers or a mask, as in
+    NumPy.
+    """
     if isinstance(key, slice):
         return np.arange(n)[key]
     rows = np.asarray(key, dtype=object) if isinstance(key, tuple) else to_numpy(key)
     if rows.ndim == 1 and rows.dtype.kind == "b":
         if rows.size != n:
             raise IndexError(
-                f"a mask must have a mark for each row: got {counted(rows.size, 'mark')} for {counted(n, 'row')}."
+                f"a mask must have a mark for each row: got {counted(rows.size, 'mark')} for "
+                f"{counted(n, 'row')}."
             )
         return np.flatnonzero(rows)
     if rows.ndim > 1 or (rows.size and rows.dtype.kind not in "iu"):
-        raise IndexError(f"rows are chosen by a number, a slice, a list of numbers or a mask, got {key!r:.100}.")
+        raise IndexError(
+            f"rows are chosen by a number, a slice, a list of numbers or a mask, got {key!r:.100}."
+        )
     outside = rows[(rows < -n) | (rows >= n)]
     if outside.size:
         raise IndexError(f"there is no row {int(outside[0])}: there {are(n)} {counted(n, 'row')}.")
@@ -80,7 +87,9 @@ def chosen(key: Row | Rows, n: int) -> int | Integers:
 
 
 def compressed_rows(row_pointers: Integers, rows: Integers) -> tuple[Integers, Integers]:
-    """Row pointers of the chosen rows, and where their entries are: ``codes[places]`` are the codes of those rows."""
+    """Row pointers of the chosen rows, and where their entries are: ``codes[places]`` are the codes
+    of those rows.
+    """
     lengths = np.diff(row_pointers)[rows]
     pointers = np.zeros(rows.size + 1, dtype=np.int64)
     np.cumsum(lengths, out=pointers[1:])

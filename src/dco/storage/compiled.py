@@ -1,6 +1,8 @@
-"""Refuse arrays of a model file that point outside themselves, where compiled code would follow them unchecked.
+"""Refuse arrays of a model file that point outside themselves, where compiled code would follow
+them unchecked.
 
-A crafted file could otherwise read foreign memory, hang or end the process when it predicts with scikit-learn or SciPy.
+A crafted file could otherwise read foreign memory, hang or end the process when it predicts with
+scikit-learn or SciPy.
 """
 
 from __future__ import annotations
@@ -36,19 +38,39 @@ def _checks() -> list[tuple[Any, Callable[[Any, int | None], bool], str]]:
     from sklearn.svm._base import BaseLibSVM
     from sklearn.tree._tree import Tree
 
-    nodes = "decision tree in this file has nodes that point outside it or at columns that do not exist"
+    nodes = (
+        "decision tree in this file has nodes that point outside it or at columns that do not exist"
+    )
     return [
-        (BaseForest | BaseGradientBoosting, _members_fit, "decision tree in this file expects other columns than its model"),
+        (
+            BaseForest | BaseGradientBoosting,
+            _members_fit,
+            "decision tree in this file expects other columns than its model",
+        ),
         (Tree, _tree_fits, nodes),
         (TreePredictor, _boosted_tree_fits, nodes),
-        (KDTree | BallTree, _neighbours_fit, "tree of neighbours in this file has nodes or rows that point outside it"),
-        (NeighborsBase, _labels_fit, "model of neighbours in this file has labels that do not fit its rows or classes"),
-        (BaseLibSVM, _svm_fits, "support vector machine in this file has arrays that do not fit each other"),
+        (
+            KDTree | BallTree,
+            _neighbours_fit,
+            "tree of neighbours in this file has nodes or rows that point outside it",
+        ),
+        (
+            NeighborsBase,
+            _labels_fit,
+            "model of neighbours in this file has labels that do not fit its rows or classes",
+        ),
+        (
+            BaseLibSVM,
+            _svm_fits,
+            "support vector machine in this file has arrays that do not fit each other",
+        ),
     ]
 
 
 def _members_fit(model: Any, _: int | None) -> bool:
-    """Forests hand their rows to their trees unchecked, so the trees must expect the same columns."""
+    """Forests hand their rows to their trees unchecked, so the trees must expect the same
+    columns.
+    """
     trees = np.ravel(getattr(model, "estimators_", []))
     return all(tree.n_features_in_ == model.n_features_in_ for tree in trees)
 
@@ -65,14 +87,24 @@ def _tree_fits(tree: Any, columns: int | None) -> bool:
 
 def _boosted_tree_fits(tree: Any, columns: int | None) -> bool:
     nodes = tree.nodes
-    left, right, inner = nodes["left"].astype(np.int64), nodes["right"].astype(np.int64), nodes["is_leaf"] == 0
+    left, right, inner = (
+        nodes["left"].astype(np.int64),
+        nodes["right"].astype(np.int64),
+        nodes["is_leaf"] == 0,
+    )
     sets = min(len(tree.raw_left_cat_bitsets), len(tree.binned_left_cat_bitsets))
     known = nodes["bitset_idx"][inner & (nodes["is_categorical"] != 0)] < sets
-    return nodes_fit(left, right, nodes["feature_idx"], inner=inner, columns=columns) and bool(known.all())
+    return nodes_fit(left, right, nodes["feature_idx"], inner=inner, columns=columns) and bool(
+        known.all()
+    )
 
 
-def nodes_fit(left: Integers, right: Integers, feature: Any, *, inner: Bools, columns: int | None) -> bool:
-    """Whether the children of inner nodes are there and come after their parent (so every walk ends), and so do columns."""
+def nodes_fit(
+    left: Integers, right: Integers, feature: Any, *, inner: Bools, columns: int | None
+) -> bool:
+    """Whether the children of inner nodes are there and come after their parent (so every walk
+    ends), and so do columns.
+    """
     here = np.arange(len(left))[inner]
     forward = np.minimum(left[inner], right[inner]) > here
     inside = np.maximum(left[inner], right[inner]) < len(left)
@@ -81,7 +113,9 @@ def nodes_fit(left: Integers, right: Integers, feature: Any, *, inner: Bools, co
 
 
 def _neighbours_fit(tree: Any, _: int | None) -> bool:
-    """Nodes hold rows that are there, and inner ones have both children: 2 i + 1 and 2 i + 2 of node i."""
+    """Nodes hold rows that are there, and inner ones have both children: 2 i + 1 and 2 i + 2 of
+    node i.
+    """
     bounds = 2 if type(tree).__name__.startswith("KD") else 1
     data, order, nodes, limits, _, _, n_nodes, *_, metric, weights = tree.__getstate__()
     start, end, inner = nodes["idx_start"], nodes["idx_end"], nodes["is_leaf"] == 0
@@ -109,19 +143,28 @@ def _labels_fit(model: Any, _: int | None) -> bool:
     return bool(
         len(labels) == model._fit_X.shape[0]
         and len(columns) == len(known)
-        and all(np.all((own >= 0) & (own < len(classes))) for own, classes in zip(columns, known, strict=True))
+        and all(
+            np.all((own >= 0) & (own < len(classes)))
+            for own, classes in zip(columns, known, strict=True)
+        )
     )
 
 
 def _svm_fits(model: Any, _: int | None) -> bool:
     if not hasattr(model, "support_"):
         return True
-    support, counts, vectors = np.asarray(model.support_), np.asarray(model._n_support), model.support_vectors_
+    support, counts, vectors = (
+        np.asarray(model.support_),
+        np.asarray(model._n_support),
+        model.support_vectors_,
+    )
     classes, n = len(counts), len(support)
     pairs = classes * (classes - 1) // 2
     classifies = model._impl in ("c_svc", "nu_svc")
-    within = callable(model.kernel) or model.kernel == "precomputed"  # support vectors are then rows of the fit
-    probable = getattr(model, "_effective_probability", model.probability)  # which some versions have
+    # support vectors are then rows of the fit
+    within = callable(model.kernel) or model.kernel == "precomputed"
+    # which some versions have
+    probable = getattr(model, "_effective_probability", model.probability)
     coefficients = model._dual_coef_
     return bool(
         model._impl == type(model)._impl
@@ -138,7 +181,9 @@ def _svm_fits(model: Any, _: int | None) -> bool:
 
 
 def walk(estimator: Any) -> Iterator[tuple[Any, int | None]]:
-    """Every object reachable from an estimator, with the number of columns of the innermost model that holds it."""
+    """Every object reachable from an estimator, with the number of columns of the innermost model
+    that holds it.
+    """
     pending: list[tuple[Any, int | None]] = [(estimator, None)]
     seen: dict[int, Any] = {}
     while pending:
@@ -149,8 +194,13 @@ def walk(estimator: Any) -> Iterator[tuple[Any, int | None]]:
         yield thing, columns
         if isinstance(thing, dict):
             pending += [(value, columns) for value in thing.values()]
-        elif isinstance(thing, list | tuple | set | frozenset) or (isinstance(thing, np.ndarray) and thing.dtype == object):
-            pending += [(value, columns) for value in (thing.ravel() if isinstance(thing, np.ndarray) else thing)]
+        elif isinstance(thing, list | tuple | set | frozenset) or (
+            isinstance(thing, np.ndarray) and thing.dtype == object
+        ):
+            pending += [
+                (value, columns)
+                for value in (thing.ravel() if isinstance(thing, np.ndarray) else thing)
+            ]
         held = attributes(thing)
         pending += [(value, held.get("n_features_in_", columns)) for value in held.values()]
 

@@ -1,7 +1,9 @@
-"""Save and load fitted estimators by skops, never by pickle: loading runs no code that the file brings along.
+"""Save and load fitted estimators by skops, never by pickle: loading runs no code that the file
+brings along.
 
-A file is a deflated zip archive: skops' members (``schema.json`` and arrays) and ``dco.json``, which holds the format's
-version and the SHA-256 of every other member. The hashes find damage; they do not prove who wrote the file.
+A file is a deflated zip archive: skops' members (``schema.json`` and arrays) and ``dco.json``,
+which holds the format's version and the SHA-256 of every other member. The hashes find damage; they
+do not prove who wrote the file.
 """
 
 from __future__ import annotations
@@ -35,16 +37,19 @@ from dco.storage.trusted_types import PACKAGES, trusted_names
 FORMAT = 4
 _MANIFEST = "dco.json"
 _SCHEMA = "schema.json"
-# A model's members are arrays and JSON: a file that unpacks to more than this is a zip bomb. `save` keeps below it.
+# A model's members are arrays and JSON: a file that unpacks to more than this is a zip bomb. `save`
+# keeps below it.
 _LARGEST_RATIO = 100
 _ALWAYS_ALLOWED = 64 * 2**20
 
 
 def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Write a fitted estimator to `path`; an existing file is replaced only with `overwrite`, else a ValueError.
+    """Write a fitted estimator to `path`; an existing file is replaced only with `overwrite`, else
+    a ValueError.
 
-    The file is written beside its target, loaded back and compared with the original attribute by attribute, and only then
-    moved into place: what cannot be read back is a TypeError that names the attribute, and leaves an older file as it was.
+    The file is written beside its target, loaded back and compared with the original attribute by
+    attribute, and only then moved into place: what cannot be read back is a TypeError that names
+    the attribute, and leaves an older file as it was.
     """
     try:
         data = _packed(estimator)
@@ -58,16 +63,19 @@ def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True
         except Exception as failure:
             raise _cannot_save(estimator, failure) from failure
         if different is not None:
-            raise TypeError(f"{type(estimator).__name__}{different} would not come back from a file as it is now. {_ADVICE}")
+            raise TypeError(
+                f"{type(estimator).__name__}{different} would not come back from a "
+                f"file as it is now. {_ADVICE}"
+            )
 
 
 def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) -> Any:
     """Read an estimator that `save` wrote.
 
-    Only types on the list of `trusted_types`, those that skops trusts by itself and those named in `trusted` are built;
-    a file that holds any other is an UntrustedTypeError and nothing of it is built. A file that is damaged, was edited or
-    is not a model file is a CorruptModelError. One that was written with another version of dco or scikit-learn is read
-    with a warning.
+    Only types on the list of `trusted_types`, those that skops trusts by itself and those named in
+    `trusted` are built; a file that holds any other is an UntrustedTypeError and nothing of it is
+    built. A file that is damaged, was edited or is not a model file is a CorruptModelError. One
+    that was written with another version of dco or scikit-learn is read with a warning.
     """
     import skops.io
     from sklearn.exceptions import InconsistentVersionWarning
@@ -79,17 +87,23 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
         unknown = sorted(set(skops.io.get_untrusted_types(data=data)) - allowed)
     if unknown:
         raise UntrustedTypeError(
-            f"{path} holds types that are not trusted: {', '.join(unknown)}. If you know each of them and trust whoever "
-            f"wrote the file, pass trusted={_shortest([*_names(trusted), *unknown])!r}; building them may run their code.",
+            f"{path} holds types that are not trusted: {', '.join(unknown)}. If you know each of "
+            f"them and trust whoever "
+            f"wrote the file, pass trusted={_shortest([*_names(trusted), *unknown])!r}; building "
+            f"them may run their code.",
             types=tuple(unknown),
         )
     with _corrupt_if_it_fails(path), warnings.catch_warnings():
-        warnings.simplefilter("ignore", InconsistentVersionWarning)  # one for each part of the model; ours is one for all
+        # one for each part of the model; ours is one for all
+        warnings.simplefilter("ignore", InconsistentVersionWarning)
         estimator = skops.io.loads(data, trusted=sorted(allowed))
         check_compiled(estimator)
         other = _other_versions(data)
     if other:
-        text = f"{path} was written with {' and '.join(other)}: it may predict otherwise than when it was calibrated."
+        text = (
+            f"{path} was written with {' and '.join(other)}: it may predict otherwise than "
+            f"when it was calibrated."
+        )
         remedy = "`dco audit` with the rows of the fit computes the calibration scores again."
         show([Note("other-versions", text, remedy)])
     return estimator
@@ -121,7 +135,8 @@ def _packed(estimator: Any) -> bytes:
     members[_MANIFEST] = json.dumps(manifest, indent=1).encode()
     packed = _archive(members, zipfile.ZIP_DEFLATED)
     if not _plausible(sum(map(len, members.values())), len(packed)):
-        packed = _archive(members, zipfile.ZIP_STORED)  # huge arrays of one value: store them as they are
+        # huge arrays of one value: store them as they are
+        packed = _archive(members, zipfile.ZIP_STORED)
     return packed
 
 
@@ -134,7 +149,9 @@ def _archive(members: dict[str, bytes], compression: int) -> bytes:
 
 
 def versions() -> dict[str, str]:
-    """The versions of dco and of the packages that a model file is made of, as they are installed here."""
+    """The versions of dco and of the packages that a model file is made of, as they are installed
+    here.
+    """
     return installed("decoupled-conformal", "numpy", "scipy", "scikit-learn", "skops")
 
 
@@ -143,9 +160,15 @@ def _plausible(unpacked: int, packed: int) -> bool:
 
 
 def _checked(data: bytes, path: object) -> bytes:
-    """`data` if it is an archive whose members are all there, as they were written, and nothing else."""
+    """`data` if it is an archive whose members are all there, as they were written, and nothing
+    else.
+    """
     if not data.startswith(b"PK"):
-        kind = " It looks like a pickle, and pickles are never loaded: they can run any code." if data[:1] == b"\x80" else ""
+        kind = (
+            " It looks like a pickle, and pickles are never loaded: they can run any code."
+            if data[:1] == b"\x80"
+            else ""
+        )
         raise CorruptModelError(f"{path} is not a model file.{kind}")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -163,7 +186,12 @@ def _wrong_with(archive: zipfile.ZipFile, size: int) -> str | None:
     if len(set(names)) != len(names):
         return "holds a member twice."
     for entry in entries:
-        if "/" in entry.filename or "\\" in entry.filename or entry.filename in (".", "..") or entry.flag_bits & 1:
+        if (
+            "/" in entry.filename
+            or "\\" in entry.filename
+            or entry.filename in (".", "..")
+            or entry.flag_bits & 1
+        ):
             return f"holds a member that no model file has: {entry.filename!r}."
     if not _plausible(sum(entry.file_size for entry in entries), size):
         return f"would unpack to far more than a model file of {size} bytes can hold."
@@ -183,35 +211,47 @@ def _wrong_with(archive: zipfile.ZipFile, size: int) -> str | None:
 
 @contextmanager
 def _corrupt_if_it_fails(path: object) -> Iterator[None]:
-    """Turn any failure to read a file into a CorruptModelError; a package that is not installed stays an ImportError."""
+    """Turn any failure to read a file into a CorruptModelError; a package that is not installed
+    stays an ImportError.
+    """
     try:
         yield
     except (CorruptModelError, ModuleNotFoundError, MemoryError):
         raise
     except Exception as failure:
         raise CorruptModelError(
-            f"{path} cannot be read: {type(failure).__name__}: {failure}. It is damaged, was edited, or was written with "
+            f"{path} cannot be read: {type(failure).__name__}: {failure}. It is damaged, was "
+            f"edited, or was written with "
             f"other versions of its packages (its {_MANIFEST} lists them)."
         ) from failure
 
 
 def _names(trusted: Iterable[str | type]) -> frozenset[str]:
     if not isinstance(trusted, Iterable) or isinstance(trusted, str | type):
-        raise TypeError(f"trusted must be a list of types or of their full names, got {trusted!r}: write trusted=[...].")
-    named = [item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted]
+        raise TypeError(
+            f"trusted must be a list of types or of their full names, got "
+            f"{trusted!r}: write trusted=[...]."
+        )
+    named = [
+        item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted
+    ]
     return frozenset(name for item in named for name in PACKAGES.get(item, (item,)))
 
 
 def _shortest(types: Iterable[str]) -> list[str]:
     """The types by the names of packages, where those hold them."""
-    found = ((name, [package for package, held in PACKAGES.items() if name in held]) for name in types)
+    found = (
+        (name, [package for package, held in PACKAGES.items() if name in held]) for name in types
+    )
     return sorted({packages[0] if packages else name for name, packages in found})
 
 
 def _check_fractions(data: bytes) -> None:
-    """Refuse fractions that are not made of whole numbers: ``Fraction("1e1000000000")`` would compute for days.
+    """Refuse fractions that are not made of whole numbers: ``Fraction("1e1000000000")`` would
+    compute for days.
 
-    Whatever has the `__id__` of a part may be built in its place, so all that share one are checked.
+    Whatever has the `__id__` of a part may be built in its place, so all that share one are
+    checked.
     """
     wrong = CorruptModelError("a fraction in this file is not made of two whole numbers.")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -223,42 +263,58 @@ def _check_fractions(data: bytes) -> None:
         if isinstance(thing, dict):
             nodes.append(thing)
             same.setdefault(str(thing.get("__id__")), []).append(thing)
-        pending += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list) else ()
+        pending += (
+            thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list) else ()
+        )
 
     def contents(node: dict[str, Any], loader: str) -> list[Any]:
         alike = same[str(node["__id__"])]
-        if any(other["__loader__"] != loader for other in alike):  # no fraction that `save` wrote has such a part
+        # no fraction that `save` wrote has such a part
+        if any(other["__loader__"] != loader for other in alike):
             raise wrong
         return [other["content"] for other in alike]
 
     for fraction in nodes:
         if (fraction.get("__module__"), fraction.get("__class__")) == ("fractions", "Fraction"):
-            arguments = [argument for held in contents(fraction["content"], "TupleNode") for argument in held]
+            arguments = [
+                argument for held in contents(fraction["content"], "TupleNode") for argument in held
+            ]
             texts = [text for argument in arguments for text in contents(argument, "JsonNode")]
-            if fraction["__loader__"] != "ConstructorFromReduceNode" or not all(map(_is_whole, texts)):
+            if fraction["__loader__"] != "ConstructorFromReduceNode" or not all(
+                map(_is_whole, texts)
+            ):
                 raise wrong
 
 
 def _is_whole(text: str) -> bool:
-    """Whether JSON holds a whole number, or the text of one or two: Python writes fractions in either way."""
+    """Whether JSON holds a whole number, or the text of one or two: Python writes fractions in
+    either way.
+    """
     return re.fullmatch(r'-?[0-9]{1,4000}|"-?[0-9]{1,4000}(/[0-9]{1,4000})?"', text) is not None
 
 
-# --- is the copy the same? --------------------------------------------------------------------------------------------
+# --- is the copy the same?
+# --------------------------------------------------------------------------------------------
 
 _ADVICE = "The page 'Saving and loading' of the documentation lists what can be saved."
 
 
 _OWN_WAY = {  # packages whose models keep their numbers where no file of ours can take them from
-    "catboost": "CatBoost models are saved by CatBoost: model.save_model(path), beside est.certificate_.to_json().",
-    "skorch": "skorch nets are saved by skorch: net.save_params(f_params=path), beside est.certificate_.to_json().",
+    "catboost": "CatBoost models are saved by CatBoost: model.save_model(path), beside "
+    "est.certificate_.to_json().",
+    "skorch": "skorch nets are saved by skorch: net.save_params(f_params=path), beside "
+    "est.certificate_.to_json().",
 }
 
 
 def _cannot_save(estimator: Any, failure: Exception) -> TypeError:
-    packages = {type(part).__module__.partition(".")[0] for part, _ in islice(walk(estimator), 10_000)}
+    packages = {
+        type(part).__module__.partition(".")[0] for part, _ in islice(walk(estimator), 10_000)
+    }
     advice = next((words for package, words in _OWN_WAY.items() if package in packages), _ADVICE)
-    return TypeError(f"{type(estimator).__name__}{_culprit(estimator)} cannot be saved: {failure}. {advice}")
+    return TypeError(
+        f"{type(estimator).__name__}{_culprit(estimator)} cannot be saved: {failure}. {advice}"
+    )
 
 
 def _culprit(thing: Any) -> str:
@@ -266,7 +322,8 @@ def _culprit(thing: Any) -> str:
     import skops.io
 
     with suppress(Exception):  # of an object that does not tell its parts
-        for place, part in sorted(_parts(thing), key=lambda part: part[0].endswith("_")):  # what was given, then what fitted
+        # what was given, then what fitted
+        for place, part in sorted(_parts(thing), key=lambda part: part[0].endswith("_")):
             survives = False
             with suppress(Exception):
                 survives = _difference(part, _own_copy(skops.io.dumps(part))) is None
@@ -276,7 +333,9 @@ def _culprit(thing: Any) -> str:
 
 
 def _own_copy(data: bytes) -> Any:
-    """What is in a file that this process has just written; its types are the caller's own, so all are trusted."""
+    """What is in a file that this process has just written; its types are the caller's own, so all
+    are trusted.
+    """
     import skops.io
 
     with warnings.catch_warnings():
@@ -285,7 +344,9 @@ def _own_copy(data: bytes) -> Any:
 
 
 def _parts(thing: Any) -> list[tuple[str, Any]]:
-    """What makes up an object, as its own `__getstate__` tells; compiled classes without one tell by `__reduce__`."""
+    """What makes up an object, as its own `__getstate__` tells; compiled classes without one tell
+    by `__reduce__`.
+    """
     if _is_plain(thing):
         return []
     if isinstance(thing, dict):
@@ -310,17 +371,25 @@ def _parts(thing: Any) -> list[tuple[str, Any]]:
 
 
 def _is_plain(thing: Any) -> bool:
-    """Whether a value has no parts of its own: its fingerprint tells all of it, but for the type."""
-    plain = isinstance(thing, str | bytes | bytearray | int | float | complex | np.generic | Set | None) or issparse(thing)
+    """Whether a value has no parts of its own: its fingerprint tells all of it, but for the
+    type.
+    """
+    plain = isinstance(
+        thing, str | bytes | bytearray | int | float | complex | np.generic | Set | None
+    ) or issparse(thing)
     return plain or (isinstance(thing, np.ndarray) and thing.dtype != object)
 
 
 def _difference(one: Any, other: Any, seen: dict[tuple[int, int], Any] | None = None) -> str | None:
-    """Where two objects differ ("" for at the top), or None if they are the same in type and content, NaN equal to NaN."""
+    """Where two objects differ ("" for at the top), or None if they are the same in type and
+    content, NaN equal to NaN.
+    """
     seen = {} if seen is None else seen
     if one is other or (id(one), id(other)) in seen:
         return None
-    if type(one) is not type(other) or isinstance(one, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc):
+    if type(one) is not type(other) or isinstance(
+        one, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc
+    ):
         return ""  # not the same object, so not the same function
     seen[id(one), id(other)] = one, other
     if _is_plain(one):

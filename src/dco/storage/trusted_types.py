@@ -1,9 +1,10 @@
 """The types that `dco.load` builds without being asked, each by its full name.
 
-A name on these lists may be called by a file with arguments of the file's choice, so only classes whose construction does
-nothing but store values belong here (a monitor computes from them), and functions that do nothing but compute. A module
-or a prefix is never trusted as a whole. tests/test_storage.py saves every classifier and regressor of scikit-learn, and
-fails if a name is missing or superfluous.
+A name on these lists may be called by a file with arguments of the file's choice, so only classes
+whose construction does nothing but store values belong here (a monitor computes from them), and
+functions that do nothing but compute. A module or a prefix is never trusted as a whole.
+tests/test_storage.py saves every classifier and regressor of scikit-learn, and fails if a name is
+missing or superfluous.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ PLAIN = _full_names("""
     fractions: Fraction
 """)
 
-# What scikit-learn's own classifiers, regressors and common transformers keep inside, beyond what skops trusts by itself.
+# What scikit-learn's own classifiers, regressors and common transformers keep inside, beyond what
+# skops trusts by itself.
 SKLEARN = _full_names("""
     functools: partial
     numpy: dtype number
@@ -38,10 +40,12 @@ SKLEARN = _full_names("""
     sklearn.ensemble._hist_gradient_boosting.predictor: TreePredictor
     sklearn.feature_selection._univariate_selection: f_classif f_regression
     sklearn.gaussian_process._gpc: _BinaryGaussianProcessClassifierLaplace
-    sklearn.gaussian_process.kernels: ConstantKernel DotProduct ExpSineSquared Exponentiation Matern PairwiseKernel
+    sklearn.gaussian_process.kernels: ConstantKernel DotProduct ExpSineSquared Exponentiation
+    sklearn.gaussian_process.kernels: Matern PairwiseKernel
     sklearn.gaussian_process.kernels: Product RBF RationalQuadratic Sum WhiteKernel
     sklearn.metrics._classification: balanced_accuracy_score
-    sklearn.metrics._dist_metrics: ChebyshevDistance64 EuclideanDistance64 ManhattanDistance64 MinkowskiDistance64
+    sklearn.metrics._dist_metrics: ChebyshevDistance64 EuclideanDistance64
+    sklearn.metrics._dist_metrics: ManhattanDistance64 MinkowskiDistance64
     sklearn.metrics._scorer: _CurveScorer _PassthroughScorer _Scorer
     sklearn.model_selection._split: KFold
     sklearn.multiclass: _ConstantPredictor
@@ -73,7 +77,8 @@ OWN = _full_names("""
     dco.models.residual_spread: ResidualSpread
     dco.models.several: SeveralModels
     dco.models.transformed_target: TransformedTarget
-    dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles Several
+    dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread
+    dco.predictions: Quantiles Several
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
@@ -84,7 +89,8 @@ OWN = _full_names("""
 """)
 
 
-# What a caller trusts by the name of a package. Not trusted unasked: compiled code reads the model's bytes unchecked.
+# What a caller trusts by the name of a package. Not trusted unasked: compiled code reads the
+# model's bytes unchecked.
 PACKAGES = {
     "lightgbm": _full_names("""
         lightgbm.basic: Booster
@@ -98,5 +104,7 @@ PACKAGES = {
 
 
 def trusted_names() -> frozenset[str]:
-    """Every type that a file may hold without the caller's consent, beside those that skops trusts by itself."""
+    """Every type that a file may hold without the caller's consent, beside those that skops trusts
+    by itself.
+    """
     return frozenset((*PLAIN, *SKLEARN, *OWN, *trusted_scores()))

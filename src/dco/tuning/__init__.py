@@ -13,8 +13,25 @@ from dco.tuning.stability import (
 from dco.tuning.strategies import Exhaustive, Found, Optuna, Random, Strategy, Trial
 
 __all__ = [
-    "Allocation", "EvaluatedCandidate", "Exhaustive", "FailedCandidate", "Found", "Optuna", "Random", "Ranking",
-    "RankingRow", "Stability", "Strategy", "Trial", "bootstrap_stability", "direct_tune", "evaluate_candidate",
-    "grow_tuning_split", "grow_until_settled", "rank_evaluated", "split_stability", "tune",
+    "Allocation",
+    "EvaluatedCandidate",
+    "Exhaustive",
+    "FailedCandidate",
+    "Found",
+    "Optuna",
+    "Random",
+    "Ranking",
+    "RankingRow",
+    "Stability",
+    "Strategy",
+    "Trial",
+    "bootstrap_stability",
+    "direct_tune",
+    "evaluate_candidate",
+    "grow_tuning_split",
+    "grow_until_settled",
+    "rank_evaluated",
+    "split_stability",
+    "tune",
     "tune_levels",
-]  # fmt: skip
+]

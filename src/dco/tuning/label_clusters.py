@@ -1,4 +1,6 @@
-"""Labels that share a threshold: those too rare for one of their own join labels whose scores are like theirs."""
+"""Labels that share a threshold: those too rare for one of their own join labels whose scores are
+like theirs.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,24 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Floats
 from dco.rows.conditions import rows_by_condition
 
-ENOUGH = 4  # times the rows that a finite threshold needs: so many are expected that it is finite almost surely
+# times the rows that a finite threshold needs: so many are expected that it is finite almost surely
+ENOUGH = 4
 _AVERAGE_ROWS = 2  # of the average label, added to each label: few rows say little
 
 
 def label_clusters(
     scores: Floats, labels: AnyArray, seen: AnyArray, classes: AnyArray, *, rows: int, least: int
 ) -> tuple[tuple[Any, ...], ...]:
-    """The labels that share each threshold: one alone if it expects `least` of `rows` calibration rows, or several.
+    """The labels that share each threshold: one alone if it expects `least` of `rows` calibration
+    rows, or several.
 
-    `scores` and `labels` are those of the tuning rows, `seen` the labels of all rows but calibration rows, which say how
-    many rows a label expects. Rare labels are ordered by how high their scores are, and neighbours share a threshold until
-    `least` rows are expected; what is left over joins the cluster nearest to it, and so do, together, the labels that only
-    calibration rows may have. After Ding, Angelopoulos, Bates, Jordan and Tibshirani (2023), who learn clusters of score
-    quantiles on a part of the calibration rows. Claim: clusters do not depend on calibration rows, so each cluster has the
-    guarantee of a condition (Mondrian); a label in it has none.
+    `scores` and `labels` are those of the tuning rows, `seen` the labels of all rows but
+    calibration rows, which say how many rows a label expects. Rare labels are ordered by how high
+    their scores are, and neighbours share a threshold until `least` rows are expected; what is left
+    over joins the cluster nearest to it, and so do, together, the labels that only calibration rows
+    may have. After Ding, Angelopoulos, Bates, Jordan and Tibshirani (2023), who learn clusters of
+    score quantiles on a part of the calibration rows. Claim: clusters do not depend on calibration
+    rows, so each cluster has the guarantee of a condition (Mondrian); a label in it has none.
     """
     count = Counter(seen.tolist())
     expected = {label: rows * count[label] / max(len(seen), 1) for label in classes.tolist()}
@@ -43,7 +48,8 @@ def label_clusters(
         _nearest(made, height, [height[label] for label in run]).extend(run)
     elif run:
         made.append(run)
-    if new := [label for label in expected if not expected[label]]:  # together, so that they move no other label
+    # together, so that they move no other label
+    if new := [label for label in expected if not expected[label]]:
         _nearest(made, height, [_height(ranks[:0])]).extend(new)
     place = {label: number for number, label in enumerate(expected)}
     ordered = (tuple(sorted(cluster, key=lambda label: place[label])) for cluster in made)
@@ -53,10 +59,14 @@ def label_clusters(
 def _nearest(made: list[list[Any]], height: dict[Any, float], heights: list[float]) -> list[Any]:
     """The cluster whose mean height is nearest to that of these."""
     middle = np.mean(heights)
-    return min(made, key=lambda cluster: abs(np.mean([height[label] for label in cluster]) - middle))
+    return min(
+        made, key=lambda cluster: abs(np.mean([height[label] for label in cluster]) - middle)
+    )
 
 
 def _height(ranks: Floats) -> float:
-    """The mean of the quantiles from 1/2 up, as ranks among the scores of all labels: thresholds are upper quantiles."""
+    """The mean of the quantiles from 1/2 up, as ranks among the scores of all labels: thresholds
+    are upper quantiles.
+    """
     upper = np.sort(ranks)[len(ranks) // 2 :]
     return float((upper.sum() + 0.75 * _AVERAGE_ROWS) / (len(upper) + _AVERAGE_ROWS))

@@ -1,8 +1,9 @@
-"""What a search minimises: a family. A member gives one number for each candidate at its own threshold on the tuning rows.
+"""What a search minimises: a family. A member gives one number for each candidate at its own
+threshold on the tuning rows.
 
-Calibration rows do not know how the structure was chosen, so every objective leaves the guarantee untouched. A new one is
-one class with `value`, registered by `register_objective`: estimators, `dco.tune`, command line and certificate then know it
-by its name.
+Calibration rows do not know how the structure was chosen, so every objective leaves the guarantee
+untouched. A new one is one class with `value`, registered by `register_objective`: estimators,
+`dco.tune`, command line and certificate then know it by its name.
 """
 
 from __future__ import annotations
@@ -42,14 +43,21 @@ class Outcome:
     weights: Floats | None = None  # of rows, where clusters weigh the same
 
     def sets(self) -> Iterator[tuple[PredictionSets, AnyArray, Prediction]]:
-        """The sets, the true values of their rows and the prediction: all at once, or fold by fold."""
+        """The sets, the true values of their rows and the prediction: all at once, or fold by
+        fold.
+        """
         if self.entry.sets_at is None or self.entry.y is None:
-            raise ValueError(f"{self.entry.name} has no sets, which this objective needs: give a score and a prediction.")
+            raise ValueError(
+                f"{self.entry.name} has no sets, which this objective needs: give a "
+                f"score and a prediction."
+            )
         for rows, record, sets in self.entry.sets_at(self.cutoffs):
             yield sets, self.entry.y[rows], record
 
     def every_slice(self) -> list[Integers]:
-        """The slices of the rows as codes: by class, by fifth of the prediction, and the caller's own."""
+        """The slices of the rows as codes: by class, by fifth of the prediction, and the caller's
+        own.
+        """
         found = [*self.slices.values()]
         if self.entry.n_labels is not None and self.entry.y is not None:
             found.append(np.unique(self.entry.y, return_inverse=True)[1])
@@ -57,7 +65,9 @@ class Outcome:
 
 
 class Objective(ABC):
-    """What a search minimises. Objectives of your own derive from it as frozen dataclasses, or are plain functions."""
+    """What a search minimises. Objectives of your own derive from it as frozen dataclasses, or are
+    plain functions.
+    """
 
     name: ClassVar[str]
     words: ClassVar[str]  # as the certificate says it
@@ -99,18 +109,21 @@ class P95Size(Objective):
 
 @dataclass(frozen=True)
 class Even(Objective):
-    """The smallest mean size among structures that cover every slice of the tuning rows about as often as the level asks.
+    """The smallest mean size among structures that cover every slice of the tuning rows about as
+    often as the level asks.
 
-    Slices are the classes, the fifths of the candidate's own prediction (for classes of its largest probability), and the
-    columns or functions of X in `by`. Slice s with n_s rows of which h_s are covered lacks
+    Slices are the classes, the fifths of the candidate's own prediction (for classes of its largest
+    probability), and the columns or functions of X in `by`. Slice s with n_s rows of which h_s are
+    covered lacks
 
         min(1 - alpha - U(h_s, n_s), 1 - alpha - tolerance - h_s / n_s),
 
-    where U is the one-sided Clopper-Pearson upper bound at error .05 / (number of slices). A structure qualifies if no slice
-    lacks anything: coverage is within the tolerance of the level, or chance explains the rest. So a structure that covers
-    every slice at the level is turned away with probability at most .05, however small the slices. If none qualifies, the
-    one whose worst slice lacks least is best, in whole percentage points, so that size decides between those that are about
-    as even. An empty set counts as the whole: all labels, or the range of the targets.
+    where U is the one-sided Clopper-Pearson upper bound at error .05 / (number of slices). A
+    structure qualifies if no slice lacks anything: coverage is within the tolerance of the level,
+    or chance explains the rest. So a structure that covers every slice at the level is turned away
+    with probability at most .05, however small the slices. If none qualifies, the one whose worst
+    slice lacks least is best, in whole percentage points, so that size decides between those that
+    are about as even. An empty set counts as the whole: all labels, or the range of the targets.
     """
 
     tolerance: float = 0.05
@@ -148,7 +161,9 @@ class Even(Objective):
 
 
 def _hits(at: Outcome, codes: Integers) -> tuple[Floats, Floats]:
-    """Covered rows and rows of each slice that has any; of rows that belong together, shares of as many clusters."""
+    """Covered rows and rows of each slice that has any; of rows that belong together, shares of as
+    many clusters.
+    """
     weights = np.ones(len(codes)) if at.weights is None else at.weights
     mass, covered = np.bincount(codes, weights), np.bincount(codes, weights * at.covered)
     rows = mass
@@ -160,9 +175,11 @@ def _hits(at: Outcome, codes: Integers) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class DecisionLoss(Objective):
-    """The mean loss on the tuning rows of the action that is best against each label set (`scores.decision.act`).
+    """The mean loss on the tuning rows of the action that is best against each label set
+    (`scores.decision.act`).
 
-    ``loss_matrix[a][k]`` is the loss of action a when the label is the k-th of `labels` (None: all labels, ascending).
+    ``loss_matrix[a][k]`` is the loss of action a when the label is the k-th of `labels` (None: all
+    labels, ascending).
     """
 
     loss_matrix: tuple[tuple[float, ...], ...]
@@ -173,7 +190,11 @@ class DecisionLoss(Objective):
     words = "smallest decision loss"
 
     def __init__(self, loss_matrix: ArrayLike, labels: Sequence[Any] | None = None) -> None:
-        object.__setattr__(self, "loss_matrix", tuple(map(tuple, np.asarray(loss_matrix, dtype=np.float64).tolist())))
+        object.__setattr__(
+            self,
+            "loss_matrix",
+            tuple(map(tuple, np.asarray(loss_matrix, dtype=np.float64).tolist())),
+        )
         object.__setattr__(self, "labels", None if labels is None else tuple(labels))
 
     def value(self, at: Outcome) -> float:
@@ -183,7 +204,11 @@ class DecisionLoss(Objective):
     def _loss(self, sets: PredictionSets, y: AnyArray, record: Prediction) -> float:
         if not (isinstance(sets, LabelSets) and isinstance(record, ClassRecord)):
             raise ValueError("a decision loss is for label sets.")
-        names = np.sort(sets.classes) if self.labels is None and sets.classes is not None else self.labels
+        names = (
+            np.sort(sets.classes)
+            if self.labels is None and sets.classes is not None
+            else self.labels
+        )
         actions = act(sets, record, loss_matrix=self.loss_matrix, labels=names).actions
         columns = np.asarray(y) if names is None else codes_of(np.asarray(y), np.asarray(names))
         return float(np.asarray(self.loss_matrix)[actions, columns].mean())
@@ -191,7 +216,9 @@ class DecisionLoss(Objective):
 
 @dataclass(frozen=True)
 class Custom(Objective):
-    """A function ``(sets, y) -> float`` of the tuning rows; with folds, its mean over folds by their numbers of rows."""
+    """A function ``(sets, y) -> float`` of the tuning rows; with folds, its mean over folds by
+    their numbers of rows.
+    """
 
     function: Callable[[PredictionSets, AnyArray], float]
 
@@ -208,9 +235,15 @@ class Custom(Objective):
         return _over_folds(at, lambda sets, y, record: self.function(sets, y))
 
 
-def _over_folds(at: Outcome, function: Callable[[PredictionSets, AnyArray, Prediction], float]) -> float:
+def _over_folds(
+    at: Outcome, function: Callable[[PredictionSets, AnyArray, Prediction], float]
+) -> float:
     found = [(len(y), float(function(sets, y, record))) for sets, y, record in at.sets()]
-    value = found[0][1] if len(found) == 1 else sum(n * each for n, each in found) / sum(n for n, _ in found)
+    value = (
+        found[0][1]
+        if len(found) == 1
+        else sum(n * each for n, each in found) / sum(n for n, _ in found)
+    )
     if np.isnan(value):
         raise ValueError("the objective is NaN.")
     return value
@@ -222,14 +255,18 @@ OBJECTIVES: dict[str, Objective] = {}
 def register_objective(objective: Objective) -> Objective:
     """Make the objective known by its name; another one of that name is an error."""
     if OBJECTIVES.setdefault(objective.name, objective) != objective:
-        raise ValueError(f'there is an objective named "{objective.name}" already; give this one another name.')
+        raise ValueError(
+            f'there is an objective named "{objective.name}" already; give this one another name.'
+        )
     return objective
 
 
 MEAN_SIZE = register_objective(MeanSize())
 register_objective(P95Size())
 register_objective(Even())
-DEFAULT = "even"  # of the default candidates for numbers (benchmarks/tables.py); otherwise it is the paper's, "mean_size"
+# of the default candidates for numbers (benchmarks/tables.py); otherwise it is the paper's,
+# "mean_size"
+DEFAULT = "even"
 
 Aimed: TypeAlias = str | Objective | Callable[[PredictionSets, AnyArray], float]
 

@@ -1,4 +1,6 @@
-"""Candidates beyond the listed ones: what a strategy proposes, the average of the best models, levelled scores."""
+"""Candidates beyond the listed ones: what a strategy proposes, the average of the best models,
+levelled scores.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,13 @@ _ROUNDING = 1e-6  # of a score: what batches of another size may change, in sing
 
 
 def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> list[Candidate]:
-    """Let a strategy propose models and scores; each proposal is judged on the tuning rows, each model fitted once."""
+    """Let a strategy propose models and scores; each proposal is judged on the tuning rows, each
+    model fitted once.
+    """
     candidates: dict[str, Candidate] = {}
     known = {(id(candidate.model), identity_of(candidate.score)): candidate for candidate in listed}
-    names: dict[Hashable, tuple[str, Any]] = {}  # the models are kept, so that no later one gets the id of one that is gone
+    # the models are kept, so that no later one gets the id of one that is gone
+    names: dict[Hashable, tuple[str, Any]] = {}
     labels: dict[str, Hashable] = {}
     kept: list[Score] = []  # for the same reason
 
@@ -47,12 +52,18 @@ def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> l
             return candidate
         name, _ = names.setdefault(_model_identity(model), (f"trial {len(names)}", model))
         kept.append(score)
-        found = trials.bench.suitable(f"{name}: {type(model).__name__}", model, {own_label(score, labels): score})
+        found = trials.bench.suitable(
+            f"{name}: {type(model).__name__}", model, {own_label(score, labels): score}
+        )
         if not found:
-            raise IncompatibleScoreError(f"The score {score_label(score)} does not suit {type(model).__name__}.")
+            raise IncompatibleScoreError(
+                f"The score {score_label(score)} does not suit {type(model).__name__}."
+            )
         return found[0]
 
-    def evaluate(model: Any, score: Score, report: Callable[[int, float], bool] | None = None) -> float:
+    def evaluate(
+        model: Any, score: Score, report: Callable[[int, float], bool] | None = None
+    ) -> float:
         new = proposed(model, score)
         if report is not None and trials.fold_by_fold(new, report):
             return math.inf  # pruned: it is no candidate
@@ -67,86 +78,151 @@ def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> l
 
 
 def _model_identity(model: Any) -> Hashable:
-    """Equal for models that are fitted alike: one class, the same parameters to the last entry of each array."""
+    """Equal for models that are fitted alike: one class, the same parameters to the last entry of
+    each array.
+    """
     params = model.get_params(deep=False) if hasattr(model, "get_params") else {"model": model}
     return type(model), *(identity_of(value) for value in params.values())
 
 
-def with_ensemble(candidates: Sequence[Candidate], tried: dict[str, Tried], ranking: Ranking) -> list[Candidate]:
-    """Add the average of the best few distinct models that give the winner's kind of record, with each of its scores.
+def with_ensemble(
+    candidates: Sequence[Candidate], tried: dict[str, Tried], ranking: Ranking
+) -> list[Candidate]:
+    """Add the average of the best few distinct models that give the winner's kind of record, with
+    each of its scores.
 
     What it predicts is added to `tried`.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
     best = by_name[ranking.best]
     same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
-    model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # by the best candidate of each
+    # by the best candidate of each
+    model_of = {candidate.model_name: candidate.model for candidate in same_kind}
     chosen = list(model_of)[:_AVERAGED]
     if len(chosen) < 2:
         return list(candidates)
-    model, parts = AveragedModel([model_of[name] for name in chosen]), [tried[name] for name in chosen]
+    model, parts = (
+        AveragedModel([model_of[name] for name in chosen]),
+        [tried[name] for name in chosen],
+    )
     name, first = "average of " + ", ".join(chosen), parts[0]
     pieces = [part.predictions[best.kind] for part in parts]
     try:
-        records = tuple(AveragedModel.average(each) for each in zip(*(each.records for each in pieces), strict=True))
-        fits = tuple(model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True))
-        tried[name] = replace(first, fits=fits, predictions={best.kind: replace(pieces[0], records=records)})
-    except ValueError as error:  # frozen models may know different classes: then their average is a failed candidate
-        tried[name] = replace(first, fits=(), predictions={}, failure=f"{type(error).__name__}: {error}")
+        records = tuple(
+            AveragedModel.average(each)
+            for each in zip(*(each.records for each in pieces), strict=True)
+        )
+        fits = tuple(
+            model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True)
+        )
+        tried[name] = replace(
+            first, fits=fits, predictions={best.kind: replace(pieces[0], records=records)}
+        )
+    # frozen models may know different classes: then their average is a failed candidate
+    except ValueError as error:
+        tried[name] = replace(
+            first, fits=(), predictions={}, failure=f"{type(error).__name__}: {error}"
+        )
     scores = {candidate.score_name: candidate.score for candidate in same_kind}
-    return [*candidates, *(replace(best, model_name=name, model=model, score_name=n, score=s) for n, s in scores.items())]
+    return [
+        *candidates,
+        *(
+            replace(best, model_name=name, model=model, score_name=n, score=s)
+            for n, s in scores.items()
+        ),
+    ]
 
 
 def with_levelled(candidates: Sequence[Candidate], trials: Trials) -> list[Candidate]:
-    """Add each candidate with its score levelled over fifths of the prediction, if tuning rows are enough for that."""
+    """Add each candidate with its score levelled over fifths of the prediction, if tuning rows are
+    enough for that.
+    """
     y, found = trials.bench.tuning_rows().y, list(candidates)
-    if len(y) < 10 * smallest_marginal_n(alpha=trials.alpha):  # twice what a fifth needs to have such a quantile
+    # twice what a fifth needs to have such a quantile
+    if len(y) < 10 * smallest_marginal_n(alpha=trials.alpha):
         return found
     for each in candidates:
         if trials.tried[each.model_name].failure is None:
             pieces = trials.tried[each.model_name].predictions[each.kind]
             observed = pieces.observed(each.score, y)
-            score = Levelled.of(each.score, pieces.centres(), observed, alpha=float(as_rational(trials.alpha)))
-            found += [replace(each, score_name=f"Levelled({each.score_name})", score=score)] if score is not None else []
+            score = Levelled.of(
+                each.score, pieces.centres(), observed, alpha=float(as_rational(trials.alpha))
+            )
+            found += (
+                [replace(each, score_name=f"Levelled({each.score_name})", score=score)]
+                if score is not None
+                else []
+            )
     return found
 
 
 def _apart(ascending: Floats) -> Floats:
-    """Scores that rounding alone tells apart become one, so that no batch can jump a step of their distribution."""
+    """Scores that rounding alone tells apart become one, so that no batch can jump a step of their
+    distribution.
+    """
     with np.errstate(invalid="ignore"):
-        ends = np.diff(ascending) > _ROUNDING * np.where(np.isfinite(ascending), np.abs(ascending), 0.0)[:-1]
+        ends = (
+            np.diff(ascending)
+            > _ROUNDING * np.where(np.isfinite(ascending), np.abs(ascending), 0.0)[:-1]
+        )
     last = np.append(np.flatnonzero(ends), len(ascending) - 1)
     return np.asarray(ascending[last[np.searchsorted(last, np.arange(len(ascending)))]])
 
 
-def pointwise_score(scores: Sequence[Score], pieces: Sequence[Pieces], y: AnyArray, cuts: Sequence[float]) -> Pointwise:
-    """The score that takes, row by row, the smallest set: by tuning thresholds, and what tuning rows score."""
-    # on a scale that others share, the first label must have the least score of all, or a set could lose it
+def pointwise_score(
+    scores: Sequence[Score], pieces: Sequence[Pieces], y: AnyArray, cuts: Sequence[float]
+) -> Pointwise:
+    """The score that takes, row by row, the smallest set: by tuning thresholds, and what tuning
+    rows score.
+    """
+    # on a scale that others share, the first label must have the least score of all, or a set could
+    # lose it
     scores = [NeverEmpty(score) if isinstance(score, TopK) else score for score in scores]
-    observed = np.stack([each.observed(score, y) for each, score in zip(pieces, scores, strict=True)])
+    observed = np.stack(
+        [each.observed(score, y) for each, score in zip(pieces, scores, strict=True)]
+    )
     limits = np.asarray(cuts, dtype=np.float64)
-    limits = limits + _ROUNDING * np.where(np.isfinite(limits), np.abs(limits), 0.0)  # for ties with a cut-off
-    return Pointwise(tuple(scores), limits, np.stack([*map(_apart, np.sort(observed, axis=1))]), True)
+    # for ties with a cut-off
+    limits = limits + _ROUNDING * np.where(np.isfinite(limits), np.abs(limits), 0.0)
+    return Pointwise(
+        tuple(scores), limits, np.stack([*map(_apart, np.sort(observed, axis=1))]), True
+    )
 
 
-def pointwise(candidates: Sequence[Candidate], trials: Trials, ranking: Ranking) -> tuple[Candidate, Ranking]:
-    """The candidate that takes, row by row, the smallest set of the best few, and the ranking with it before all others.
+def pointwise(
+    candidates: Sequence[Candidate], trials: Trials, ranking: Ranking
+) -> tuple[Candidate, Ranking]:
+    """The candidate that takes, row by row, the smallest set of the best few, and the ranking with
+    it before all others.
 
-    What it predicts is added to `trials`. Its row has one threshold for all tuning rows, and flatters it: they made it.
+    What it predicts is added to `trials`. Its row has one threshold for all tuning rows, and
+    flatters it: they made it.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
     taken = [by_name[row.name] for row in ranking.table if row.feasible][:MEMBERS]
     if not taken:
-        raise ValueError("no candidate covers enough tuning rows, so there is nothing to choose from row by row.")
+        raise ValueError(
+            "no candidate covers enough tuning rows, so there is nothing to choose from row by row."
+        )
     models = {candidate.model_name: candidate.model for candidate in taken}
-    places, parts = {name: place for place, name in enumerate(models)}, [trials.tried[name] for name in models]
-    model = SeveralModels(list(models.values()), [(places[each.model_name], each.kind) for each in taken])
-    y, pieces = trials.bench.tuning_rows().y, [trials.tried[each.model_name].predictions[each.kind] for each in taken]
+    places, parts = (
+        {name: place for place, name in enumerate(models)},
+        [trials.tried[name] for name in models],
+    )
+    model = SeveralModels(
+        list(models.values()), [(places[each.model_name], each.kind) for each in taken]
+    )
+    y, pieces = (
+        trials.bench.tuning_rows().y,
+        [trials.tried[each.model_name].predictions[each.kind] for each in taken],
+    )
     cuts = [ranking[each.name].ranking_threshold for each in taken]
     score = pointwise_score([each.score for each in taken], pieces, y, cuts)
     made = type(taken[0])("pointwise", counted(len(taken), "candidate"), model, score, Several)
     records = tuple(Several(each) for each in zip(*(each.records for each in pieces), strict=True))
-    fits = tuple(model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True))
+    fits = tuple(
+        model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True)
+    )
     joined = replace(pieces[0], records=records)
     trials.tried["pointwise"] = replace(parts[0], fits=fits, predictions={Several: joined})
     rule = Rule.of(len(y), trials.alpha, groups=trials.bench.tuning_rows().clusters)

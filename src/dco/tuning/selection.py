@@ -1,6 +1,7 @@
 """From models and scores to one chosen candidate, by training and tuning rows alone.
 
-Each distinct model is fitted once, and predicts the tuning rows once for each kind of record, however many scores are tried.
+Each distinct model is fitted once, and predicts the tuning rows once for each kind of record,
+however many scores are tried.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.notes import Message, Note
 from dco.foundations.parallel import FOLLOWER, run_many
 from dco.foundations.ranks import Level, as_rational, clopper_pearson_upper
-from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, predict_record, records_of, routed, sources_of
+from dco.models.adapt import (
+    CLASS_RECORDS,
+    holds_frozen,
+    is_frozen,
+    predict_record,
+    records_of,
+    routed,
+    sources_of,
+)
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import GaussianMixtures, fifths
@@ -40,7 +49,9 @@ from dco.tuning.strategies import Strategy
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One structure of the paper's class Phi: a model and a score, and the record through which they meet."""
+    """One structure of the paper's class Phi: a model and a score, and the record through which
+    they meet.
+    """
 
     model_name: str
     score_name: str
@@ -63,7 +74,8 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
-    selection: str = "decoupled"  # "pointwise": the smallest set at each x; "joint": the calibration rows choose
+    # "pointwise": the smallest set at each x; "joint": the calibration rows choose
+    selection: str = "decoupled"
     objective: Objective = MEAN_SIZE
     support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
@@ -78,7 +90,8 @@ class Workbench:
     classes: AnyArray | None
     seed: int
     choosing: Choosing = Choosing()
-    prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
+    # models that growing the tuning split has fitted already
+    prefitted: Mapping[str, Any] = field(default_factory=dict)
     together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
@@ -87,7 +100,9 @@ class Workbench:
         return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
 
     def tuning_rows(self) -> Rows:
-        """The rows on which candidates are ranked: the tuning split, or with folds all but calibration rows."""
+        """The rows on which candidates are ranked: the tuning split, or with folds all but
+        calibration rows.
+        """
         return self.tune if self.n_folds is None else self.fitting_rows()
 
     def fitting_rows(self) -> Rows:
@@ -95,59 +110,102 @@ class Workbench:
         apart = len(self.tune) and self.together is None
         return self.train.followed_by(self.tune) if apart else self.together or self.train
 
-    def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score] | None) -> list[Candidate]:
-        """The candidates of one model: every given score that it can feed, or the default scores of what it gives.
+    def suitable(
+        self, model_name: str, model: Any, scores: Mapping[str, Score] | None
+    ) -> list[Candidate]:
+        """The candidates of one model: every given score that it can feed, or the default scores of
+        what it gives.
 
-        Scores have learnt from training targets, and their sets are cut to the support, where these are asked for.
-        Classifiers are for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes.
+        Scores have learnt from training targets, and their sets are cut to the support, where these
+        are asked for. Classifiers are for labels, regressors for numbers: a regressor of the codes
+        0 and 1 would give intervals of codes.
         """
         offered = records_of(model)
         if scores is None:
             scores = scores_for(model, offered)
-        kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
-        found = [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
-        wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (self.classes is not None)), None)
+        kinds = {
+            name: next((kind for kind in score.needs if kind in offered), None)
+            for name, score in scores.items()
+        }
+        found = [
+            Candidate(model_name, name, model, scores[name], kind)
+            for name, kind in kinds.items()
+            if kind is not None
+        ]
+        wrong = next(
+            (
+                each.kind
+                for each in found
+                if (each.kind in CLASS_RECORDS) != (self.classes is not None)
+            ),
+            None,
+        )
         if wrong is not None:
-            needed = "numbers: use DecoupledClassifier" if self.classes is None else "labels: use DecoupledRegressor"
-            text = f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}"
+            needed = (
+                "numbers: use DecoupledClassifier"
+                if self.classes is None
+                else "labels: use DecoupledRegressor"
+            )
+            text = (
+                f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}"
+            )
             raise IncompatibleScoreError(f"{text}, or bring another model.")
         y, support = (self.train if len(self.train) else self.tune).y, self.choosing.support
         learnt = [replace(each, score=each.score.fitted(y)) for each in found]
-        return learnt if support is None else [replace(each, score=Within(each.score, *support)) for each in learnt]
+        return (
+            learnt
+            if support is None
+            else [replace(each, score=Within(each.score, *support)) for each in learnt]
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """A model after fitting: its fits (one, or one per fold) and its predictions of the tuning rows, or why it failed."""
+    """A model after fitting: its fits (one, or one per fold) and its predictions of the tuning
+    rows, or why it failed.
+    """
 
     fits: tuple[Any, ...]
     predictions: Mapping[type, Pieces]
     failure: str | None = None
 
 
-def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench) -> list[Candidate]:
-    """Candidates = models x scores; a model or a score that is left without a partner is an error naming both sides."""
+def expand(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench
+) -> list[Candidate]:
+    """Candidates = models x scores; a model or a score that is left without a partner is an error
+    naming both sides.
+    """
     found = {name: bench.suitable(name, model, scores) for name, model in models.items()}
     for name, own in found.items():
         if not own:
             offered = records_of(models[name])
             given = ", ".join(kind.__name__ for kind in offered) or "nothing that a score can read"
             tried = ", ".join(scores or ()) or "the default scores"
-            sources = sources_of((kind for score in (scores or {}).values() for kind in score.needs), offered)
+            sources = sources_of(
+                (kind for score in (scores or {}).values() for kind in score.needs), offered
+            )
             text = f"No score suits the model {name!r}: it gives {given}; tried {tried}.{sources}"
             raise IncompatibleScoreError(Message(text))
     used = {candidate.score_name for own in found.values() for candidate in own}
     for score_name, score in (scores or {}).items():
         if score_name not in used:
             needs = " or ".join(kind.__name__ for kind in score.needs)
-            sources = sources_of(score.needs, [kind for model in models.values() for kind in records_of(model)])
-            text = f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)}).{sources}"
+            sources = sources_of(
+                score.needs, [kind for model in models.values() for kind in records_of(model)]
+            )
+            text = (
+                f"The score {score_name} needs {needs}, which none of the models gives "
+                f"({', '.join(models)}).{sources}"
+            )
             raise IncompatibleScoreError(Message(text))
     return [candidate for own in found.values() for candidate in own]
 
 
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
-    """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
+    """Fit the model of every candidate and predict the tuning rows, in parallel; a model that
+    raises is a failed one.
+    """
     from sklearn import get_config
 
     own = dict[str, list[Candidate]]()
@@ -156,20 +214,29 @@ def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, T
     jobs = _jobs(own.values(), bench)
     n_jobs, scheduler, follower = bench.choosing.n_jobs, bench.choosing.scheduler, FOLLOWER.get()
     each = len(jobs) // len(own)  # one, or one per fold
-    told = None if follower is None else partial(follower, len(candidates), [name for name in own for _ in range(each)])
+    told = (
+        None
+        if follower is None
+        else partial(follower, len(candidates), [name for name in own for _ in range(each)])
+    )
     if told is not None:
         told(0, len(jobs))
     if len(jobs) == 1 and n_jobs is None and scheduler is None:
         return {candidates[0].model_name: _fit_and_predict(jobs[0])}
-    fit = partial(_fit_and_predict, config=get_config())  # metadata routing, output of transformers: a worker has its own
+    # metadata routing, output of transformers: a worker has its own
+    fit = partial(_fit_and_predict, config=get_config())
     outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler, progress=told)
     starts = range(0, len(jobs), each)
-    return {name: _assemble(outcomes[i : i + each], jobs[i : i + each]) for name, i in zip(own, starts, strict=True)}
+    return {
+        name: _assemble(outcomes[i : i + each], jobs[i : i + each])
+        for name, i in zip(own, starts, strict=True)
+    }
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model to fit on some rows, unless `fitted` is there, and to predict others, once for each kind of record.
+    """A model to fit on some rows, unless `fitted` is there, and to predict others, once for each
+    kind of record.
 
     Rows are cut where they are used: those of all folds at once would be many times the table.
     """
@@ -186,17 +253,26 @@ class Job:
 
 
 def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job]:
-    """What is to be done for the model of each of these lists: a fit and its predictions, once, or once per fold."""
+    """What is to be done for the model of each of these lists: a fit and its predictions, once, or
+    once per fold.
+    """
     tuning, pool, jobs = bench.tuning_rows(), bench.train, list[Job]()
     pieces: Sequence[tuple[Cut | slice, Any]] = [(slice(None), slice(None))]
     if bench.n_folds is not None:
-        seed = int(np.random.SeedSequence(bench.seed).generate_state(2)[1])  # the first is for randomised scores
+        # the first is for randomised scores
+        seed = int(np.random.SeedSequence(bench.seed).generate_state(2)[1])
         pool, pieces = tuning, folds(len(tuning), bench.n_folds, groups=tuning.clusters, seed=seed)
-    # labels of training and tuning rows alone: how many more the calibration rows hold is not for a search to know
-    classes = None if bench.classes is None else np.unique(np.concatenate([bench.train.y, bench.tune.y]))
+    # labels of training and tuning rows alone: how many more the calibration rows hold is not for a
+    # search to know
+    classes = (
+        None if bench.classes is None else np.unique(np.concatenate([bench.train.y, bench.tune.y]))
+    )
     for own in by_model:
         model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
-        kinds, draws = tuple({each.kind: None for each in own}), any(each.score.randomised for each in own)
+        kinds, draws = (
+            tuple({each.kind: None for each in own}),
+            any(each.score.randomised for each in own),
+        )
         uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if draws else None
         for on, out in pieces:
             its_own = None if uniforms is None else uniforms[out]
@@ -209,11 +285,16 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
 
     try:
         with config_context(**(config or {})):
-            fitted = fit_model(job.model, job.rows.take(job.fit_on)) if job.fitted is None else job.fitted
+            fitted = (
+                fit_model(job.model, job.rows.take(job.fit_on))
+                if job.fitted is None
+                else job.fitted
+            )
             X = job.tuning.take(job.predicted).X
             record = partial(predict_record, fitted, X, uniforms=job.uniforms, classes=job.classes)
             predictions = {kind: Pieces((record(kind),)) for kind in job.kinds}
-    except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
+    # whatever a user's model raises: that candidate is reported and left out
+    except Exception as error:
         return Tried((), {}, f"{type(error).__name__}: {error}")
     return Tried((fitted,), predictions)
 
@@ -224,7 +305,10 @@ def _assemble(parts: Sequence[Tried], jobs: Sequence[Job]) -> Tried:
     if failed is not None or len(parts) == 1:
         return failed or parts[0]
     places = tuple(job.predicted for job in jobs)
-    records = {kind: tuple(part.predictions[kind].records[0] for part in parts) for kind in parts[0].predictions}
+    records = {
+        kind: tuple(part.predictions[kind].records[0] for part in parts)
+        for kind in parts[0].predictions
+    }
     predictions = {kind: Pieces(each, places) for kind, each in records.items()}
     return Tried(tuple(part.fits[0] for part in parts), predictions)
 
@@ -241,24 +325,38 @@ class Trials:
     seen: dict[str, Candidate] = field(default_factory=dict)
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
-        """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
+        """Exact search over the candidates whose model does not fail; models that are new are
+        fitted first.
+        """
         self.seen.update({c.name: c for c in candidates})
         tried = [(c, self.tried.get(c.model_name)) for c in candidates]
-        new = {c.model_name for c, own in tried if own is None or (own.failure is None and c.kind not in own.predictions)}
+        new = {
+            c.model_name
+            for c, own in tried
+            if own is None or (own.failure is None and c.kind not in own.predictions)
+        }
         if new:  # for another kind of record a model is fitted again, for all of them
-            self.tried.update(try_models([c for c in self.seen.values() if c.model_name in new], self.bench))
+            self.tried.update(
+                try_models([c for c in self.seen.values() if c.model_name in new], self.bench)
+            )
         known = [(c, self.tried[c.model_name]) for c in candidates]
         found = {c.name: (c.score, own.predictions[c.kind]) for c, own in known if not own.failure}
         if not found:  # told once per model, not once per score
             reasons = "; ".join(dict.fromkeys(f"{c.model_name}: {own.failure}" for c, own in known))
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
-            raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
+            raise ValueError(
+                f"Every candidate failed on the training and tuning rows ({shape}). {reasons}"
+            )
         rows, aim = self.bench.tuning_rows(), self.bench.choosing.objective
-        rule = Rule.of(len(rows), self.alpha, groups=rows.clusters, slices=self.slices, objective=aim)
+        rule = Rule.of(
+            len(rows), self.alpha, groups=rows.clusters, slices=self.slices, objective=aim
+        )
         return rank_pairs(found, rows.y, [rule], self.conditions)[0]
 
     def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
-        """Try a new model, reporting the objective of its candidate after each fold; whether it was told to stop."""
+        """Try a new model, reporting the objective of its candidate after each fold; whether it was
+        told to stop.
+        """
         if self.bench.n_folds is None or candidate.model_name in self.tried:
             return False
         jobs, parts = _jobs([[candidate]], self.bench), list[Tried]()
@@ -274,33 +372,55 @@ class Trials:
         self.tried[candidate.model_name] = _assemble(parts, jobs)
         return False
 
-    def stability(self, candidates: Sequence[Candidate], ranking: Ranking, *, most: int = 10) -> Stability | None:
-        """How often the winner wins on halves of the tuning rows, against the best few, by the scores that are there.
+    def stability(
+        self, candidates: Sequence[Candidate], ranking: Ranking, *, most: int = 10
+    ) -> Stability | None:
+        """How often the winner wins on halves of the tuning rows, against the best few, by the
+        scores that are there.
 
-        None where nothing was chosen, rows have conditions or belong together, or a size is a search for roots (mixtures).
+        None where nothing was chosen, rows have conditions or belong together, or a size is a
+        search for roots (mixtures).
         """
-        rows, best = self.bench.tuning_rows(), {row.name for row in ranking.table[:most] if row.feasible}
+        rows, best = (
+            self.bench.tuning_rows(),
+            {row.name for row in ranking.table[:most] if row.feasible},
+        )
         taken = [candidate for candidate in candidates if candidate.name in best]
         slow = any(candidate.kind is GaussianMixtures for candidate in taken)
-        if slow or min(len(taken), len(rows)) < 2 or self.conditions is not None or rows.clusters is not None:
+        if (
+            slow
+            or min(len(taken), len(rows)) < 2
+            or self.conditions is not None
+            or rows.clusters is not None
+        ):
             return None
         pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
-        rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
+        # not the draws that dealt roles and clusters
+        rng = np.random.default_rng([self.bench.seed, 3])
         aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
-        return split_stability(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=self.slices)
+        return split_stability(
+            evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=self.slices
+        )
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
-    """A fitted clone of the model, which copies the rows that it works in; a frozen model is used as it is."""
+    """A fitted clone of the model, which copies the rows that it works in; a frozen model is used
+    as it is.
+    """
     if is_frozen(model):
         return model
-    if isinstance(model, AveragedModel | SeveralModels):  # each member takes the fit parameters under names of its own
+    # each member takes the fit parameters under names of its own
+    if isinstance(model, AveragedModel | SeveralModels):
         return model.of_fitted([fit_model(member, rows) for member in model.members])
     from sklearn.base import clone
 
     fitted = clone(model)
     params = fitted.get_params() if hasattr(fitted, "get_params") else {}
-    in_place = [key for key, value in params.items() if value is False and key.rpartition("__")[2] in ("copy", "copy_X")]
+    in_place = [
+        key
+        for key, value in params.items()
+        if value is False and key.rpartition("__")[2] in ("copy", "copy_X")
+    ]
     if in_place:  # other models, and its own refit, read these rows after it
         fitted.set_params(**dict.fromkeys(in_place, True))
     fitted.fit(rows.X, rows.y, **(routed(fitted, rows.params) if rows.params else {}))
@@ -314,9 +434,13 @@ def grow_tuning_rows(
     statement: Any,
     growth: Growth,
 ) -> tuple[Integers, Integers, Mapping[str, Any]]:
-    """How `deal_roles` grows a tuning split: models are fitted once, then rows are taken until the choice settles."""
+    """How `deal_roles` grows a tuning split: models are fitted once, then rows are taken until the
+    choice settles.
+    """
     if bench.choosing.strategy is not None or statement.condition_on is not None:
-        raise ValueError(Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩."))
+        raise ValueError(
+            Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩.")
+        )
     rows = growth.rows
     bench = replace(bench, train=rows.take(growth.train), tune=rows.take(growth.tune), n_folds=None)
     if isinstance(models, Defaults):
@@ -327,12 +451,16 @@ def grow_tuning_rows(
         nonlocal left
         now = replace(bench, tune=rows.take(taken), prefitted=fitted)
         tried = try_models(left, now)
-        fitted.update({name: found.fits[0] for name, found in tried.items() if found.failure is None})
+        fitted.update(
+            {name: found.fits[0] for name, found in tried.items() if found.failure is None}
+        )
         left = [candidate for candidate in left if tried[candidate.model_name].failure is None]
         if not left:
             reasons = "; ".join(f"{name}: {found.failure}" for name, found in tried.items())
             raise ValueError(f"Every candidate failed on the training and tuning rows: {reasons}")
-        return {c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0]) for c in left}, now.tune.y
+        return {
+            c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0]) for c in left
+        }, now.tune.y
 
     found = grow_tuning_split(
         growth.order,
@@ -348,7 +476,9 @@ def grow_tuning_rows(
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The outcome of a search: the ranking, the candidate that won, and its fit on the training rows."""
+    """The outcome of a search: the ranking, the candidate that won, and its fit on the training
+    rows.
+    """
 
     ranking: Ranking
     winner: Candidate
@@ -356,7 +486,8 @@ class Selection:
     candidates: int
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
     stability: Stability | None = None
-    tuning_scores: Floats | None = None  # of the winner, where clusters of labels are learnt from them
+    # of the winner, where clusters of labels are learnt from them
+    tuning_scores: Floats | None = None
 
 
 def select(
@@ -366,16 +497,31 @@ def select(
     statement: Any,  # with `alpha` and `condition_on`
     notes: list[Note],
 ) -> Selection:
-    """Try the candidates on training and tuning rows and keep the one that the objective puts first."""
+    """Try the candidates on training and tuning rows and keep the one that the objective puts
+    first.
+    """
     if bench.n_folds is not None and not bench.choosing.refit:
-        raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
+        raise ValueError(
+            Message(
+                "⟨tune_folds⟩ needs refit=True: no single model was fitted on "
+                "all the rows that tuned."
+            )
+        )
     if bench.choosing.selection not in ("decoupled", "pointwise"):
-        raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
+        raise ValueError(
+            f'selection must be "decoupled", "pointwise" or "joint", got '
+            f"{bench.choosing.selection!r}."
+        )
     levelled = isinstance(models, Defaults) and scores is None and bench.classes is None
     support, both = bench.choosing.support, bench.together
     y = np.concatenate([bench.train.y, bench.tune.y]) if both is None else both.y
     if isinstance(models, Defaults):
-        bench = bench if models.scale(y) == models.scale(bench.train.y) else replace(bench, prefitted={})  # another log
+        # another log
+        bench = (
+            bench
+            if models.scale(y) == models.scale(bench.train.y)
+            else replace(bench, prefitted={})
+        )
         models, scores = models.on(bench.train, scores, y, folds=bench.n_folds is not None)
     if support is not None:
         check_support(y, support)
@@ -385,37 +531,77 @@ def select(
         if statement.condition_on == LABEL_CLUSTERS:
             advice = "raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩."
             raise ValueError(Message(f"Clusters of labels are learnt on tuning rows: {advice}"))
-        return _the_only(candidates, alpha=statement.alpha, searched=search is not None, known=fitted_here)
-    conditions = None if statement.condition_on is None else conditions_of(bench.tuning_rows(), statement.condition_on)
+        return _the_only(
+            candidates, alpha=statement.alpha, searched=search is not None, known=fitted_here
+        )
+    conditions = (
+        None
+        if statement.condition_on is None
+        else conditions_of(bench.tuning_rows(), statement.condition_on)
+    )
     by = bench.choosing.objective.columns
-    slices = None if conditions is None and not by else slices_of(bench.tuning_rows(), by, conditions)
+    slices = (
+        None if conditions is None and not by else slices_of(bench.tuning_rows(), by, conditions)
+    )
     trials = Trials(bench, statement.alpha, conditions, slices)
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
     if levelled or bench.choosing.ensemble:
-        candidates = with_ensemble(candidates, trials.tried, ranking) if bench.choosing.ensemble else candidates
+        candidates = (
+            with_ensemble(candidates, trials.tried, ranking)
+            if bench.choosing.ensemble
+            else candidates
+        )
         candidates = with_levelled(candidates, trials) if levelled else candidates
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective.reads_sets
+    one = (
+        len(ranking.table) < 2
+        or bench.choosing.selection == "pointwise"
+        or bench.choosing.objective.reads_sets
+    )
     stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
-    failed = [(c, reason) for c in candidates if (reason := trials.tried[c.model_name].failure) is not None]
-    lost = {c.model_name: reason for c, reason in failed} | {entry.name: entry.reason for entry in ranking.failed}
+    failed = [
+        (c, reason)
+        for c in candidates
+        if (reason := trials.tried[c.model_name].failure) is not None
+    ]
+    lost = {c.model_name: reason for c, reason in failed} | {
+        entry.name: entry.reason for entry in ranking.failed
+    }
     notes += [failed_note(lost)] if lost else []
-    ranking = replace(ranking, failed=(*(FailedCandidate(c.name, reason) for c, reason in failed), *ranking.failed))
+    ranking = replace(
+        ranking,
+        failed=(*(FailedCandidate(c.name, reason) for c, reason in failed), *ranking.failed),
+    )
     tried = trials.tried[winner.model_name]
-    pieces, threshold, tuned = tried.predictions[winner.kind], ranking.table[0].ranking_threshold, None
-    if trials.conditions is None and ranking.table[0].feasible and bench.choosing.selection == "decoupled":
+    pieces, threshold, tuned = (
+        tried.predictions[winner.kind],
+        ranking.table[0].ranking_threshold,
+        None,
+    )
+    if (
+        trials.conditions is None
+        and ranking.table[0].feasible
+        and bench.choosing.selection == "decoupled"
+    ):
         target, alpha = bench.tuning_rows().y, float(as_rational(statement.alpha))
-        covered, sizes = pieces.observed(winner.score, target) <= threshold, pieces.sizes(winner.score, threshold)
+        covered, sizes = (
+            pieces.observed(winner.score, target) <= threshold,
+            pieces.sizes(winner.score, threshold),
+        )
         if bench.classes is not None:
             notes += note_classes(target, covered, sizes)
         else:
             notes += note_one_width(covered, sizes, pieces.centres(), alpha=alpha)
-            notes += note_below_zero(winner.score, pieces.records, threshold) if support is None and y.min() >= 0 else []
+            notes += (
+                note_below_zero(winner.score, pieces.records, threshold)
+                if support is None and y.min() >= 0
+                else []
+            )
     elif statement.condition_on == LABEL_CLUSTERS:
         tuned = pieces.observed(winner.score, bench.tuning_rows().y)
     fitted = tried.fits[0] if len(tried.fits) == 1 else None
@@ -423,17 +609,31 @@ def select(
     return Selection(ranking, winner, fitted, len(candidates), known, stability, tuned)
 
 
-def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool, known: bool) -> Selection:
-    """Without tuning rows there is nothing to choose by, so there must be nothing to choose from."""
+def _the_only(
+    candidates: Sequence[Candidate], *, alpha: Level, searched: bool, known: bool
+) -> Selection:
+    """Without tuning rows there is nothing to choose by, so there must be nothing to choose
+    from.
+    """
     if searched or len(candidates) != 1:
-        names = ", ".join(candidate.name for candidate in candidates[:3]) + (", ..." if len(candidates) > 3 else "")
-        found = "a search chooses by them" if searched else f"{len(candidates)} candidates are compared on them ({names})"
-        advice = "raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring one model and one score."
+        names = ", ".join(candidate.name for candidate in candidates[:3]) + (
+            ", ..." if len(candidates) > 3 else ""
+        )
+        found = (
+            "a search chooses by them"
+            if searched
+            else f"{len(candidates)} candidates are compared on them ({names})"
+        )
+        advice = (
+            "raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring one model and "
+            "one score."
+        )
         raise ValueError(Message(f"No row is left for tuning, but {found}: {advice}"))
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, known)
 
 
-# ---------------------------------------------------------------------------------------------- what the winner shows
+# ----------------------------------------------------------------------------------------------
+# what the winner shows
 
 _ERROR = 0.05  # the probability of a note where none is due
 _LOW_CLASS = 0.7
@@ -442,23 +642,42 @@ _SILENT = 0.01  # share of empty sets
 
 
 def note_classes(y: AnyArray, covered: Bools, sizes: Floats) -> list[Note]:
-    """Classes whose coverage is surely under 70 %, for all classes at once, and empty sets, each with what mends it."""
+    """Classes whose coverage is surely under 70 %, for all classes at once, and empty sets, each
+    with what mends it.
+    """
     names, codes = np.unique(y, return_inverse=True)
     hits, rows, low = _surely_below(codes, covered, _LOW_CLASS)
     notes, silent = list[Note](), float(np.mean(sizes == 0))
     if low.size:
-        named = [f"{names[k]} ({100 * hits[k] / rows[k]:.0f} % of {counted(int(rows[k]), 'row')})" for k in low]
-        text = f"On the tuning rows sets hold some classes far less often than the level says: {first_few(named)}."
-        notes.append(Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.')))
+        named = [
+            f"{names[k]} ({100 * hits[k] / rows[k]:.0f} % of {counted(int(rows[k]), 'row')})"
+            for k in low
+        ]
+        text = (
+            f"On the tuning rows sets hold some classes far less often than the level says: "
+            f"{first_few(named)}."
+        )
+        notes.append(
+            Note(
+                "low-classes",
+                text,
+                Message('⟨condition_on="label"⟩ gives each class a threshold of its own.'),
+            )
+        )
     if silent >= _SILENT:
-        text = f"{100 * silent:.1f} % of the sets of the tuning rows are empty: they say nothing about their rows."
+        text = (
+            f"{100 * silent:.1f} % of the sets of the tuning rows are empty: they say nothing "
+            f"about their rows."
+        )
         remedy = "Leave ⟨scores⟩ out, or wrap the score: dco.scores.NeverEmpty(score)."
         notes.append(Note("empty-sets", text, Message(remedy)))
     return notes
 
 
 def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: float) -> list[Note]:
-    """One width for all rows, although some fifth of the prediction is surely covered .1 less than the level."""
+    """One width for all rows, although some fifth of the prediction is surely covered .1 less than
+    the level.
+    """
     if np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0):
         return []
     hits, rows, low = _surely_below(fifths(centres), covered, 1 - alpha - _LOW_FIFTH)
@@ -466,7 +685,8 @@ def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: flo
         return []
     worst = low[np.argmin(hits[low] / rows[low])]
     text = (
-        f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth {worst + 1} of the "
+        f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth "
+        f"{worst + 1} of the "
         f"prediction is covered {100 * hits[worst] / rows[worst]:.0f} % of the time."
     )
     remedy = Message(
@@ -477,7 +697,12 @@ def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: flo
 
 
 def _surely_below(codes: Integers, covered: Bools, level: float) -> tuple[Floats, Floats, Integers]:
-    """Covered rows and rows of each slice, and the slices whose upper bounds, valid for all at once, are below `level`."""
-    rows, hits = np.bincount(codes).astype(np.float64), np.bincount(codes, covered).astype(np.float64)
+    """Covered rows and rows of each slice, and the slices whose upper bounds, valid for all at
+    once, are below `level`.
+    """
+    rows, hits = (
+        np.bincount(codes).astype(np.float64),
+        np.bincount(codes, covered).astype(np.float64),
+    )
     bounds = clopper_pearson_upper(hits, rows, _ERROR / rows.size)
     return hits, rows, np.flatnonzero((rows > 0) & (bounds < level))

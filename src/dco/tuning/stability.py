@@ -1,12 +1,15 @@
-"""Has the selection settled? Repeat it on resampled tuning rows: how often the same candidate wins, and what it costs.
+"""Has the selection settled? Repeat it on resampled tuning rows: how often the same candidate wins,
+and what it costs.
 
-Everything works on true-label scores, computed once, and set sizes at the thresholds that resampling visits: each is an
-observed score near the tuning rank, so a few dozen size evaluations serve hundreds of repetitions.
+Everything works on true-label scores, computed once, and set sizes at the thresholds that
+resampling visits: each is an observed score near the tuning rank, so a few dozen size evaluations
+serve hundreds of repetitions.
 
-A tuning split can grow until selection has settled, and leave the rest to calibration. Why the guarantee survives: the rows
-come in an order fixed in advance, and whether to take more is decided by rows already taken, so the final tuning size is a
-stopping time; given it and the tuning rows, the untouched rows and a new row are still exchangeable. Deciding by anything
-seen on the untouched rows (the resulting width, say) loses coverage.
+A tuning split can grow until selection has settled, and leave the rest to calibration. Why the
+guarantee survives: the rows come in an order fixed in advance, and whether to take more is decided
+by rows already taken, so the final tuning size is a stopping time; given it and the tuning rows,
+the untouched rows and a new row are still exchangeable. Deciding by anything seen on the untouched
+rows (the resulting width, say) loses coverage.
 """
 
 from __future__ import annotations
@@ -47,11 +50,12 @@ _AT_ONCE = 32  # thresholds whose sizes are held in memory together
 class Stability:
     """How selection behaves when the tuning rows are drawn again.
 
-    ``best`` wins on all rows; ``modal`` wins most often among the repetitions, in a share ``modal_share`` of them.
-    ``regret`` is the mean of S(phi_b) - S(phi_best), where phi_b wins repetition b and S is the mean size on all tuning rows
-    at each candidate's own threshold: what unsettled selection costs, negative only where another objective was minimised.
-    ``relative_regret`` divides it by S(phi_best). Near-ties make ``modal_share`` low while they cost nothing: judge by the
-    regret.
+    ``best`` wins on all rows; ``modal`` wins most often among the repetitions, in a share
+    ``modal_share`` of them. ``regret`` is the mean of S(phi_b) - S(phi_best), where phi_b wins
+    repetition b and S is the mean size on all tuning rows at each candidate's own threshold: what
+    unsettled selection costs, negative only where another objective was minimised.
+    ``relative_regret`` divides it by S(phi_best). Near-ties make ``modal_share`` low while they
+    cost nothing: judge by the regret.
     """
 
     best: str
@@ -65,7 +69,9 @@ class Stability:
 
     @property
     def others_cost(self) -> float:
-        """What the other winners cost on average, as a share of S(phi_best); 0 if there were none."""
+        """What the other winners cost on average, as a share of S(phi_best); 0 if there were
+        none.
+        """
         others = self.repetitions - self.wins[self.best]
         return self.relative_regret * self.repetitions / others if others else 0.0
 
@@ -79,19 +85,28 @@ def bootstrap_stability(
     repetitions: int = 200,
     groups: ArrayLike | None = None,
 ) -> Stability:
-    """Rerun the exact selection on `repetitions` bootstrap samples of the tuning rows (of whole groups, with `groups`).
+    """Rerun the exact selection on `repetitions` bootstrap samples of the tuning rows (of whole
+    groups, with `groups`).
 
-    `candidates` are those of `tune`, or a list of candidates already evaluated, which need no `y_tune`.
+    `candidates` are those of `tune`, or a list of candidates already evaluated, which need no
+    `y_tune`.
     """
     evaluated, n = _evaluated(candidates, y_tune)
     times = as_count(repetitions, name="repetitions", least=1)
-    codes = np.arange(n) if groups is None else codes_of_values(each_row(groups, n, name="groups"))[0]
+    codes = (
+        np.arange(n) if groups is None else codes_of_values(each_row(groups, n, name="groups"))[0]
+    )
     n_groups = int(codes.max()) + 1
     counts = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)
     if groups is not None:
         masses = row_masses(codes)
         if int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: rounded
-            masses = np.maximum(1, np.array([int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64))
+            masses = np.maximum(
+                1,
+                np.array(
+                    [int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64
+                ),
+            )
         counts = counts[:, codes] * masses
     full = rank_evaluated(evaluated, alpha=alpha, groups=groups)
     return _summary(evaluated, full, winners_of(evaluated, counts, alpha=alpha))
@@ -108,10 +123,11 @@ def split_stability(
     objective: Objective = MEAN_SIZE,
     slices: Mapping[str, ArrayLike] | None = None,
 ) -> Stability:
-    """Rerun the exact selection on `repetitions` random subsets, each a `share` of the rows (the paper's stability).
+    """Rerun the exact selection on `repetitions` random subsets, each a `share` of the rows (the
+    paper's stability).
 
-    `candidates` are those of `tune`, or a list of candidates already evaluated, which need no `y_tune`. An `objective` must
-    read no sets.
+    `candidates` are those of `tune`, or a list of candidates already evaluated, which need no
+    `y_tune`. An `objective` must read no sets.
     """
     if not 0 < share < 1:
         raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}.")
@@ -129,8 +145,12 @@ def split_stability(
     return _summary(evaluated, ranked(evaluated, {}, rule), winners)
 
 
-def _winners_by(evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Sequence[Integers]) -> Integers:
-    """The candidate (by position) that the objective of the rule puts first among the rows of each part."""
+def _winners_by(
+    evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Sequence[Integers]
+) -> Integers:
+    """The candidate (by position) that the objective of the rule puts first among the rows of each
+    part.
+    """
     curves = []
     for entry in evaluated:
         visited = np.unique([rule.best_threshold(entry.scores[rows], None)[0] for rows in held])
@@ -138,30 +158,39 @@ def _winners_by(evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Seque
         curves.append(dict(zip(visited.tolist(), curve(visited), strict=True)))
     place = {entry.name: code for code, entry in enumerate(evaluated)}
 
-    def part(entry: EvaluatedCandidate, known: Mapping[Any, Floats], rows: Integers) -> EvaluatedCandidate:
+    def part(
+        entry: EvaluatedCandidate, known: Mapping[Any, Floats], rows: Integers
+    ) -> EvaluatedCandidate:
         def sizes_at(threshold: Any) -> Floats:
             return (known[threshold] if threshold in known else entry.sizes_at(threshold))[rows]
 
         y, centres = None if entry.y is None else entry.y[rows], entry.centres
         own = None if centres is None else lambda: centres()[rows]
-        return EvaluatedCandidate(entry.name, entry.scores[rows], sizes_at, centres=own, y=y, n_labels=entry.n_labels)
+        return EvaluatedCandidate(
+            entry.name, entry.scores[rows], sizes_at, centres=own, y=y, n_labels=entry.n_labels
+        )
 
     found = []
     for rows in held:
-        own = replace(rule, n=len(rows), slices={name: codes[rows] for name, codes in rule.slices.items()})
+        own = replace(
+            rule, n=len(rows), slices={name: codes[rows] for name, codes in rule.slices.items()}
+        )
         parts = [part(entry, known, rows) for entry, known in zip(evaluated, curves, strict=True)]
         found.append(place[ranked(parts, {}, own).best])
     return np.array(found)
 
 
-def _summary(evaluated: Sequence[EvaluatedCandidate], full: Ranking, winners: Integers) -> Stability:
+def _summary(
+    evaluated: Sequence[EvaluatedCandidate], full: Ranking, winners: Integers
+) -> Stability:
     """What the winners of the repetitions say; `full` is the ranking on all rows."""
     sizes = np.array([full[entry.name].mean_size for entry in evaluated])
     least = full[full.best].mean_size
     wins = np.bincount(winners, minlength=len(evaluated))
     modal = int(np.argmax(wins))
     with np.errstate(invalid="ignore"):
-        losses = np.where(sizes[winners] == least, 0.0, sizes[winners] - least)  # inf - inf is no loss
+        # inf - inf is no loss
+        losses = np.where(sizes[winners] == least, 0.0, sizes[winners] - least)
     regret = math.fsum(losses) / len(winners)
     if full.objective == MEAN_SIZE.name:
         regret = max(0.0, regret)  # an infeasible fallback may be smaller than a feasible best
@@ -177,24 +206,33 @@ def _summary(evaluated: Sequence[EvaluatedCandidate], full: Ranking, winners: In
     )
 
 
-def winners_of(evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alpha: Level) -> Integers:
+def winners_of(
+    evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alpha: Level
+) -> Integers:
     """The candidate (by position) that the exact search picks in each repetition, (B,).
 
     ``counts[b, i]`` says how often repetition b holds row i, or its integer weight.
     """
     ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in counts.sum(axis=1)])
-    visited = np.stack([_order_statistics(entry.scores, counts, ranks) for entry in evaluated])  # (C, B)
+    # (C, B)
+    visited = np.stack([_order_statistics(entry.scores, counts, ranks) for entry in evaluated])
     curves = [_curve(entry, np.unique(own)) for entry, own in zip(evaluated, visited, strict=True)]
-    means = np.stack([_measured(_mean, curve, own, counts) for curve, own in zip(curves, visited, strict=True)])
+    means = np.stack(
+        [_measured(_mean, curve, own, counts) for curve, own in zip(curves, visited, strict=True)]
+    )
     p95, tied = np.zeros(means.shape), means == means.min(axis=0)
-    for place, rows in enumerate(map(np.flatnonzero, tied & (tied.sum(axis=0) > 1))):  # it decides only where means tie
+    # it decides only where means tie
+    for place, rows in enumerate(map(np.flatnonzero, tied & (tied.sum(axis=0) > 1))):
         p95[place, rows] = _measured(_p95, curves[place], visited[place, rows], counts[rows])
     order = np.lexsort((visited.T, p95.T, means.T), axis=-1)  # stable: candidate order decides last
     return np.asarray(order[:, 0])
 
 
 def _measured(
-    measure: Callable[[Floats, Integers], Floats], curve: Callable[[Floats], Floats], thresholds: Floats, counts: Integers
+    measure: Callable[[Floats, Integers], Floats],
+    curve: Callable[[Floats], Floats],
+    thresholds: Floats,
+    counts: Integers,
 ) -> Floats:
     """What is measured on the sizes of each repetition at its own threshold, (B,)."""
     result, visited = np.empty(len(thresholds)), np.unique(thresholds)
@@ -209,15 +247,23 @@ def _measured(
 def _mean(sizes: Floats, counts: Integers) -> Floats:
     """The mean size of each resample, (B,)."""
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(np.where(counts > 0, counts * sizes, 0.0).sum(axis=1) / counts.sum(axis=1))
+        return np.asarray(
+            np.where(counts > 0, counts * sizes, 0.0).sum(axis=1) / counts.sum(axis=1)
+        )
 
 
 def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Floats]:
-    """Sizes at thresholds among `visited`: exact, or linear between knots where each threshold costs a search for roots.
+    """Sizes at thresholds among `visited`: exact, or linear between knots where each threshold
+    costs a search for roots.
 
-    Sets on the line grow smoothly between thresholds this close; label counts jump, and have a pass for many thresholds.
+    Sets on the line grow smoothly between thresholds this close; label counts jump, and have a pass
+    for many thresholds.
     """
-    if entry.sizes_at_each is not None or len(visited) <= _KNOTS or not np.all(np.isfinite(visited)):
+    if (
+        entry.sizes_at_each is not None
+        or len(visited) <= _KNOTS
+        or not np.all(np.isfinite(visited))
+    ):
         return entry.size_curves
     knots = visited[np.linspace(0, len(visited) - 1, _KNOTS).round().astype(int)]
     known = entry.size_curves(knots)
@@ -235,15 +281,23 @@ def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Flo
 def _p95(sizes: Floats, counts: Integers) -> Floats:
     """The P95 size of each resample, (B,), as the ranking reports it."""
     positions = (counts.sum(axis=1) - 1) * 0.95
-    below, above = (_order_statistics(sizes, counts, place + 1) for place in (np.floor(positions), np.ceil(positions)))
+    below, above = (
+        _order_statistics(sizes, counts, place + 1)
+        for place in (np.floor(positions), np.ceil(positions))
+    )
     with np.errstate(invalid="ignore", over="ignore"):  # as `size_quantile` does it
-        return np.where(below == above, below, below + (positions - np.floor(positions)) * (above - below))
+        return np.where(
+            below == above, below, below + (positions - np.floor(positions)) * (above - below)
+        )
 
 
 def _order_statistics(values: Floats, counts: Integers, ranks: Floats) -> Floats:
     """The ranks[b]-th smallest value of each resample b, (B,)."""
     order = np.argsort(values, kind="stable")
-    places = [np.searchsorted(np.cumsum(own[order]), rank) for own, rank in zip(counts, ranks, strict=True)]
+    places = [
+        np.searchsorted(np.cumsum(own[order]), rank)
+        for own, rank in zip(counts, ranks, strict=True)
+    ]
     return np.asarray(values[order[places]], dtype=np.float64)
 
 
@@ -251,7 +305,9 @@ def _evaluated(
     candidates: Candidates | Sequence[EvaluatedCandidate], y_tune: ArrayLike | None
 ) -> tuple[Sequence[EvaluatedCandidate], int]:
     """The candidates, evaluated, and the number of tuning rows."""
-    if isinstance(candidates, list) and all(isinstance(entry, EvaluatedCandidate) for entry in candidates):
+    if isinstance(candidates, list) and all(
+        isinstance(entry, EvaluatedCandidate) for entry in candidates
+    ):
         return candidates, rows_of(candidates)
     pairs, targets = cast(Any, candidates), cast(Any, y_tune)
     done, lost = evaluate_pairs(checked_pairs(pairs), y := checked_targets(targets))
@@ -260,12 +316,15 @@ def _evaluated(
     return done, len(y)
 
 
-# ---------------------------------------------------------------------------------------------- a split that grows
+# ---------------------------------------------------------------------------------------------- a
+# split that grows
 
 
 @dataclass(frozen=True)
 class GrowthStep:
-    """One look: how many rows (or groups) tuning held, whether it had settled, and the stability it was judged by."""
+    """One look: how many rows (or groups) tuning held, whether it had settled, and the stability it
+    was judged by.
+    """
 
     n_tune: int
     settled: bool
@@ -274,7 +333,9 @@ class GrowthStep:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """Row numbers for tuning and calibration. `reason` is "settled", or "limit" when calibration needs all that is left."""
+    """Row numbers for tuning and calibration. `reason` is "settled", or "limit" when calibration
+    needs all that is left.
+    """
 
     tune: Integers
     calibrate: Integers
@@ -293,26 +354,41 @@ def grow_until_settled(
     growth: float = 1.5,
     groups: ArrayLike | None = None,
 ) -> Allocation:
-    """Take rows in `order` for tuning until ``settled(rows taken)``; what is left is for calibration.
+    """Take rows in `order` for tuning until ``settled(rows taken)``; what is left is for
+    calibration.
 
-    `order` must be fixed before any row is looked at (a seeded permutation). `settled` may look at the rows it is given
-    and at nothing else of these rows; it returns a truth value, or a `Stability`, settled when its relative regret is at
-    most 1 %. Looks happen at `start` rows and then whenever the number has grown by the factor `growth`. Calibration keeps
-    `calibrate_size` rows, and at least what a finite threshold needs, with `delta` a PAC one. With `groups` (a label for
-    every row that `order` may name), whole groups are taken, and `start`, `calibrate_size` and the minimum count groups.
+    `order` must be fixed before any row is looked at (a seeded permutation). `settled` may look at
+    the rows it is given and at nothing else of these rows; it returns a truth value, or a
+    `Stability`, settled when its relative regret is at most 1 %. Looks happen at `start` rows and
+    then whenever the number has grown by the factor `growth`. Calibration keeps `calibrate_size`
+    rows, and at least what a finite threshold needs, with `delta` a PAC one. With `groups` (a label
+    for every row that `order` may name), whole groups are taken, and `start`, `calibrate_size` and
+    the minimum count groups.
     """
     rows = np.asarray(order)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(np.unique(rows)) != len(rows):
         raise ValueError("order must list row numbers, each once.")
     rows = rows.astype(np.int64)
-    turn = np.arange(len(rows)) if groups is None else codes_of_values(as_labels(groups)[rows])[0]  # by their first row
+    # by their first row
+    turn = np.arange(len(rows)) if groups is None else codes_of_values(as_labels(groups)[rows])[0]
     blocks = np.split(rows[np.argsort(turn, kind="stable")], np.cumsum(np.bincount(turn))[:-1])
-    least = max(smallest_marginal_n(alpha=alpha), 0 if delta is None else smallest_pac_n(alpha=alpha, delta=delta))
+    least = max(
+        smallest_marginal_n(alpha=alpha),
+        0 if delta is None else smallest_pac_n(alpha=alpha, delta=delta),
+    )
     most = len(blocks) - max(as_count(calibrate_size, name="calibrate_size"), least)
     unit = "rows" if groups is None else "groups"
     if most < 1:
-        needed = f"{len(blocks)} {unit} leave none for tuning: calibration needs at least {len(blocks) - most}."
-        raise ValueError(Message(f"{needed} Bring more rows, or ask for a smaller ⟨calibrate_size⟩ or a larger ⟨alpha⟩."))
+        needed = (
+            f"{len(blocks)} {unit} leave none for tuning: calibration needs at least "
+            f"{len(blocks) - most}."
+        )
+        raise ValueError(
+            Message(
+                f"{needed} Bring more rows, or ask for a smaller "
+                f"⟨calibrate_size⟩ or a larger ⟨alpha⟩."
+            )
+        )
     if not growth > 1:
         raise ValueError(f"growth must be greater than 1, got {growth!r}.")
     taken = min(max(as_count(start, name="start"), 1), most)
@@ -320,12 +396,18 @@ def grow_until_settled(
     while True:
         verdict = settled(np.concatenate(blocks[:taken]))
         seen = verdict if isinstance(verdict, Stability) else None
-        steps.append(GrowthStep(taken, bool(verdict) if seen is None else seen.relative_regret <= TOLERANCE, seen))
+        steps.append(
+            GrowthStep(
+                taken, bool(verdict) if seen is None else seen.relative_regret <= TOLERANCE, seen
+            )
+        )
         if steps[-1].settled or taken == most:
             break
         taken = min(max(taken + 1, math.ceil(taken * growth)), most)
     reason: Literal["settled", "limit"] = "settled" if steps[-1].settled else "limit"
-    return Allocation(np.concatenate(blocks[:taken]), np.concatenate(blocks[taken:]), tuple(steps), reason)
+    return Allocation(
+        np.concatenate(blocks[:taken]), np.concatenate(blocks[taken:]), tuple(steps), reason
+    )
 
 
 def grow_tuning_split(
@@ -338,15 +420,18 @@ def grow_tuning_split(
     groups: ArrayLike | None = None,
     **limits: Any,
 ) -> Allocation:
-    """`grow_until_settled` by the bootstrap: stop when the expected regret of the selection is at most 1 % of the size.
+    """`grow_until_settled` by the bootstrap: stop when the expected regret of the selection is at
+    most 1 % of the size.
 
-    ``candidates_on(rows)`` gives ``({name: (score, prediction)}, y)`` for the rows it is handed. `limits` are those of
-    `grow_until_settled`: delta, calibrate_size, start, growth.
+    ``candidates_on(rows)`` gives ``({name: (score, prediction)}, y)`` for the rows it is handed.
+    `limits` are those of `grow_until_settled`: delta, calibrate_size, start, growth.
     """
     codes = None if groups is None else codes_of_values(groups)[0]
 
     def look(rows: Integers) -> Stability:
         rng, own = np.random.default_rng([seed, len(rows)]), None if codes is None else codes[rows]
-        return bootstrap_stability(*candidates_on(rows), alpha=alpha, rng=rng, repetitions=repetitions, groups=own)
+        return bootstrap_stability(
+            *candidates_on(rows), alpha=alpha, rng=rng, repetitions=repetitions, groups=own
+        )
 
     return grow_until_settled(order, look, alpha=alpha, groups=codes, **limits)

@@ -1,7 +1,8 @@
 """Which candidates to try: all of them, some at random, or those that Optuna proposes.
 
-A strategy sees one function, ``evaluate(model, score) -> objective``, which must look at train and tune rows only. What it
-finds is then a function of those rows and the seed, so any strategy, over any space, leaves the guarantee untouched.
+A strategy sees one function, ``evaluate(model, score) -> objective``, which must look at train and
+tune rows only. What it finds is then a function of those rows and the seed, so any strategy, over
+any space, leaves the guarantee untouched.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ Pair: TypeAlias = tuple[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One candidate that was tried. `objective` is None when it failed or was pruned, and `reason` says why."""
+    """One candidate that was tried. `objective` is None when it failed or was pruned, and `reason`
+    says why.
+    """
 
     number: int
     model: Any
@@ -37,7 +40,9 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Every trial, in the order of trying; `best` has the smallest objective, the earliest among equals."""
+    """Every trial, in the order of trying; `best` has the smallest objective, the earliest among
+    equals.
+    """
 
     trials: tuple[Trial, ...]
 
@@ -49,7 +54,9 @@ class Found:
             reasons = " | ".join(f"trial {trial.number}: {trial.reason}" for trial in self.trials)
             who = "the only trial" if len(self.trials) == 1 else f"all {len(self.trials)} trials"
             raise ValueError(f"{who} failed on the tuning rows. {reasons}")
-        return min(finished, key=lambda trial: math.inf if trial.objective is None else trial.objective)
+        return min(
+            finished, key=lambda trial: math.inf if trial.objective is None else trial.objective
+        )
 
 
 class Strategy(ABC):
@@ -57,7 +64,8 @@ class Strategy(ABC):
 
     @abstractmethod
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
-        """Try some candidates. `evaluate(model, score)` gives the objective, smaller is better; a trial that raises failed.
+        """Try some candidates. `evaluate(model, score)` gives the objective, smaller is better; a
+        trial that raises failed.
 
         `candidates` lists (model, score) pairs for strategies that have no space of their own.
         """
@@ -74,7 +82,9 @@ class Exhaustive(Strategy):
 
 @dataclass(frozen=True)
 class Random(Strategy):
-    """Try `n` different candidates, drawn evenly by `seed` (all of them if there are no more than `n`)."""
+    """Try `n` different candidates, drawn evenly by `seed` (all of them if there are no more than
+    `n`).
+    """
 
     n: int
     seed: int | None = None
@@ -83,18 +93,22 @@ class Random(Strategy):
         as_count(self.n, least=1)
 
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
-        """Try the drawn candidates, in their original order, so that ties fall as in an exhaustive search."""
+        """Try the drawn candidates, in their original order, so that ties fall as in an exhaustive
+        search.
+        """
         drawn = np.random.default_rng(self.seed).permutation(len(candidates))[: self.n]
         return _try_all(evaluate, candidates, sorted(drawn.tolist()))
 
 
 @dataclass(frozen=True)
 class Optuna(Strategy):
-    """Let Optuna propose `trials` candidates: ``space(trial) -> (model, score)`` (needs the extra ``search``).
+    """Let Optuna propose `trials` candidates: ``space(trial) -> (model, score)`` (needs the extra
+    ``search``).
 
-    `sampler` is None (TPE with `seed`), a class or function called with ``seed=``, or a sampler object, which is copied so
-    that every search starts from its first state. With a `pruner`, an `evaluate` that has a parameter ``report`` is handed
-    ``report(step, value) -> bool``: True means stop now and return.
+    `sampler` is None (TPE with `seed`), a class or function called with ``seed=``, or a sampler
+    object, which is copied so that every search starts from its first state. With a `pruner`, an
+    `evaluate` that has a parameter ``report`` is handed ``report(step, value) -> bool``: True means
+    stop now and return.
     """
 
     space: Callable[[Any], Pair]
@@ -110,7 +124,9 @@ class Optuna(Strategy):
         """Run the study in memory; `candidates` is not used, the space says what to try."""
         optuna = require("optuna", extra="search")
         known = inspect.signature(evaluate).parameters.values()
-        reports = self.pruner is not None and any(each.name == "report" or each.kind is each.VAR_KEYWORD for each in known)
+        reports = self.pruner is not None and any(
+            each.name == "report" or each.kind is each.VAR_KEYWORD for each in known
+        )
         log: list[Trial] = []
 
         def objective(trial: Any) -> float:
@@ -141,7 +157,9 @@ class Optuna(Strategy):
         verbosity = optuna.logging.get_verbosity()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         try:
-            study = optuna.create_study(sampler=self._sampler(optuna), pruner=copy.deepcopy(self.pruner))
+            study = optuna.create_study(
+                sampler=self._sampler(optuna), pruner=copy.deepcopy(self.pruner)
+            )
             study.optimize(objective, n_trials=self.trials)
         finally:
             optuna.logging.set_verbosity(verbosity)
@@ -150,13 +168,19 @@ class Optuna(Strategy):
     def _sampler(self, optuna: Any) -> Any:
         if self.sampler is None:
             return optuna.samplers.TPESampler(seed=self.seed)
-        return self.sampler(seed=self.seed) if callable(self.sampler) else copy.deepcopy(self.sampler)
+        return (
+            self.sampler(seed=self.seed) if callable(self.sampler) else copy.deepcopy(self.sampler)
+        )
 
 
 def _own_pair(proposed: Any) -> Pair:
-    """(model, score) of a trial; the model as a copy, since a space may give one object with other parameters every time."""
+    """(model, score) of a trial; the model as a copy, since a space may give one object with other
+    parameters every time.
+    """
     if not (isinstance(proposed, (tuple, list)) and len(proposed) == 2):
-        raise TypeError(f"space(trial) must return a pair (model, score), got {type(proposed).__name__}")
+        raise TypeError(
+            f"space(trial) must return a pair (model, score), got {type(proposed).__name__}"
+        )
     from sklearn.base import clone
 
     model, score = proposed
@@ -172,7 +196,9 @@ def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[i
         try:
             trials.append(Trial(number, model, score, _number(evaluate(model, score))))
         except Exception as problem:
-            trials.append(Trial(number, model, score, None, reason=f"{type(problem).__name__}: {problem}"))
+            trials.append(
+                Trial(number, model, score, None, reason=f"{type(problem).__name__}: {problem}")
+            )
     return Found(tuple(trials))
 
 

@@ -2,9 +2,17 @@
 
 from dco.foundations.ranks import Guarantee, Threshold, WeightedThresholds
 from dco.guarantees.rules.bq_confidence import bq_confidence
-from dco.guarantees.rules.learn_then_test import CertifiedSettings, learn_then_test, order_of_testing
+from dco.guarantees.rules.learn_then_test import (
+    CertifiedSettings,
+    learn_then_test,
+    order_of_testing,
+)
 from dco.guarantees.rules.overlapping import conditional_conformal
-from dco.guarantees.rules.risk_control import bayesian_quadrature_risk, conformal_risk_control, risk_controlling
+from dco.guarantees.rules.risk_control import (
+    bayesian_quadrature_risk,
+    conformal_risk_control,
+    risk_controlling,
+)
 from dco.guarantees.rules.rule import (
     RULES,
     Rule,
@@ -17,8 +25,25 @@ from dco.guarantees.rules.weighted import grouped_conformal, one_row_per_group, 
 from dco.scores.regression import two_ends
 
 __all__ = [
-    "RULES", "CertifiedSettings", "Guarantee", "Rule", "Threshold", "WeightedThresholds", "bayesian_quadrature",
-    "bayesian_quadrature_risk", "bq_confidence", "conditional_conformal", "conformal_risk_control", "grouped_conformal",
-    "learn_then_test", "one_row_per_group", "order_of_testing", "partitioned_conformal", "register_rule", "risk_controlling",
-    "split_conformal", "two_ends", "weighted_conformal",
-]  # fmt: skip
+    "RULES",
+    "CertifiedSettings",
+    "Guarantee",
+    "Rule",
+    "Threshold",
+    "WeightedThresholds",
+    "bayesian_quadrature",
+    "bayesian_quadrature_risk",
+    "bq_confidence",
+    "conditional_conformal",
+    "conformal_risk_control",
+    "grouped_conformal",
+    "learn_then_test",
+    "one_row_per_group",
+    "order_of_testing",
+    "partitioned_conformal",
+    "register_rule",
+    "risk_controlling",
+    "split_conformal",
+    "two_ends",
+    "weighted_conformal",
+]

@@ -1,12 +1,14 @@
 """P(L+ <= alpha) for Bayesian quadrature with any bounded loss, computed exactly.
 
-L+ = sum of w_i l_i + w_{n+1} B with (w_1, ..., w_{n+1}) uniform on the simplex (Snell and Griffiths 2025). Weights are
-exponential variables over their sum, so P(L+ <= alpha) = P(Q <= 0) with Q = sum of c_i E_i, c_i = l_i - alpha,
-c_{n+1} = B - alpha and E_i independent standard exponentials. There are two deterministic ways to that number:
+L+ = sum of w_i l_i + w_{n+1} B with (w_1, ..., w_{n+1}) uniform on the simplex (Snell and Griffiths
+2025). Weights are exponential variables over their sum, so P(L+ <= alpha) = P(Q <= 0) with Q = sum
+of c_i E_i, c_i = l_i - alpha, c_{n+1} = B - alpha and E_i independent standard exponentials. There
+are two deterministic ways to that number:
 
-- a recursion that uses additions of non-negative numbers only, so that even a probability of 1e-78 keeps twelve digits;
-- Davies' (1973) inversion of the characteristic function: an absolute error below 1e-12, and a cost that depends on the
-  number of distinct losses only.
+- a recursion that uses additions of non-negative numbers only, so that even a probability of 1e-78
+  keeps twelve digits;
+- Davies' (1973) inversion of the characteristic function: an absolute error below 1e-12, and a cost
+  that depends on the number of distinct losses only.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from dco.guarantees.rules.loss_matrix import checked_losses, relative_level
 
 _SMALL_PRODUCT = 5_000  # up to this many steps the recursion takes less than a millisecond
 _TAIL = 1e-15  # what Davies' sum may miss on each side
-_TRUSTED = 1e-9  # a delta below this is left to the recursion: Davies is accurate in absolute terms only
+# a delta below this is left to the recursion: Davies is accurate in absolute terms only
+_TRUSTED = 1e-9
 _SMALL = 1e-3  # below this, digits count from the first that is not 0
 _NODES_AT_ONCE = 64
 _MOST_NODES = 16_384
@@ -42,9 +45,10 @@ def bq_confidence(
 ) -> float:
     """P(L+ <= alpha), L+ the loss under uniform random weights on the n losses and the bound.
 
-    `method="exact"` takes a Beta tail where at most two values occur, else the recursion or Davies' inversion, whichever
-    suits the size; either can be named. ``method="dirichlet"`` samples `draws` weights from `rng` (seed 0 by default), as
-    the authors do, for comparison. The order of the losses does not matter.
+    `method="exact"` takes a Beta tail where at most two values occur, else the recursion or Davies'
+    inversion, whichever suits the size; either can be named. ``method="dirichlet"`` samples `draws`
+    weights from `rng` (seed 0 by default), as the authors do, for comparison. The order of the
+    losses does not matter.
     """
     scale = as_positive(bound, name="bound")
     values = checked_losses(losses, bound=scale, ndim=1) / scale
@@ -52,32 +56,44 @@ def bq_confidence(
     rises, counts = _merged(values, level)
     if method == "dirichlet":
         times = as_count(draws, name="draws", least=1)
-        return _by_dirichlet(values, float(level), times, np.random.default_rng(0) if rng is None else rng)
+        return _by_dirichlet(
+            values, float(level), times, np.random.default_rng(0) if rng is None else rng
+        )
     if method == "recursion":
         return _by_recursion(rises, counts)[0]
     if method == "davies":
         return _by_davies(rises, counts)
     if method != "exact":
-        raise ValueError(f'method must be "exact", "recursion", "davies" or "dirichlet", got {method!r}.')
+        raise ValueError(
+            f'method must be "exact", "recursion", "davies" or "dirichlet", got {method!r}.'
+        )
     # a small probability is asked for its digits, which Davies' absolute accuracy does not give
     return _both_sides(rises, counts, least_inside=_SMALL, least_outside=0.0)[0]
 
 
 def bq_failure(losses: Floats, level: Fraction, *, at_most: float) -> float:
-    """P(L+ > level) for losses in [0, 1]: to an absolute 1e-12, and to a relative one when `at_most` is below 1e-9."""
+    """P(L+ > level) for losses in [0, 1]: to an absolute 1e-12, and to a relative one when
+    `at_most` is below 1e-9.
+    """
     least = 0.0 if at_most >= _TRUSTED else _SMALL
     return _both_sides(*_merged(losses, level), least_inside=0.0, least_outside=least)[1]
 
 
 def _merged(losses: Floats, level: Fraction) -> tuple[Floats, Integers]:
-    """The distinct c_i that are not 0, and how often each occurs; the bound's own c is among them."""
+    """The distinct c_i that are not 0, and how often each occurs; the bound's own c is among
+    them.
+    """
     values, counts = np.unique(np.append(losses, 1.0), return_counts=True)
     rises = values - float(level)
     return rises[rises != 0], counts[rises != 0]
 
 
-def _both_sides(rises: Floats, counts: Integers, *, least_inside: float, least_outside: float) -> tuple[float, float]:
-    """P(Q <= 0) and P(Q > 0); by recursion where they are below the least that Davies' method is trusted with."""
+def _both_sides(
+    rises: Floats, counts: Integers, *, least_inside: float, least_outside: float
+) -> tuple[float, float]:
+    """P(Q <= 0) and P(Q > 0); by recursion where they are below the least that Davies' method is
+    trusted with.
+    """
     above = rises > 0
     n_above, n_below = int(counts[above].sum()), int(counts[~above].sum())
     if n_below == 0:
@@ -87,7 +103,8 @@ def _both_sides(rises: Floats, counts: Integers, *, least_inside: float, least_o
         return float(betainc(n_above, n_below, share)), float(betaincc(n_above, n_below, share))
     if n_above * n_below > _SMALL_PRODUCT:
         inside = _by_davies(rises, counts)
-        if inside >= least_inside and 1 - inside >= least_outside:  # NaN (the sum did not settle) compares false
+        # NaN (the sum did not settle) compares false
+        if inside >= least_inside and 1 - inside >= least_outside:
             return inside, 1 - inside
     return _by_recursion(rises, counts)
 
@@ -102,11 +119,13 @@ def _by_recursion(rises: Floats, counts: Integers) -> tuple[float, float]:
     every = np.repeat(rises, counts)
     up, down = every[every > 0], -every[every < 0]
     n_up, n_down = len(up), len(down)
-    # column h holds f(h, d - h) and its complement, each by its own sum, on the current anti-diagonal d
+    # column h holds f(h, d - h) and its complement, each by its own sum, on the current anti-
+    # diagonal d
     current = np.zeros((2, n_up + 1))
     current[:, 0] = 1.0, 0.0
     for diagonal in range(1, n_up + n_down + 1):
-        first, last = max(1, diagonal - n_down), min(n_up, diagonal - 1)  # both coordinates at least 1
+        # both coordinates at least 1
+        first, last = max(1, diagonal - n_down), min(n_up, diagonal - 1)
         if first <= last:
             p = up[first - 1 : last]
             n = down[n_down - diagonal + first : n_down - diagonal + last + 1]
@@ -120,10 +139,12 @@ def _by_recursion(rises: Floats, counts: Integers) -> tuple[float, float]:
 
 
 def _by_davies(rises: Floats, counts: Integers) -> float:
-    """P(Q <= 0) by Davies' sum over t_k = (k + 1/2) step; NaN if it has not settled after 16,384 nodes.
+    """P(Q <= 0) by Davies' sum over t_k = (k + 1/2) step; NaN if it has not settled after 16,384
+    nodes.
 
-    The step 2 pi / U errs by less than the chance that |Q| > U, which Chernoff's bound keeps below 1e-15. What is left after
-    node t is bounded through the local decay of the characteristic function, |phi(s)| <= |phi(t)| (t / s)^N(t) for s > t.
+    The step 2 pi / U errs by less than the chance that |Q| > U, which Chernoff's bound keeps below
+    1e-15. What is left after node t is bounded through the local decay of the characteristic
+    function, |phi(s)| <= |phi(t)| (t / s)^N(t) for s > t.
     """
     if np.all(rises > 0):
         return 0.0
@@ -147,7 +168,9 @@ def _reach(rises: Floats, counts: Integers) -> float:
     top = float(rises.max())
     if top <= 0:
         return 0.0
-    exponents = np.concatenate([np.geomspace(1e-4, 0.5, 24), 1 - np.geomspace(0.45, 1e-3, 10)]) / top
+    exponents = (
+        np.concatenate([np.geomspace(1e-4, 0.5, 24), 1 - np.geomspace(0.45, 1e-3, 10)]) / top
+    )
     cumulants = -(np.log1p(-np.multiply.outer(exponents, rises)) @ counts)
     return max(0.0, float(np.min((cumulants - math.log(_TAIL)) / exponents)))
 

@@ -1,8 +1,10 @@
-"""What the rules for loss matrices share: checked losses, thresholds and levels, exact sums, and tests of a column.
+"""What the rules for loss matrices share: checked losses, thresholds and levels, exact sums, and
+tests of a column.
 
-``losses[i, j]`` is the loss of calibration row i when the threshold is ``thresholds[j]``. Thresholds ascend, sets grow with
-them, and the last column is the safest. A rule finds a column of `LossMatrix.of(...)` and returns `threshold_at` it. A
-`RiskTest` tests "the risk of this column exceeds the level", by p-values that are valid for every n.
+``losses[i, j]`` is the loss of calibration row i when the threshold is ``thresholds[j]``.
+Thresholds ascend, sets grow with them, and the last column is the safest. A rule finds a column of
+`LossMatrix.of(...)` and returns `threshold_at` it. A `RiskTest` tests "the risk of this column
+exceeds the level", by p-values that are valid for every n.
 """
 
 from __future__ import annotations
@@ -20,14 +22,24 @@ from dco.foundations.arrays import Bools, Floats, real_numbers
 from dco.foundations.display import counted
 from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import Guarantee, Level, Threshold, as_positive, as_rational, pac_rank, rational
+from dco.foundations.ranks import (
+    Guarantee,
+    Level,
+    Threshold,
+    as_positive,
+    as_rational,
+    pac_rank,
+    rational,
+)
 
 TestName: TypeAlias = Literal["wsr", "hoeffding-bentkus", "binomial"]
 
 
 @dataclass(frozen=True, eq=False)
 class LossMatrix:
-    """Checked losses (n, J) in [0, bound], their thresholds (J,), and `level`, alpha / bound as the number that it means."""
+    """Checked losses (n, J) in [0, bound], their thresholds (J,), and `level`, alpha / bound as the
+    number that it means.
+    """
 
     losses: Floats
     thresholds: Floats
@@ -36,21 +48,40 @@ class LossMatrix:
 
     @classmethod
     def of(
-        cls, losses: ArrayLike, thresholds: ArrayLike, *, alpha: Level, bound: float, falling_for: str | None = None
+        cls,
+        losses: ArrayLike,
+        thresholds: ArrayLike,
+        *,
+        alpha: Level,
+        bound: float,
+        falling_for: str | None = None,
     ) -> LossMatrix:
-        """Check what a caller gives; `falling_for` names a rule whose losses must never rise with the threshold."""
+        """Check what a caller gives; `falling_for` names a rule whose losses must never rise with
+        the threshold.
+        """
         scale = as_positive(bound, name="bound")
-        matrix, cuts = checked_losses(losses, bound=scale), real_numbers(thresholds, name="thresholds").astype(np.float64)
+        matrix, cuts = (
+            checked_losses(losses, bound=scale),
+            real_numbers(thresholds, name="thresholds").astype(np.float64),
+        )
         columns = matrix.shape[1]
         if cuts.shape != (columns,):
-            raise ValueError(f"thresholds must hold one number for each of the {columns} columns, got shape {cuts.shape}.")
+            raise ValueError(
+                f"thresholds must hold one number for each of the {columns} columns, "
+                f"got shape {cuts.shape}."
+            )
         if np.any(np.isnan(cuts)) or np.any(np.diff(cuts) <= 0):
-            raise ValueError("thresholds must be strictly ascending, without NaN: the last column has the largest sets.")
+            raise ValueError(
+                "thresholds must be strictly ascending, without NaN: the last column "
+                "has the largest sets."
+            )
         if falling_for is not None and (rises := np.argwhere(np.diff(matrix, axis=1) > 0)).size:
             row, column = rises[0].tolist()
             raise ValueError(
-                f"{falling_for} needs losses that never rise with the threshold, but row {row} rises from column {column} "
-                f"to {column + 1} ({matrix[row, column]:g} to {matrix[row, column + 1]:g}). Use learn_then_test for such a "
+                f"{falling_for} needs losses that never rise with the threshold, but row {row} "
+                f"rises from column {column} "
+                f"to {column + 1} ({matrix[row, column]:g} to {matrix[row, column + 1]:g}). Use "
+                f"learn_then_test for such a "
                 "loss, or replace each row by its running maximum from the right."
             )
         return cls(matrix, cuts, scale, relative_level(alpha, scale))
@@ -61,18 +92,37 @@ class LossMatrix:
         return np.asarray(self.losses / self.bound)
 
     def threshold_at(
-        self, column: int, guarantee: Guarantee, *, delta: Fraction | None = None, safe_at_infinity: bool
+        self,
+        column: int,
+        guarantee: Guarantee,
+        *,
+        delta: Fraction | None = None,
+        safe_at_infinity: bool,
     ) -> Threshold:
-        """The threshold of a column, or +inf if no column passed: certified only where the caller declares it safe."""
+        """The threshold of a column, or +inf if no column passed: certified only where the caller
+        declares it safe.
+        """
         n, columns = self.losses.shape
         value = float(self.thresholds[column]) if column < columns else math.inf
         if column == columns:
-            said = "valid, because safe_at_infinity=True declares no loss there" if safe_at_infinity else "not certified"
-            rows = f"passed with {counted(n, 'calibration row')}: the threshold is infinite ({said})."
-            remedy = "More rows, a larger alpha, or thresholds that reach further into the safe end may help."
+            said = (
+                "valid, because safe_at_infinity=True declares no loss there"
+                if safe_at_infinity
+                else "not certified"
+            )
+            rows = (
+                f"passed with {counted(n, 'calibration row')}: the threshold is infinite ({said})."
+            )
+            remedy = (
+                "More rows, a larger alpha, or thresholds that reach further into the safe "
+                "end may help."
+            )
             show([Note("infeasible", f"none of {counted(columns, 'threshold')} {rows}", remedy)])
             guarantee = guarantee if safe_at_infinity else "none"
-        alpha, failure = float(self.level * rational(self.bound)), None if delta is None else float(delta)
+        alpha, failure = (
+            float(self.level * rational(self.bound)),
+            None if delta is None else float(delta),
+        )
         return Threshold(value, rank=None, n=n, guarantee=guarantee, alpha=alpha, delta=failure)
 
 
@@ -80,15 +130,24 @@ def checked_losses(losses: ArrayLike, *, bound: float, ndim: int = 2) -> Floats:
     """Losses as floats in [0, bound]; a matrix has at least one row and one column."""
     array = real_numbers(losses, name="losses")
     if array.ndim != ndim or (ndim == 2 and not array.size):
-        kind = "a matrix with at least one row and one column, one row per calibration row and one column per threshold"
-        raise ValueError(f"losses must be {'one number per row' if ndim == 1 else kind}, got shape {array.shape}.")
+        kind = (
+            "a matrix with at least one row and one column, one row per calibration row and "
+            "one column per threshold"
+        )
+        raise ValueError(
+            f"losses must be {'one number per row' if ndim == 1 else kind}, got "
+            f"shape {array.shape}."
+        )
     least, most = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
     if math.isnan(least):
         where = tuple(np.argwhere(np.isnan(array))[0].tolist())
-        raise NonFiniteScoreError(f"losses holds NaN (first at {where}); every row needs a loss in every column.")
+        raise NonFiniteScoreError(
+            f"losses holds NaN (first at {where}); every row needs a loss in every column."
+        )
     if least < 0 or most > bound:
         raise ValueError(
-            f"losses must lie in [0, bound] = [0, {bound:g}], but they range from {least:g} to {most:g}. Pass bound= with a "
+            f"losses must lie in [0, bound] = [0, {bound:g}], but they range from {least:g} to "
+            f"{most:g}. Pass bound= with a "
             "number that no loss can ever exceed; the largest loss seen is not such a number."
         )
     return array.astype(np.float64, copy=False)
@@ -101,7 +160,9 @@ def relative_level(alpha: Level, bound: float) -> Fraction:
     try:
         return as_rational(rational(alpha) / rational(bound))
     except (TypeError, ValueError, ArithmeticError):
-        raise ValueError(f"alpha must be a number strictly between 0 and bound = {bound:g}, got {alpha!r}.") from None
+        raise ValueError(
+            f"alpha must be a number strictly between 0 and bound = {bound:g}, got {alpha!r}."
+        ) from None
 
 
 def total(losses: Floats, *, border: Fraction | None = None) -> float | Fraction:
@@ -111,10 +172,15 @@ def total(losses: Floats, *, border: Fraction | None = None) -> float | Fraction
     """
     found = math.fsum(losses.tolist())
     near = round(found) if border is None else float(border)
-    if abs(found - near) > 2.0**-50 * (losses.size * max(1.0, float(losses.max(initial=0.0))) + abs(near)):
+    if abs(found - near) > 2.0**-50 * (
+        losses.size * max(1.0, float(losses.max(initial=0.0))) + abs(near)
+    ):
         return found
     values, counts = np.unique(losses, return_counts=True)
-    return sum((rational(v) * c for v, c in zip(values.tolist(), counts.tolist(), strict=True)), Fraction(0))
+    return sum(
+        (rational(v) * c for v, c in zip(values.tolist(), counts.tolist(), strict=True)),
+        Fraction(0),
+    )
 
 
 def is_zero_one(losses: Floats) -> bool:
@@ -125,20 +191,37 @@ def is_zero_one(losses: Floats) -> bool:
 class RiskTest:
     """One test of every column of `losses` (n, J), scaled to [0, 1], at `level`.
 
-    WSR bets on the rows in one order, drawn from `seed`, for all columns. `wager` is the delta that its bets are sized for;
-    any value is valid. `counted` (n, J) marks the rows that belong to a column's population; without it all do.
+    WSR bets on the rows in one order, drawn from `seed`, for all columns. `wager` is the delta that
+    its bets are sized for; any value is valid. `counted` (n, J) marks the rows that belong to a
+    column's population; without it all do.
     """
 
     def __init__(
-        self, losses: Floats, level: Fraction, *, name: str, wager: float, seed: int, counted: Bools | None = None
+        self,
+        losses: Floats,
+        level: Fraction,
+        *,
+        name: str,
+        wager: float,
+        seed: int,
+        counted: Bools | None = None,
     ) -> None:
         if name not in get_args(TestName):
-            raise ValueError(f"test must be one of {', '.join(map(repr, get_args(TestName)))}, got {name!r}.")
+            raise ValueError(
+                f"test must be one of {', '.join(map(repr, get_args(TestName)))}, got {name!r}."
+            )
         if name == "binomial" and not is_zero_one(losses if counted is None else losses[counted]):
             raise ValueError(
-                'test="binomial" counts errors, so every loss must be 0 or the bound. Use "wsr" for other losses.'
+                'test="binomial" counts errors, so every loss must be 0 or the bound. Use "wsr" '
+                "for other losses."
             )
-        self.losses, self.counted, self.level, self.name, self.wager = losses, counted, level, name, wager
+        self.losses, self.counted, self.level, self.name, self.wager = (
+            losses,
+            counted,
+            level,
+            name,
+            wager,
+        )
         self.order = np.random.default_rng(seed).permutation(len(losses))
 
     def column(self, index: int) -> Floats:
@@ -158,7 +241,9 @@ class RiskTest:
         return hoeffding_bentkus_p_value(values, self.level)
 
     def passes(self, index: int, failure: Fraction) -> bool:
-        """Whether the p-value of one column is at most `failure`; with integers for the binomial test."""
+        """Whether the p-value of one column is at most `failure`; with integers for the binomial
+        test.
+        """
         if self.name == "binomial":
             values = self.column(index)
             n = values.size
@@ -172,9 +257,11 @@ def binomial_p_value(errors: int, n: int, level: Fraction) -> float:
 
 
 def hoeffding_bentkus_p_value(losses: Floats, level: Fraction) -> float:
-    """min(exp(-n h(min(mean, level), level)), e P(Binomial(n, level) <= ceil(n mean))) (Bates et al. 2021).
+    """min(exp(-n h(min(mean, level), level)), e P(Binomial(n, level) <= ceil(n mean))) (Bates et
+    al. 2021).
 
-    h is the relative entropy of two coins: the first term is Hoeffding's, the second Bentkus's inequality.
+    h is the relative entropy of two coins: the first term is Hoeffding's, the second Bentkus's
+    inequality.
     """
     n, risk = losses.size, float(level)
     mean = min(math.fsum(losses.tolist()) / n, risk)
@@ -184,11 +271,13 @@ def hoeffding_bentkus_p_value(losses: Floats, level: Fraction) -> float:
 
 
 def wsr_p_value(losses: Floats, level: float, *, wager: float) -> float:
-    """exp(-max_i K_i), K_i = sum over j <= i of log(1 - nu_j (L_j - level)) (Waudby-Smith and Ramdas 2024).
+    """exp(-max_i K_i), K_i = sum over j <= i of log(1 - nu_j (L_j - level)) (Waudby-Smith and
+    Ramdas 2024).
 
-    exp(K_i) is a non-negative supermartingale started at 1 while the risk is above the level, so that by Ville's inequality
-    its maximum over the WHOLE path exceeds 1 / delta with probability at most delta. The bet nu_j depends on rows before j
-    only. There is one maximum: maxima over parts of the path, added up, have no such bound.
+    exp(K_i) is a non-negative supermartingale started at 1 while the risk is above the level, so
+    that by Ville's inequality its maximum over the WHOLE path exceeds 1 / delta with probability at
+    most delta. The bet nu_j depends on rows before j only. There is one maximum: maxima over parts
+    of the path, added up, have no such bound.
     """
     n = losses.size
     steps = np.arange(1, n + 1)

@@ -1,8 +1,10 @@
-"""What every rule of `guarantee=` offers, and the two that deploy one order statistic: split conformal and its PAC twin.
+"""What every rule of `guarantee=` offers, and the two that deploy one order statistic: split
+conformal and its PAC twin.
 
-A member gives a rank for each number of calibration rows; its threshold is the order statistic of that rank. It says what it
-certifies, whether it needs a delta, and whether exchangeable rows are enough. A new rule is one class with `rank` and
-`smallest_n`, registered by `register_rule`: estimators, command line, certificate and verification then know it by its name.
+A member gives a rank for each number of calibration rows; its threshold is the order statistic of
+that rank. It says what it certifies, whether it needs a delta, and whether exchangeable rows are
+enough. A new rule is one class with `rank` and `smallest_n`, registered by `register_rule`:
+estimators, command line, certificate and verification then know it by its name.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from numpy.typing import ArrayLike
 from dco.foundations import ranks
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.parallel import run_many
-from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, checked_scores, conformal_rank, order_statistic
+from dco.foundations.ranks import (
+    Guarantee,
+    Level,
+    Threshold,
+    as_rational,
+    checked_scores,
+    conformal_rank,
+    order_statistic,
+)
 from dco.guarantees.rules.weighted import grouped_threshold
 
 _ROUNDS, _BITS = 4, 16
@@ -29,44 +39,65 @@ _SIGN = np.uint64(1 << 63)  # of the pattern of a float
 class Rule(ABC):
     """A rule whose threshold is one order statistic of the calibration scores.
 
-    `alpha` is the miscoverage, `delta` the failure probability; rules that do not need a delta ignore it.
+    `alpha` is the miscoverage, `delta` the failure probability; rules that do not need a delta
+    ignore it.
     """
 
     name: ClassVar[str]  # what guarantee= says
     certifies: ClassVar[Guarantee]
     needs_delta: ClassVar[bool]
-    exchangeable: ClassVar[bool]  # whether exchangeable rows are enough; if not, rows must be i.i.d.
-    # Whether it is the quantile that is known for rows of unequal weight: clusters, groups that overlap, a known shift. If
-    # not, the caller hands over one row of those that belong together, picked before scores are seen.
+    # whether exchangeable rows are enough; if not, rows must be i.i.d.
+    exchangeable: ClassVar[bool]
+    # Whether it is the quantile that is known for rows of unequal weight: clusters, groups that
+    # overlap, a known shift. If not, the caller hands over one row of those that belong together,
+    # picked before scores are seen.
     weighs: ClassVar[bool] = False
     claim: ClassVar[str]  # what is claimed, as messages name it: "marginal coverage"
-    # The guarantee in one sentence. {level} and {sure} are 1 - alpha and 1 - delta in percent, {who} is the new row, {many}
-    # are new rows; {where} is empty, or says in which conditions it holds.
+    # The guarantee in one sentence. {level} and {sure} are 1 - alpha and 1 - delta in percent,
+    # {who} is the new row, {many} are new rows; {where} is empty, or says in which conditions it
+    # holds.
     sentence: ClassVar[str]
 
     @abstractmethod
     def rank(self, n: int, *, alpha: Level, delta: Level | None = None) -> int:
-        """The rank of the score that is deployed, of n; n + 1 if no finite threshold has this guarantee."""
+        """The rank of the score that is deployed, of n; n + 1 if no finite threshold has this
+        guarantee.
+        """
 
     @abstractmethod
     def smallest_n(self, *, alpha: Level, delta: Level | None = None) -> int:
         """The least n with a finite threshold."""
 
     def threshold(
-        self, scores: Floats, *, alpha: Level, delta: Level | None = None, clusters: Integers | None = None
+        self,
+        scores: Floats,
+        *,
+        alpha: Level,
+        delta: Level | None = None,
+        clusters: Integers | None = None,
     ) -> Threshold:
         """The threshold of checked scores, without a warning if it is infinite.
 
-        `clusters` holds a code for each row; rows that belong together share one. None if rows are not clustered.
+        `clusters` holds a code for each row; rows that belong together share one. None if rows are
+        not clustered.
         """
         if clusters is not None:
             if not self.weighs:
-                raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
+                raise ValueError(
+                    f'the rule "{self.name}" takes one score for each cluster of '
+                    f"rows, and no clusters."
+                )
             return grouped_threshold(scores, clusters, alpha=alpha)
         rank = self.rank(scores.size, alpha=alpha, delta=delta)
-        failure = float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None
+        failure = (
+            float(as_rational(delta, name="delta"))
+            if self.needs_delta and delta is not None
+            else None
+        )
         level = float(as_rational(alpha))
-        return Threshold(order_statistic(scores, rank), rank, scores.size, self.certifies, level, failure)
+        return Threshold(
+            order_statistic(scores, rank), rank, scores.size, self.certifies, level, failure
+        )
 
 
 RULES: dict[str, Rule] = {}
@@ -75,7 +106,9 @@ RULES: dict[str, Rule] = {}
 def register_rule(rule: Rule) -> Rule:
     """Make the rule known by its name; another rule of that name is an error."""
     if RULES.setdefault(rule.name, rule) != rule:
-        raise ValueError(f'there is a rule named "{rule.name}" already; give this one another name.')
+        raise ValueError(
+            f'there is a rule named "{rule.name}" already; give this one another name.'
+        )
     return rule
 
 
@@ -89,7 +122,10 @@ class SplitConformal(Rule):
     exchangeable = True
     weighs = True
     claim = "marginal coverage"
-    sentence = "For {who}, the prediction set contains the true value with probability at least {level}{where}."
+    sentence = (
+        "For {who}, the prediction set contains the true value with probability at least "
+        "{level}{where}."
+    )
 
     def rank(self, n: int, *, alpha: Level, delta: Level | None = None) -> int:
         """`conformal_rank`."""
@@ -110,7 +146,8 @@ class Pac(Rule):
     exchangeable = False
     claim = "a PAC statement"
     sentence = (
-        "With confidence at least {sure} over the draw of the calibration rows, the prediction sets contain the true value "
+        "With confidence at least {sure} over the draw of the calibration rows, the prediction "
+        "sets contain the true value "
         "for at least {level} of {many}{where}."
     )
 
@@ -130,8 +167,9 @@ PAC = register_rule(Pac())
 def split_conformal(scores: ArrayLike, *, alpha: Level) -> Threshold:
     """The k-th smallest score, k = ceil((n + 1)(1 - alpha)); +inf if k = n + 1.
 
-    Theorem 3.1 of the paper: a new row exchangeable with the n calibration rows is covered with probability >= 1 - alpha
-    (and with probability k / (n + 1) when scores have no ties). It needs exchangeability and nothing else.
+    Theorem 3.1 of the paper: a new row exchangeable with the n calibration rows is covered with
+    probability >= 1 - alpha (and with probability k / (n + 1) when scores have no ties). It needs
+    exchangeability and nothing else.
     """
     return _warned(SPLIT_CONFORMAL, SPLIT_CONFORMAL.threshold(checked_scores(scores), alpha=alpha))
 
@@ -139,10 +177,11 @@ def split_conformal(scores: ArrayLike, *, alpha: Level) -> Threshold:
 def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Threshold:
     """The smallest score whose risk bound L+ is at most alpha with probability at least 1 - delta.
 
-    Bayesian quadrature (Snell and Griffiths 2025) for 0/1 loss, in closed form. With e uncovered rows, L+ is a sum of e + 1
-    of n + 1 uniform Dirichlet weights, hence Beta(e + 1, n - e), and no sampling is needed: the threshold is the (n - e)-th
-    smallest score for the largest e with I_alpha(e + 1, n - e) >= 1 - delta.
-    Claim (i.i.d. rows): P(coverage >= 1 - alpha) >= 1 - delta over the draw of the calibration rows.
+    Bayesian quadrature (Snell and Griffiths 2025) for 0/1 loss, in closed form. With e uncovered
+    rows, L+ is a sum of e + 1 of n + 1 uniform Dirichlet weights, hence Beta(e + 1, n - e), and no
+    sampling is needed: the threshold is the (n - e)-th smallest score for the largest e with
+    I_alpha(e + 1, n - e) >= 1 - delta. Claim (i.i.d. rows): P(coverage >= 1 - alpha) >= 1 - delta
+    over the draw of the calibration rows.
     """
     return _warned(PAC, PAC.threshold(checked_scores(scores), alpha=alpha, delta=delta))
 
@@ -150,7 +189,9 @@ def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Thr
 def _warned(rule: Rule, threshold: Threshold) -> Threshold:
     """The threshold, with a warning if there are too few rows for a finite one."""
     if threshold.rank == threshold.n + 1:
-        at = f"alpha = {threshold.alpha:g}" + ("" if threshold.delta is None else f", delta = {threshold.delta:g}")
+        at = f"alpha = {threshold.alpha:g}" + (
+            "" if threshold.delta is None else f", delta = {threshold.delta:g}"
+        )
         smallest = rule.smallest_n(alpha=threshold.alpha, delta=threshold.delta)
         ranks.warn_infeasible(threshold.n, smallest, f"{rule.claim} at {at}")
     return threshold
@@ -164,17 +205,21 @@ def partitioned_conformal(
     n_jobs: int | None = None,
     scheduler: Any = None,
 ) -> Threshold:
-    """`split_conformal` (with `delta` `bayesian_quadrature`) of scores in many parts, equal to the last bit.
+    """`split_conformal` (with `delta` `bayesian_quadrature`) of scores in many parts, equal to the
+    last bit.
 
-    A part is an array, or a function without arguments that reads one and is called four times. Floats compare
-    as their bits do, so the wanted score is found 16 bits at a time: each round counts, in every part, how many scores go on
-    from the bits found so far with each of 65,536 patterns (half a megabyte), and the counts are added up. Ties and
-    infinities count like other scores. `n_jobs` and `scheduler` (the address of a Dask cluster) say where parts are read.
+    A part is an array, or a function without arguments that reads one and is called four times.
+    Floats compare as their bits do, so the wanted score is found 16 bits at a time: each round
+    counts, in every part, how many scores go on from the bits found so far with each of 65,536
+    patterns (half a megabyte), and the counts are added up. Ties and infinities count like other
+    scores. `n_jobs` and `scheduler` (the address of a Dask cluster) say where parts are read.
     """
     rule = SPLIT_CONFORMAL if delta is None else PAC
     work, found, before, n, rank = list(parts), 0, 0, 0, 0
     for done in range(_ROUNDS):
-        made = run_many(partial(_counted, found=found, done=done), work, n_jobs=n_jobs, scheduler=scheduler)
+        made = run_many(
+            partial(_counted, found=found, done=done), work, n_jobs=n_jobs, scheduler=scheduler
+        )
         upto = np.cumsum(np.sum(made, axis=0))
         if not done:
             n = int(upto[-1])
@@ -184,16 +229,25 @@ def partitioned_conformal(
         pattern = int(np.searchsorted(upto, rank - before))
         before += int(upto[pattern - 1]) if pattern else 0
         found = (found << _BITS) | pattern
-    level, failure = float(as_rational(alpha)), None if delta is None else float(as_rational(delta, name="delta"))
-    threshold = Threshold(_score(found) if rank <= n else np.inf, rank, n, rule.certifies, level, failure)
+    level, failure = (
+        float(as_rational(alpha)),
+        None if delta is None else float(as_rational(delta, name="delta")),
+    )
+    threshold = Threshold(
+        _score(found) if rank <= n else np.inf, rank, n, rule.certifies, level, failure
+    )
     return _warned(rule, threshold)
 
 
 def _counted(part: Any, *, found: int, done: int) -> Integers:
-    """Of the scores of a part whose first bits are `found`, how many go on with each pattern of 16 bits."""
-    scores = checked_scores(part() if callable(part) else part).astype(np.float64) + 0.0  # -0.0 is 0.0
+    """Of the scores of a part whose first bits are `found`, how many go on with each pattern of 16
+    bits.
+    """
+    # -0.0 is 0.0
+    scores = checked_scores(part() if callable(part) else part).astype(np.float64) + 0.0
     bits = scores.view(np.uint64)
-    keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)  # unsigned integers in the order of the scores
+    # unsigned integers in the order of the scores
+    keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)
     if done:
         keys = keys[keys >> np.uint64(64 - _BITS * done) == np.uint64(found)]
     patterns = (keys >> np.uint64(64 - _BITS * (done + 1))) & np.uint64(2**_BITS - 1)

@@ -42,13 +42,20 @@ class HeteroscedasticGaussian:
         return PointsWithSpread(self.mean(X), self.spread(X))
 
     def coverage_given_x(self, X: Floats, intervals: Intervals) -> Floats:
-        """P(y in interval | x) for each row, exactly: average it over fresh X for the coverage of a fitted rule."""
+        """P(y in interval | x) for each row, exactly: average it over fresh X for the coverage of a
+        fitted rule.
+        """
         mean, spread = self.mean(X), self.spread(X)
-        upper, lower = norm.cdf((intervals.upper - mean) / spread), norm.cdf((intervals.lower - mean) / spread)
+        upper, lower = (
+            norm.cdf((intervals.upper - mean) / spread),
+            norm.cdf((intervals.lower - mean) / spread),
+        )
         return np.asarray(np.where(intervals.is_empty(), 0.0, upper - lower))
 
     def normalised_coverage(self, threshold: float) -> float:
-        """P(|y - mean| / spread <= t) = 2 Phi(t) - 1: coverage of the perfectly normalised residual."""
+        """P(|y - mean| / spread <= t) = 2 Phi(t) - 1: coverage of the perfectly normalised
+        residual.
+        """
         return max(0.0, float(2 * norm.cdf(threshold) - 1))
 
     def normalised_size(self, threshold: float) -> float:
@@ -71,11 +78,15 @@ class GaussianClasses:
         return X, y
 
     def probabilities(self, X: Floats, sharpness: float = 1.0) -> Floats:
-        """P(class | x) = softmax(separation x), exactly; another `sharpness` is over- or underconfident."""
+        """P(class | x) = softmax(separation x), exactly; another `sharpness` is over- or
+        underconfident.
+        """
         return np.asarray(softmax(sharpness * self.separation * X, axis=1))
 
     def prediction(self, X: Floats, sharpness: float = 1.0) -> ClassProbabilities:
-        """What a perfect model would say (or one with the right order and the wrong `sharpness`)."""
+        """What a perfect model would say (or one with the right order and the wrong
+        `sharpness`).
+        """
         return ClassProbabilities(self.probabilities(X, sharpness))
 
     def coverage_given_x(self, X: Floats, sets: LabelSets) -> Floats:
@@ -85,7 +96,8 @@ class GaussianClasses:
     def two_class_coverage(self, threshold: float) -> float:
         """K = 2 and the score 1 - P(y | x): P(1 - P(y | x) <= t), in closed form.
 
-        With d = separation the log odds of the true class are N(d^2, 2 d^2); 1 - p <= t means log odds >= log((1 - t) / t).
+        With d = separation the log odds of the true class are N(d^2, 2 d^2); 1 - p <= t means log
+        odds >= log((1 - t) / t).
         """
         if self.n_classes != 2:
             raise ValueError(f"the closed form is for two classes, not {self.n_classes}.")
@@ -95,7 +107,9 @@ class GaussianClasses:
         return float(norm.sf((odds - self.separation**2) / (np.sqrt(2) * self.separation)))
 
     def two_class_size(self, threshold: float) -> float:
-        """K = 2 and the score 1 - P(y | x): the mean number of labels, P(true label in) + P(other label in)."""
+        """K = 2 and the score 1 - P(y | x): the mean number of labels, P(true label in) + P(other
+        label in).
+        """
         if not 0 < threshold < 1:
             return 2.0 * float(threshold >= 1)
         odds = np.log1p(-threshold) - np.log(threshold)
@@ -107,8 +121,8 @@ class GaussianClasses:
 class AtomPopulation:
     """Rows that repeat: with probability `mass` a row is one fixed hard value, otherwise it is new.
 
-    The score of a new row is uniform on [0, 1], that of the repeated one is `hard`. Rows drawn independently stay
-    exchangeable although they repeat; putting all copies into one role does not.
+    The score of a new row is uniform on [0, 1], that of the repeated one is `hard`. Rows drawn
+    independently stay exchangeable although they repeat; putting all copies into one role does not.
     """
 
     mass: float = 0.15
@@ -117,7 +131,9 @@ class AtomPopulation:
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
         """Identities (0 for the atom, otherwise all different) and scores."""
         atom = rng.uniform(size=n) < self.mass
-        return np.where(atom, 0, np.arange(1, n + 1)), np.where(atom, self.hard, rng.uniform(size=n))
+        return np.where(atom, 0, np.arange(1, n + 1)), np.where(
+            atom, self.hard, rng.uniform(size=n)
+        )
 
     def coverage(self, threshold: float) -> float:
         """P(score <= t), exactly."""
@@ -127,9 +143,11 @@ class AtomPopulation:
 
 @dataclass(frozen=True)
 class NoisyPoints:
-    """Candidates of known quality: y is N(0, 1) around a signal and candidate c predicts the signal plus N(0, noises[c]^2).
+    """Candidates of known quality: y is N(0, 1) around a signal and candidate c predicts the signal
+    plus N(0, noises[c]^2).
 
-    The residual of candidate c is N(0, 1 + noises[c]^2), so its best interval at level 1 - alpha has a known width.
+    The residual of candidate c is N(0, 1 + noises[c]^2), so its best interval at level 1 - alpha
+    has a known width.
     """
 
     noises: tuple[float, ...] = (0.0, 0.5, 1.0)

@@ -1,4 +1,5 @@
-"""Diabetes, California Housing and Concrete: from a folder if the file is there, otherwise from their usual servers.
+"""Diabetes, California Housing and Concrete: from a folder if the file is there, otherwise from
+their usual servers.
 
 The folder is the argument `data_home` or the environment variable ``DCO_DATA_HOME``; it may hold
 ``california_housing.csv.gz`` and ``concrete.csv``: a header, the features, the target last.
@@ -26,7 +27,9 @@ SHA256 = {
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A regression table: features (n, d), responses (n,), the names of the features and of the table."""
+    """A regression table: features (n, d), responses (n,), the names of the features and of the
+    table.
+    """
 
     X: Floats
     y: Floats
@@ -38,14 +41,18 @@ class Table:
 
 
 def load_diabetes() -> Table:
-    """Disease progression of 442 patients, 10 features (Efron et al. 2004); ships with scikit-learn."""
+    """Disease progression of 442 patients, 10 features (Efron et al. 2004); ships with
+    scikit-learn.
+    """
     from sklearn.datasets import load_diabetes as load
 
     bunch = load()
     return _table(bunch.data, bunch.target, bunch.feature_names, "diabetes")
 
 
-def load_california_housing(data_home: str | os.PathLike[str] | None = None, *, verify: bool = False) -> Table:
+def load_california_housing(
+    data_home: str | os.PathLike[str] | None = None, *, verify: bool = False
+) -> Table:
     """Median house values of 20,640 districts in 100,000 dollars, 8 features (Pace and Barry 1997).
 
     `verify` checks the SHA-256 of the file against the copy that was tested.
@@ -59,8 +66,11 @@ def load_california_housing(data_home: str | os.PathLike[str] | None = None, *, 
     return _table(bunch.data, bunch.target, bunch.feature_names, "california_housing")
 
 
-def load_concrete(data_home: str | os.PathLike[str] | None = None, *, verify: bool = False) -> Table:
-    """Compressive strength of 1,030 concretes in MPa, 8 features (Yeh 1998); 25 rows are repeats of others.
+def load_concrete(
+    data_home: str | os.PathLike[str] | None = None, *, verify: bool = False
+) -> Table:
+    """Compressive strength of 1,030 concretes in MPa, 8 features (Yeh 1998); 25 rows are repeats of
+    others.
 
     `verify` checks the SHA-256 of the file against the copy that was tested.
     """
@@ -69,18 +79,22 @@ def load_concrete(data_home: str | os.PathLike[str] | None = None, *, verify: bo
         return _read(path, "concrete", verify=verify)
     from sklearn.datasets import fetch_openml
 
-    bunch = fetch_openml(data_id=4353, as_frame=False, parser="liac-arff")  # Concrete_Data: all nine columns are features
+    # Concrete_Data: all nine columns are features
+    bunch = fetch_openml(data_id=4353, as_frame=False, parser="liac-arff")
     columns = np.asarray(bunch.data, dtype=np.float64)
     return _table(columns[:, :-1], columns[:, -1], bunch.feature_names[:-1], "concrete")
 
 
 def find_file(name: str, data_home: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file in `data_home`, which must hold it, or in ``DCO_DATA_HOME``, which may; None if it is in neither."""
+    """The file in `data_home`, which must hold it, or in ``DCO_DATA_HOME``, which may; None if it
+    is in neither.
+    """
     if data_home is not None:
         path = Path(data_home) / name
         if not path.is_file():
             raise FileNotFoundError(
-                f"{Path(data_home)} holds no file {name}. Put it there, or leave out data_home to download."
+                f"{Path(data_home)} holds no file {name}. Put it there, or leave out data_home to "
+                f"download."
             )
         return path
     folder = os.environ.get("DCO_DATA_HOME")
@@ -94,15 +108,25 @@ def _read(path: Path, name: str, *, verify: bool) -> Table:
     if verify:
         found = hashlib.sha256(raw).hexdigest()
         if found != SHA256[path.name]:
-            raise ValueError(f"{path} has SHA-256 {found}, but the tested copy has {SHA256[path.name]}.")
+            raise ValueError(
+                f"{path} has SHA-256 {found}, but the tested copy has {SHA256[path.name]}."
+            )
     text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8").splitlines()
     header = [column.strip().strip('"') for column in text[0].split(",")]
     values = np.loadtxt(text[1:], delimiter=",", ndmin=2)
     if values.shape[1] != len(header):
-        raise ValueError(f"{path} has {len(header)} names in its header and {values.shape[1]} columns of numbers.")
+        raise ValueError(
+            f"{path} has {len(header)} names in its header and {values.shape[1]} "
+            f"columns of numbers."
+        )
     return _table(values[:, :-1], values[:, -1], header[:-1], name)
 
 
 def _table(X: Any, y: Any, feature_names: Any, name: str) -> Table:
     features = np.ascontiguousarray(X, dtype=np.float64)
-    return Table(features, np.ascontiguousarray(y, dtype=np.float64), tuple(str(each) for each in feature_names), name)
+    return Table(
+        features,
+        np.ascontiguousarray(y, dtype=np.float64),
+        tuple(str(each) for each in feature_names),
+        name,
+    )
