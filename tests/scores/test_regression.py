@@ -1,5 +1,4 @@
 import pickle
-import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from dco.foundations.errors import IncompatibleScoreError, InfeasibleLevelWarning
+from dco.foundations.errors import IncompatibleScoreError
 from dco.guarantees.rules import Threshold, split_conformal
 from dco.predictions import (
     ClassProbabilities,
@@ -24,7 +23,6 @@ from dco.scores.regression import (
     AbsoluteResidual,
     NormalisedResidual,
     QuantileResidual,
-    asymmetric_quantiles,
 )
 from dco.scores.score import Score
 from dco.scores.transformed import Transformed, Within
@@ -425,103 +423,6 @@ def test_calibrated_sets_cover_and_have_the_oracle_size(score):
 
 
 # a threshold for each end
-
-
-def flat(n, lower=-1.0, upper=1.0):
-    return Quantiles(np.full(n, lower), np.full(n, upper))
-
-
-def test_ends_are_where_the_two_scores_cross_their_thresholds():
-    rng = np.random.default_rng(9)
-    prediction, y = (
-        Quantiles(rng.normal(size=40), rng.normal(size=40)),
-        np.round(rng.normal(size=40), 1),
-    )
-    found = asymmetric_quantiles(prediction, y, alpha=0.2)
-    below, above = np.sort(prediction.lower - y), np.sort(y - prediction.upper)
-    assert (found.lower.value, found.upper.value) == (below[36], above[36])  # ceil(41 * 0.9) = 37
-    assert (found.lower.guarantee, found.alpha, found.guarantee, found.delta) == (
-        "none",
-        0.2,
-        "marginal",
-        None,
-    )
-    pac = asymmetric_quantiles(prediction, y, alpha=0.2, delta=0.1)
-    assert (pac.guarantee, pac.alpha, pac.delta) == ("pac", 0.2, 0.1)
-    assert (pac.lower.value, pac.upper.value) > (found.lower.value, found.upper.value)
-    sets = found.sets(prediction)
-    assert_ends(sets, prediction.lower - below[36], prediction.upper + above[36])
-    inside = (prediction.lower - y <= below[36]) & (y - prediction.upper <= above[36])
-    np.testing.assert_array_equal(sets.contains(y), inside)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(sets)).contains(y), inside)
-
-
-def test_membership_at_an_end_is_decided_by_the_score_of_that_end():
-    """The calibration row that set a threshold is within it and within the end, which to nearest
-    falls short at times.
-    """
-    rng, short = np.random.default_rng(10), 0
-    for _ in range(200):
-        lower, y = 10.0 ** rng.uniform(-3, 3, size=(2, 30))
-        found = asymmetric_quantiles(Quantiles(lower, lower + 0.1), y, alpha=0.2)
-        row = int(np.argmin(np.abs(y - lower - 0.1 - found.upper.value)))
-        edge = Quantiles(lower[[row]], lower[[row]] + 0.1)
-        assert found.sets(edge).contains(y[[row]])[0]
-        assert found.sets(edge).upper[0] >= y[row]
-        short += bool(edge.upper[0] + found.upper.value < y[row])
-    assert short > 0
-
-
-def test_two_thresholds_cost_little_where_one_would_do_and_save_where_it_would_not():
-    """Symmetric rows: the mean width is within 2 % of that of one threshold. Quantiles that are
-    both too high by one sd: one threshold must widen the upper end as much as the lower, two need
-    not.
-    """
-    rng, n = np.random.default_rng(11), 20_000
-    y, fresh = rng.normal(size=(2, n))
-    widths = {}
-    for shift in (0.0, 1.0):
-        prediction = flat(n, shift - 1.28, shift + 1.28)
-        one = QuantileResidual().sets(
-            prediction, split_conformal(QuantileResidual().observed(prediction, y), alpha=0.2)
-        )
-        two = asymmetric_quantiles(prediction, y, alpha=0.2).sets(prediction)
-        assert abs(two.contains(fresh).mean() - 0.8) < 4 * np.sqrt(2 * 0.16 / n)
-        widths[shift] = two.sizes().mean() / one.sizes().mean()
-    assert abs(widths[0.0] - 1) < 0.02
-    assert widths[1.0] < 0.75  # the oracles' widths are 2.56 and 3.68
-
-
-def test_too_few_rows_for_half_of_alpha_give_the_whole_line_and_say_so():
-    with pytest.warns(InfeasibleLevelWarning, match="At least 19 rows"):
-        found = asymmetric_quantiles(flat(18), np.zeros(18), alpha=0.1)
-    assert found.sets(flat(2)).is_infinite().all()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert (
-            not asymmetric_quantiles(flat(19), np.zeros(19), alpha=0.1)
-            .sets(flat(2))
-            .is_infinite()
-            .any()
-        )
-
-
-def test_ends_that_cross_are_an_empty_set():
-    found = asymmetric_quantiles(flat(99), np.zeros(99), alpha=0.2)
-    assert_ends(found.sets(flat(1)), 0.0, 0.0)
-    assert found.sets(flat(1)).contains([0.0])[0]
-    assert found.sets(flat(1, -0.5, 0.5)).is_empty()[0]
-    assert not found.sets(flat(1, -0.5, 0.5)).contains([0.0])[0]
-
-
-def test_asymmetric_quantiles_refuse_what_they_cannot_read():
-    with pytest.raises(
-        IncompatibleScoreError, match="needs Quantiles, but the prediction is Points"
-    ):
-        asymmetric_quantiles(Points([0.0]), [0.0], alpha=0.1)
-    for name, levels in (("alpha", {"alpha": 2}), ("delta", {"alpha": 0.1, "delta": 0})):
-        with pytest.raises(ValueError, match=name):
-            asymmetric_quantiles(flat(30), np.zeros(30), **levels)
 
 
 @pytest.mark.parametrize("centre", [-5.0, 0.0, 5.0])

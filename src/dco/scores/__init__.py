@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from dco.scores.registry import register
     from dco.scores.regression import (
         AbsoluteResidual,
-        EndThresholds,
         NormalisedResidual,
         QuantileResidual,
-        asymmetric_quantiles,
     )
     from dco.scores.score import Score
     from dco.scores.transformed import Transformed, Within
@@ -35,8 +33,7 @@ HOMES = {
     "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "never_empty": "NeverEmpty",
     "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
-    "regression": "AbsoluteResidual EndThresholds NormalisedResidual QuantileResidual "
-    "asymmetric_quantiles",
+    "regression": "AbsoluteResidual NormalisedResidual QuantileResidual",
     "transformed": "Transformed Within",
     "levelled": "Levelled",
     "density": "HighestDensityMass PredictiveDensity",
@@ -54,7 +51,6 @@ __all__ = [
     "Actions",
     "AddOneIn",
     "DecisionScore",
-    "EndThresholds",
     "HighestDensityMass",
     "LabelScore",
     "Levelled",
@@ -71,7 +67,6 @@ __all__ = [
     "Transformed",
     "Within",
     "act",
-    "asymmetric_quantiles",
     "register",
 ]
 

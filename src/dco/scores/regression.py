@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations import ranks
-from dco.foundations.arrays import Bools, Floats, responses
+from dco.foundations.arrays import Floats, responses
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import Guarantee, Level, Threshold
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.mixtures import mean_and_sd
 from dco.scores.registry import register
@@ -199,138 +196,6 @@ class QuantileResidual(Score):
                 )
             median = np.asarray(record.median, dtype=np.float64)
             return _floored(median - lower, lower, upper), _floored(upper - median, lower, upper)
-
-
-@dataclass(frozen=True)
-class EndThresholds:
-    """A threshold for each end of an interval: what `asymmetric_quantiles` finds.
-
-    Together they say that both ends hold: marginally, or where `delta` was given PAC, at `alpha`
-    and `delta`. Neither says anything by itself.
-    """
-
-    lower: Threshold
-    upper: Threshold
-    guarantee: Guarantee
-    alpha: float
-    delta: float | None = None
-
-    def sets(self, prediction: Prediction) -> Intervals:
-        """[lower - its threshold, upper + its threshold]; empty where the ends cross."""
-        below, above = self.lower.value, self.upper.value
-        lower, upper = QuantileResidual()._ends(prediction)
-        with np.errstate(over="ignore"):
-            return Intervals(
-                lower - _raised(below, roundings=1),
-                upper + _raised(above, roundings=1),
-                partial(_between_ends, prediction, below, above),
-            )
-
-
-def two_ends(
-    first: ArrayLike, second: ArrayLike, *, alpha: Level, delta: Level | None = None
-) -> tuple[Threshold, Threshold]:
-    """Thresholds s and t, so that a new row has ``first <= s`` and ``second <= t`` with probability
-    at least 1 - alpha.
-
-    Let k be `conformal_rank`, or with `delta` `pac_rank`, and e = n + 1 - k the rows that may be
-    missed: a = ceil(e / 2) by the first score, b = floor(e / 2) by the second. s is the a-th
-    largest first score. The a rows that lie highest there (of equal ones those with the larger
-    second score) are put aside, and t is the b-th largest second score of the rest. This order is
-    part of the rule: it must not be chosen by looking at the calibration rows.
-
-    A new row is missed if it is among the a highest of all n + 1 by the first score, or among the b
-    highest of the others by the second: exchangeable rows are covered with probability k / (n + 1)
-    without ties, and at least that with ties. For i.i.d. rows coverage is Beta(n + 1 - a, a) times
-    an independent Beta(k, b), which is Beta(k, n + 1 - k): with `delta` it is at least 1 - alpha
-    with probability at least 1 - delta (Wald 1943; Tukey 1947). Neither threshold is ever above
-    that of its score alone at alpha / 2 and delta / 2. With e < 2 both are infinite.
-
-    Neither certifies anything by itself: each says so, and keeps its rank among the n or n - a rows
-    it was taken from.
-    """
-    lower, upper = ranks.checked_scores(first), ranks.checked_scores(second)
-    if lower.shape != upper.shape:
-        raise ValueError(
-            f"two scores per row are needed, got {lower.size} first and {upper.size} second scores."
-        )
-    n, level = lower.size, ranks.as_rational(alpha)
-    failure = None if delta is None else ranks.as_rational(delta, name="delta")
-    misses = n + 1 - ranks.rank_for(n, alpha=level, delta=failure)
-    statement = {
-        "guarantee": "none",
-        "alpha": float(level),
-        "delta": None if failure is None else float(failure),
-    }
-    if misses < 2:
-        at = f"alpha = {float(level):g}" + (
-            "" if failure is None else f", delta = {float(failure):g}"
-        )
-        ranks.warn_infeasible(
-            n, smallest_two_ended_n(alpha=level, delta=failure), f"a threshold at each end at {at}"
-        )
-        none = Threshold(math.inf, rank=n + 1, n=n, **statement)  # type: ignore[arg-type]
-        return none, none
-    b = misses // 2
-    a = misses - b
-    rest = upper[np.lexsort((upper, lower))[: n - a]]
-    return (
-        Threshold(ranks.order_statistic(lower, n + 1 - a), rank=n + 1 - a, n=n, **statement),  # type: ignore[arg-type]
-        Threshold(
-            ranks.order_statistic(rest, n - a + 1 - b),
-            rank=n - a + 1 - b,
-            n=n - a,
-            **statement,  # type: ignore[arg-type]
-        ),
-    )
-
-
-def smallest_two_ended_n(*, alpha: Level, delta: Level | None = None) -> int:
-    """The least n at which two rows may be missed, one at each end: ceil(2 / alpha) - 1, or by
-    `pac_rank`.
-    """
-    level = ranks.as_rational(alpha)
-    if delta is None:
-        return ranks.smallest_marginal_n(alpha=level / 2)
-    n = ranks.smallest_pac_n(alpha=level, delta=delta)
-    while ranks.pac_rank(n, alpha=level, delta=delta) > n - 1:
-        n += 1
-    return n
-
-
-def asymmetric_quantiles(
-    prediction: Prediction, y: ArrayLike, *, alpha: Level, delta: Level | None = None
-) -> EndThresholds:
-    """Conformalised quantile regression with a threshold for each end (Romano et al. 2019), found
-    by `two_ends`.
-
-    Half of the rows that may be missed lie beyond the lower end (lower - y), which is cut first and
-    gets the odd one; half of the others beyond the upper end (y - upper), among the rows that are
-    left. A new exchangeable row is covered with probability at least 1 - alpha; with `delta`,
-    i.i.d. rows are covered at that rate with probability at least 1 - delta. Coverage has the Beta
-    law of one rank (Tukey 1947), so no interval is longer than with ends calibrated apart at alpha
-    / 2 and delta / 2 (Romano et al., Theorem 2). No end pays for the other: intervals are shorter
-    than those of `QuantileResidual` where the two quantiles are wrong by different amounts, and a
-    little longer where they are not.
-    """
-    lower, upper = two_ends(*_beyond_ends(prediction, y), alpha=alpha, delta=delta)
-    return EndThresholds(
-        lower, upper, "marginal" if delta is None else "pac", lower.alpha, lower.delta
-    )
-
-
-def _between_ends(prediction: Prediction, below: float, above: float, y: ArrayLike) -> Bools:
-    """Membership decided by the two scores, for the reasons that `at_most` gives."""
-    under, over = _beyond_ends(prediction, y)
-    return np.asarray((under <= below) & (over <= above))
-
-
-def _beyond_ends(prediction: Prediction, y: ArrayLike) -> tuple[Floats, Floats]:
-    """How far y lies below the lower and above the upper quantile."""
-    lower, upper = QuantileResidual()._ends(prediction)
-    value = responses(y, len(lower))
-    with np.errstate(over="ignore"):
-        return lower - value, value - upper
 
 
 def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:

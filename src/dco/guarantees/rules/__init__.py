@@ -22,7 +22,6 @@ from dco.guarantees.rules.rule import (
     split_conformal,
 )
 from dco.guarantees.rules.weighted import grouped_conformal, one_row_per_group, weighted_conformal
-from dco.scores.regression import two_ends
 
 __all__ = [
     "RULES",
@@ -44,6 +43,5 @@ __all__ = [
     "register_rule",
     "risk_controlling",
     "split_conformal",
-    "two_ends",
     "weighted_conformal",
 ]
