@@ -315,6 +315,41 @@ def test_parts_are_read_where_they_lie(tmp_path):
     )
 
 
+CHANGES = {
+    "other scores": lambda scores: scores + 3,
+    "gone": lambda scores: scores[:0],
+    "one score less": lambda scores: scores[:-1],
+    "one score in place of another": lambda scores: np.where(
+        scores == scores.min(), scores.max(), scores
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("n_calls_before", [1, 2, 3])
+def test_a_part_that_changes_while_it_is_read_is_an_error(change, n_calls_before):
+    scores = np.random.default_rng(0).normal(size=1_000)
+    calls = []
+
+    def second_part():
+        calls.append(1)
+        return scores[500:] if len(calls) <= n_calls_before else change(scores[500:])
+
+    with pytest.raises(ValueError, match="Part 2 of 2 changed while it was read"):
+        partitioned_conformal([scores[:500], second_part], alpha=0.1)
+
+
+def test_a_part_may_give_its_scores_in_another_order():
+    scores = np.random.default_rng(0).normal(size=1_000)
+    calls = []
+
+    def part():
+        calls.append(1)
+        return np.random.default_rng(len(calls)).permutation(scores)
+
+    assert partitioned_conformal([part], alpha=0.1) == split_conformal(scores, alpha=0.1)
+
+
 def test_too_few_scores_and_scores_that_are_no_numbers():
     with pytest.warns(InfeasibleLevelWarning, match="At least 9 rows are needed"):
         assert partitioned_conformal([[0.1, 0.2], [0.3]], alpha=0.1).value == np.inf
