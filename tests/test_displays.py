@@ -52,8 +52,9 @@ def test_coverage_stands_beside_its_law(regression, ax):
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert f"Beta({entry.rank}, {entry.n + 1 - entry.rank})" in names
     given = {"threshold": est.predictor_.thresholds()[None], "ax": figures.Figure().subplots()}
-    other = dco.CoverageDisplay.from_predictions(est.predict_set(X), y, promised=0.9, **given)
+    other = dco.CoverageDisplay.from_predictions(est.predict_set(X), y, **given)
     assert (other.coverage, other.rank, other.n_cal) == (shown.coverage, shown.rank, shown.n_cal)
+    assert other.promised == shown.promised == 0.9
 
 
 def test_coverage_by_slice_has_a_row_for_each(classification, ax):

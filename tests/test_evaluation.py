@@ -5,7 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binomtest, ttest_rel, wilcoxon
+from sklearn.linear_model import Ridge
 
+import dco
 from dco.evaluation.evaluate import (
     evaluate,
     paired_comparison,
@@ -336,9 +338,38 @@ def test_the_verdict_is_about_low_coverage_alone(hits: int, verdict: str) -> Non
     assert found.verdict == found.to_dict()["verdict"] == verdict
     assert f"\nverdict            {verdict}: " in str(found)
     assert ("lower than chance explains" in str(found)) == (hits == 700)
-    assert ("chance explains" in found.in_words(promised=0.9)) == (hits == 880)
-    assert ("calibration rows (p < 0.0001)" in found.in_words(promised=0.9)) == (hits == 700)
+    assert ("chance explains" in found.in_words()) == (hits == 880)
+    assert ("calibration rows (p < 0.0001)" in found.in_words()) == (hits == 700)
     assert evaluate(sets, np.zeros(1000)).verdict == "unchecked"
+
+
+@pytest.mark.parametrize("alpha", [0.1, "0.3", 0.01], ids=str)
+def test_the_words_state_the_level_of_the_sets(alpha) -> None:
+    threshold = split_conformal(np.arange(999.0), alpha=alpha)
+    found = evaluate(intervals(10, threshold.value), np.zeros(10), threshold=threshold)
+    assert found.alpha == float(alpha)
+    assert f"covered, {100 - 100 * float(alpha):g} % promised" in found.in_words()
+
+
+def test_an_evaluation_at_another_level_states_that_level() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = X[:, 0] + rng.normal(size=600)
+    est = dco.DecoupledRegressor(Ridge(), alpha=0.1, random_state=0).fit(X[:300], y[:300])
+    words = [each.in_words() for each in est.evaluate(X[300:], y[300:], alpha=[0.1, 0.3])]
+    assert ["90 % promised" in words[0], "70 % promised" in words[1]] == [True, True]
+
+
+def test_without_a_level_nothing_is_said_of_a_promise() -> None:
+    found = evaluate(intervals(4, 1.0), np.zeros(4))
+    assert found.alpha is None
+    assert found.in_words().endswith("these rows: 100.0 % of 4 rows covered.")
+
+
+def test_a_level_that_is_not_that_of_the_threshold_is_refused() -> None:
+    threshold = split_conformal(np.arange(99.0), alpha=0.1)
+    with pytest.raises(ValueError, match=r"level of the thresholds, got the levels 0\.01, 0\.1"):
+        evaluate(intervals(4, 1.0), np.zeros(4), threshold=threshold, alpha=0.01)
 
 
 @pytest.mark.parametrize(("low", "verdict"), [(95, "held"), (75, "held"), (50, "failed")])
@@ -355,7 +386,7 @@ def test_groups_with_thresholds_of_their_own_are_judged_together(low: int, verdi
     found = evaluate(Intervals(np.zeros(n), np.ones(n)), y, groups=groups, thresholds=thresholds)
     assert found.verdict == verdict
     assert found.broken == ((7,) if verdict == "failed" else ())
-    said = found.in_words(promised=0.9)
+    said = found.in_words()
     assert said.startswith(
         "The promise did not hold in 7: "
         if verdict == "failed"
@@ -364,7 +395,7 @@ def test_groups_with_thresholds_of_their_own_are_judged_together(low: int, verdi
     assert ("calibrate again" in said) == (verdict == "failed")
     used = replace(found, no_verdict="3 of 2000 rows took part in the fit")
     assert used.verdict == "unchecked"
-    assert used.in_words(promised=0.9).startswith(
+    assert used.in_words().startswith(
         "Nothing was checked, because 3 of 2000 rows took part in the fit: "
     )
 

@@ -86,9 +86,7 @@ def test_verdicts_count_unknown_labels_as_misses_where_the_threshold_is_finite(f
         else:  # full sets miss nothing else
             assert (law.n_test, law.coverage, law.unknown_labels) == (n - unknown, 1.0, unknown)
             assert law.verdict.startswith("the assumption fails: ")
-            assert "No set can hold a label that the fit does not know" in run.found.in_words(
-                promised=0.9
-            )
+            assert "No set can hold a label that the fit does not know" in run.found.in_words()
     assert any(run.found.verdict == "held" for run in fits if run.finite)
     for level in (0.01, 0.05, 0.2):
         low = sum(run.found.consistency.p_value <= level for run in fits)

@@ -371,7 +371,7 @@ def test_conditions_that_are_not_shown_are_judged_too() -> None:
         found, there = report_numbers(est, X, new), est.evaluate(X, new)
         assert (len(found.own.conditions), len(found.own.evaluation.laws)) == (12, 14)
         assert found.verdict == there.verdict == judged
-        assert found.verdict_in_words == (there.verdict_in_words(promised=0.8), there.advice)
+        assert found.verdict_in_words == (there.verdict_in_words(), there.advice)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -136,7 +136,7 @@ def command(
         told = [point_in_words(rows.y, estimator.predict(rows.X), labels=labels), beside, statement]
         say(*filter(None, told))
         print_notes(notes)
-        say(found.in_words(promised=1 - alpha))
+        say(found.in_words())
     if least is not None and found.coverage < least:
         if not as_json:
             say(f"Coverage {found.coverage:.4f} is below --fail-below {least:g}.")

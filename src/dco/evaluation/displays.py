@@ -27,7 +27,7 @@ from dco.sets.labels import LabelSets
 
 if TYPE_CHECKING:
     from dco.foundations.arrays import AnyArray, Floats, Integers
-    from dco.foundations.ranks import Threshold
+    from dco.foundations.ranks import Level, Threshold
     from dco.sets.prediction_sets import PredictionSets
     from dco.tuning import Ranking
 
@@ -74,7 +74,7 @@ class CoverageDisplay(Display):
     coverage.
     """
 
-    promised: float
+    promised: float | None = None
     coverage: float | None = None
     n: int | None = None
     rank: int | None = None
@@ -88,8 +88,7 @@ class CoverageDisplay(Display):
         """Evaluate a fitted estimator on new rows, at its own level or at `alpha`, by group or by
         the slices `by`.
         """
-        promised = 1 - float(est.predictor_.stated(alpha).alpha)
-        return cls.from_evaluation(est.evaluate(X, y, alpha=alpha, by=by), promised=promised, ax=ax)
+        return cls.from_evaluation(est.evaluate(X, y, alpha=alpha, by=by), ax=ax)
 
     @classmethod
     def from_predictions(
@@ -97,15 +96,17 @@ class CoverageDisplay(Display):
         sets: PredictionSets,
         y: ArrayLike,
         *,
-        promised: float,
+        alpha: Level | None = None,
         threshold: Threshold | None = None,
         ax: Any = None,
     ) -> Self:
-        """Evaluate prediction sets; with the `threshold` that made them, its law is drawn."""
-        return cls.from_evaluation(evaluate(sets, y, threshold=threshold), promised=promised, ax=ax)
+        """Evaluate prediction sets made at the level `alpha`; with the `threshold` that made them,
+        its level and law are drawn.
+        """
+        return cls.from_evaluation(evaluate(sets, y, threshold=threshold, alpha=alpha), ax=ax)
 
     @classmethod
-    def from_evaluation(cls, evaluation: Evaluation, *, promised: float, ax: Any = None) -> Self:
+    def from_evaluation(cls, evaluation: Evaluation, *, ax: Any = None) -> Self:
         """Draw what `evaluate` found."""
         law, groups = evaluation.consistency, []
         for row in evaluation.by_group:
@@ -118,11 +119,17 @@ class CoverageDisplay(Display):
         rank, n_cal = (None, None) if law is None else (law.rank, law.n_cal)
         seen, n = evaluation.coverage, evaluation.n
         return cls(
-            promised=promised, coverage=seen, n=n, rank=rank, n_cal=n_cal, groups=groups
+            promised=evaluation.promised,
+            coverage=seen,
+            n=n,
+            rank=rank,
+            n_cal=n_cal,
+            groups=groups,
         ).plot(ax)
 
     def _draw(self, ax: Any) -> None:
-        ax.axvline(self.promised, **DASHED, label="promised")
+        if self.promised is not None:
+            ax.axvline(self.promised, **DASHED, label="promised")
         if self.groups:
             for place, (_, ends, seen) in enumerate(self.groups):
                 if ends is not None:

@@ -5,7 +5,7 @@ the guarantee.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from dco.foundations.display import (
     p_in_words,
 )
 from dco.foundations.notes import Message, Note
-from dco.foundations.ranks import Threshold, size_quantile
+from dco.foundations.ranks import Level, Threshold, as_rational, size_quantile
 from dco.guarantees.theory import DOUBTFUL, Consistency, coverage_consistency
 from dco.predictions import fifths
 from dco.rows.conditions import condition_names, rows_by_condition
@@ -151,7 +151,8 @@ class Evaluation(ShownAsPrinted):
     fails. ``slices`` has rows by class, by fifth of the prediction and by group; ``worst_slab`` and
     ``excess_risk`` say how uneven coverage is given x (None for few rows). A guarantee for all rows
     together promises nothing about any of them. ``notes`` names every class that is covered in less
-    than 70 % of its rows.
+    than 70 % of its rows. ``alpha`` is the level that the sets were made at, None where it is not
+    known.
     """
 
     coverage: float
@@ -175,6 +176,12 @@ class Evaluation(ShownAsPrinted):
     excess_risk: ExcessRisk | None = None
     notes: tuple[Note, ...] = ()
     by_condition: tuple[GroupEvaluation, ...] = ()
+    alpha: float | None = None
+
+    @property
+    def promised(self) -> float | None:
+        """The share of rows that was promised to be covered; None where it is not known."""
+        return None if self.alpha is None else 1 - self.alpha
 
     @property
     def laws(self) -> dict[Any, Consistency]:
@@ -206,12 +213,12 @@ class Evaluation(ShownAsPrinted):
         """
         return "unchecked" if not self.laws else "failed" if self.broken else "held"
 
-    def verdict_in_words(self, *, promised: float) -> str:
-        """One sentence on whether the promise held on these rows."""
-        seen = (
-            f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, "
-            f"{100 * promised:.6g} % promised"
-        )
+    def verdict_in_words(self) -> str:
+        """Say in one sentence whether the promise held on these rows."""
+        seen = f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered"
+        if self.promised is not None:
+            seen += f", {100 * self.promised:.6g} % promised"
+
         laws, broken = self.laws, list(map(str, self.broken))
         if not laws:
             return (
@@ -225,9 +232,8 @@ class Evaluation(ShownAsPrinted):
             else f"in {first_few(groups)}"
         )
         where = "on these rows" if None in laws else each
-        chance = (
-            "; chance explains the difference" if not broken and self.coverage < promised else ""
-        )
+        below = self.promised is not None and self.coverage < self.promised
+        chance = "; chance explains the difference" if below and not broken else ""
         return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}{chance}."
 
     @property
@@ -247,9 +253,9 @@ class Evaluation(ShownAsPrinted):
             "again on rows like these, with dco recalibrate."
         )
 
-    def in_words(self, *, promised: float) -> str:
-        """Whether the promise held on these rows, and what to do if it did not."""
-        return f"{self.verdict_in_words(promised=promised)} {self.advice}".rstrip()
+    def in_words(self) -> str:
+        """Say whether the promise held on these rows, and what to do if it did not."""
+        return f"{self.verdict_in_words()} {self.advice}".rstrip()
 
     def unevenness(self) -> list[str]:
         """The worst slab and the excess risk in words; nothing for few rows."""
@@ -394,6 +400,7 @@ def evaluate(
     thresholds: Mapping[Any, Threshold] | None = None,
     tied: bool | Collection[Any] = False,
     centres: ArrayLike | None = None,
+    alpha: Level | None = None,
 ) -> Evaluation:
     """Evaluate `sets` against the labels `y` of the same rows.
 
@@ -403,6 +410,7 @@ def evaluate(
     c) values for c ways to slice, and adds results for each slice; `thresholds` holds the
     thresholds of slices that were calibrated by themselves, and adds the test slice by slice.
     `centres` holds one number per row, the point prediction say, and adds results by its fifths.
+    `alpha` is the level of the sets where no threshold says it.
     The rows must be new: rows that trained, tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
@@ -453,7 +461,20 @@ def evaluate(
         single=float(np.mean(seen.sizes == 1)) if labels else None,
         slices=slices,
         notes=_low_classes(slices),
+        alpha=_stated_level(alpha, [threshold, *own.values()]),
     )
+
+
+def _stated_level(alpha: Level | None, thresholds: Sequence[Threshold | None]) -> float | None:
+    """Return the level of the sets: the one given, or the one that all thresholds share."""
+    levels = {as_rational(entry.alpha) for entry in thresholds if entry is not None}
+    if alpha is not None:
+        levels.add(as_rational(alpha))
+
+    if alpha is not None and len(levels) > 1:
+        stated = ", ".join(sorted(f"{float(level):g}" for level in levels))
+        raise ValueError(f"alpha must be the level of the thresholds, got the levels {stated}.")
+    return float(levels.pop()) if len(levels) == 1 else None
 
 
 def _low_classes(slices: tuple[Slice, ...]) -> tuple[Note, ...]:

@@ -66,7 +66,11 @@ def evaluate_on_rows(
             name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt
         }
         sets = own.sets(X, statement, prediction=prediction)
-        known: dict[str, Any] = {"threshold": thresholds.get(None), "tied": own.tied(statement)}
+        known: dict[str, Any] = {
+            "threshold": thresholds.get(None),
+            "tied": own.tied(statement),
+            "alpha": statement.alpha,
+        }
         made = evaluate(
             sets, y, groups=conditions, thresholds=thresholds, centres=prediction.centres, **known
         )

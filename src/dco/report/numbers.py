@@ -216,7 +216,7 @@ class ReportNumbers:
         """The same in one sentence, and what to do."""
         if (seen := self.own.evaluation) is None:
             return "Nothing has been checked yet: no rows with known targets were given.", ""
-        return seen.verdict_in_words(promised=1 - self.own.alpha), seen.advice
+        return seen.verdict_in_words(), seen.advice
 
 
 def report_numbers(
@@ -310,7 +310,7 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
     conditions = {row.group: row for row in seen.by_part(parts, found, tied=tied)}
     threshold = found.get(None) if no_law(own) is None else None
     evaluation = replace(
-        evaluate(sets, rows.y, threshold=threshold, tied=tied),
+        evaluate(sets, rows.y, threshold=threshold, tied=tied, alpha=alpha),
         by_condition=tuple(conditions.values()),
     )
     return replace(
