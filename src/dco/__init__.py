@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         SizeDisplay,
     )
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
-    from dco.evaluation.hints import ShiftHints, shift_hints
     from dco.evaluation.monitor import Monitor, MonitorReport, WatchedCondition, WatchedSlice
     from dco.evaluation.recalibration import recalibrate
     from dco.foundations.errors import (
@@ -95,7 +94,6 @@ _HOME = {
     "dco.evaluation.displays": "CoverageDisplay MonitorDisplay RankingDisplay SetsDisplay "
     "SizeDisplay",
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
-    "dco.evaluation.hints": "ShiftHints shift_hints",
     "dco.evaluation.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
     "dco.evaluation.recalibration": "recalibrate",
     "dco.models.grid": "grid",

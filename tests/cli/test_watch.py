@@ -170,19 +170,6 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
     )
 
 
-def test_rows_without_labels_give_hints(dco, home, rows):
-    pd.read_csv(rows / "week0.csv").drop(columns="outcome").to_csv(rows / "calm.csv", index=False)
-    moved = pd.read_csv(rows / "week0.csv").drop(columns=["outcome", "grade"])
-    moved["dose"] *= 3
-    moved.to_csv(rows / "moved.csv", index=False)
-    told = dco.json("watch", home / "numbers.dco", rows / "moved.csv", "--hints", home / "rows.csv")
-    assert next(iter(told["p_values"])) == "dose"
-    assert "no test of the promise" in dco(
-        "watch", home / "numbers.dco", rows / "calm.csv", "--hints", home / "rows.csv"
-    ).output.replace("\n", " ")
-    assert "Give --state" in dco.refuses("watch", home / "numbers.dco", rows / "calm.csv")
-
-
 def test_a_folder_is_read_in_batches(dco, home, rows, monkeypatch):
     """In batches of 100 rows over the files: the same state as for one table."""
     folder, model, words = rows / "weeks", home / "numbers.dco", ("--by", "site", "--state")

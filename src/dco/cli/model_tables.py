@@ -13,7 +13,7 @@ import numpy as np
 from dco.cli.columns import NewValues, features, known_targets, labels, row_names, targets
 from dco.cli.layout import Layout, need_column
 from dco.cli.model_files import fitted_layout
-from dco.cli.reading import column_names, even_batches, read_table
+from dco.cli.reading import column_names, even_batches
 from dco.foundations.arrays import AnyArray
 from dco.foundations.extras import require
 from dco.foundations.notes import show
@@ -128,16 +128,6 @@ def rows_with_targets(model: Any, path: Path, **how: Any) -> KnownRows:
         raise ValueError(f"{path} has no row with a known target; give a table with such rows.")
     show(values.notes())
     return rows
-
-
-def rows_without_targets(
-    model: Any, path: Path, *, ignore_new: bool, decimal: str | None = None, **_: Any
-) -> Any:
-    """The features of a table as the model needs them; a target that is there is not read."""
-    names = column_names(path)
-    layout = layout_of(model, names, target=None, path=path, decimal=decimal)
-    table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new))
-    return model_features(model, table, layout, path=path)
 
 
 def was_fitted_on(model: Any, rows: KnownRows) -> bool:

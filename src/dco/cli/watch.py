@@ -25,13 +25,10 @@ from dco.foundations.display import counted
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
 @click.option(
-    "--state", type=FILE, help="The file that keeps the state; the first call creates it."
-)
-@click.option(
-    "--hints",
+    "--state",
     type=FILE,
-    metavar="OLD",
-    help="DATA has no labels: only compare its rows with this earlier table.",
+    required=True,
+    help="The file that keeps the state; the first call creates it.",
 )
 @click.option(
     "--error-rate",
@@ -65,8 +62,7 @@ from dco.foundations.display import counted
 def command(
     model: Path,
     data: Path,
-    state: Path | None,
-    hints: Path | None,
+    state: Path,
     by: str | None,
     report: Path | None,
     trust: tuple[str, ...],
@@ -92,13 +88,6 @@ def command(
     from dco.foundations.files import alone_in, write_whole, written_together
     from dco.foundations.notes import show
 
-    if (state is None) == (hints is None):
-        raise click.UsageError(
-            "Give --state to watch labelled rows, or --hints OLD to compare rows without labels."
-        )
-    if state is None:
-        _hint(model, data, hints, trust, as_json=as_json, **options)
-        return
     asked = {name: options.pop(name) for name in ("error_rate", "run_length", "duplicates")}
     if report is not None:
         check_output(report, force=True, inputs=[model, data, state])
@@ -138,39 +127,6 @@ def command(
         print_notes(notes)
     if found.alarm:
         raise click.exceptions.Exit(1)
-
-
-def _hint(
-    model: Path,
-    data: Path,
-    earlier: Path | None,
-    trust: tuple[str, ...],
-    *,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Compare rows without labels with those of an earlier table."""
-    from dco.cli.model_files import open_model
-    from dco.cli.model_tables import rows_without_targets
-    from dco.evaluation.hints import shift_hints
-
-    assert earlier is not None, "checked by the command"
-    with progress("Comparing", None, quiet=as_json), collected_notes() as notes:
-        estimator = open_model(model, trust)
-        found = shift_hints(
-            estimator,
-            *(rows_without_targets(estimator, path, **options) for path in (earlier, data)),
-        )
-    if as_json:
-        print_json(
-            {"rows": found.rows, "p_values": found.p_values, "said": str(found), "notes": notes}
-        )
-    else:
-        say(str(found))
-        print_table(
-            ["column", "p-value"], [[name, f"{p:.2g}"] for name, p in found.p_values.items()]
-        )
-        print_notes(notes)
 
 
 def _known(path: Path) -> Any:
