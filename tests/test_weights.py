@@ -176,3 +176,45 @@ def test_what_is_not_known_of_a_fit_is_refused():
         est.predict_set(X, guarantee="pac")
     with pytest.raises(ValueError, match="weights lack the label 1"):
         classifier(*labels(300, 0, 0.5), weights={0: 1.0})
+
+
+COMPARING = {
+    "divided by their sum": lambda X: X[:, 0] / X[:, 0].sum(),
+    "divided by their mean": lambda X: X[:, 0] / X[:, 0].mean(),
+    "divided by the largest": lambda X: X[:, 0] / X[:, 0].max(),
+    "ranks": lambda X: 1.0 + np.argsort(np.argsort(X[:, 0])),
+    "above the median": lambda X: np.where(X[:, 0] > np.median(X[:, 0]), 2.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("weights", COMPARING.values(), ids=COMPARING)
+@pytest.mark.parametrize("n_calibrate", [2, 20, 400])
+def test_weights_that_compare_rows_are_refused(weights, n_calibrate):
+    est = dco.DecoupledRegressor(
+        LinearRegression(),
+        SCORE,
+        weights=weights,
+        tune_size=0,
+        calibrate_size=n_calibrate,
+        random_state=0,
+    )
+    with pytest.raises(dco.SealBrokenError, match="weights gives a row another weight"):
+        est.fit(*loads(600, 0))
+
+
+def test_recalibrate_refuses_weights_that_compare_rows():
+    with pytest.raises(dco.SealBrokenError, match="weights gives a row another weight"):
+        dco.recalibrate(fitted(), *loads(200, 100), weights=COMPARING["divided by their sum"])
+
+
+FIXED = {
+    "tiny": lambda X: 1e-200 * X[:, 0],
+    "some are 0": lambda X: np.maximum(X[:, 0] - 0.5, 0.0),
+    "single precision": lambda X: (X.astype(np.float32) @ np.ones((1, 1), np.float32)).ravel(),
+    "estimated": dco.ShiftWeights(heavier, estimated=True),
+}
+
+
+@pytest.mark.parametrize("weights", FIXED.values(), ids=FIXED)
+def test_weights_of_single_rows_are_accepted(weights):
+    assert fitted(weights=weights).certificate_.weights is not None

@@ -506,8 +506,11 @@ def calibrate(
             y,
             rounding,
         )
-    weighed = None if weights is None else weights.of_rows(X, y)
-    return Calibration(kept, names, clusters, one_per_cluster, weights=weighed), y, rounding
+    row_weights = None
+    if weights is not None:
+        row_weights = weights.of_rows(X, y)
+        _check_weights_ignore_other_rows(weights, X, y, row_weights)
+    return Calibration(kept, names, clusters, one_per_cluster, weights=row_weights), y, rounding
 
 
 def rows_scored_again(n: int) -> tuple[Integers, Integers]:
@@ -555,6 +558,39 @@ def _check_repeatable(
                 "are not those of one "
                 "fixed function of a row. Fix what it compares with (a median of the training "
                 "rows, say) beforehand."
+            )
+
+
+def _check_weights_ignore_other_rows(
+    weights: ShiftWeights, X: Any, y: AnyArray, row_weights: Floats
+) -> None:
+    """Refuse weights that change when rows come in smaller batches.
+
+    Weights count relative to each other, so a function that divides by a sum over its rows gives a
+    row that comes alone the mass of all calibration rows. The rows of the smallest and of the
+    largest weight are weighed alone, since a function of ranks changes one of them.
+    """
+    if weights.by_label or not row_weights.size:
+        return
+
+    first_rows, _ = rows_scored_again(row_weights.size)
+    batches = [
+        first_rows,
+        first_rows[: (first_rows.size + 1) // 2],
+        np.array([row_weights.argmin()]),
+        np.array([row_weights.argmax()]),
+    ]
+    smallest_change = 1e-9 * row_weights.max()
+    for rows in batches:
+        again = weights.of_rows(take_features(X, rows), y[rows])
+        if not np.allclose(again, row_weights[rows], rtol=1e-4, atol=smallest_change):
+            raise SealBrokenError(
+                Message(
+                    "⟨weights⟩ gives a row another weight when it comes with other rows, as a "
+                    "function does that divides by a sum over its rows or ranks them. Weigh each "
+                    "row by itself; the factor may be left out, since weights are needed up to a "
+                    "factor only."
+                )
             )
 
 
