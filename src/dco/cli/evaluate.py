@@ -183,9 +183,7 @@ def _interval(row: Any) -> str:
 
 
 def _print_slices(evaluation: Any) -> None:
-    """Coverage by class (the lowest) and by fifth of the prediction, in the worst slab, and the
-    excess risk.
-    """
+    """Print coverage by class (the lowest) and by fifth of the prediction."""
     of = "prediction" if evaluation.single is None else "largest probability"
     classes, fifths = (
         [row for row in evaluation.slices if row.by == by] for by in ("class", "fifth")
@@ -213,7 +211,6 @@ def _print_slices(evaluation: Any) -> None:
             f"Of {len(classes)} classes the {MOST_CLASSES} that may be covered least are shown: "
             f"--json lists them all."
         )
-    say(*evaluation.unevenness())
 
 
 def _print_groups(groups: Any, certificate: Any, by: str | None) -> None:

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.evaluation.evenness import (
-    ExcessRisk,
-    Slab,
     Slice,
     fifths_in_words,
     share_interval,
@@ -148,11 +146,10 @@ class Evaluation(ShownAsPrinted):
     together): ``consistency`` is then None, whatever the threshold. ``unknown_labels`` counts rows
     whose label no set can hold. They are misses, and ``consistency`` counts them so; only where
     every set is full it is about the other rows, and says that the assumption of the guarantee
-    fails. ``slices`` has rows by class, by fifth of the prediction and by group; ``worst_slab`` and
-    ``excess_risk`` say how uneven coverage is given x (None for few rows). A guarantee for all rows
-    together promises nothing about any of them. ``notes`` names every class that is covered in less
-    than 70 % of its rows. ``alpha`` is the level that the sets were made at, None where it is not
-    known.
+    fails. ``slices`` has rows by class, by fifth of the prediction and by group. A guarantee for
+    all rows together promises nothing about any of them. ``notes`` names every class that is
+    covered in less than 70 % of its rows. ``alpha`` is the level that the sets were made at, None
+    where it is not known.
     """
 
     coverage: float
@@ -172,8 +169,6 @@ class Evaluation(ShownAsPrinted):
     single: float | None = None
     unknown_labels: int = 0
     slices: tuple[Slice, ...] = ()
-    worst_slab: Slab | None = None
-    excess_risk: ExcessRisk | None = None
     notes: tuple[Note, ...] = ()
     by_condition: tuple[GroupEvaluation, ...] = ()
     alpha: float | None = None
@@ -257,30 +252,6 @@ class Evaluation(ShownAsPrinted):
         """Say whether the promise held on these rows, and what to do if it did not."""
         return f"{self.verdict_in_words()} {self.advice}".rstrip()
 
-    def unevenness(self) -> list[str]:
-        """The worst slab and the excess risk in words; nothing for few rows."""
-        slab, risk, told = self.worst_slab, self.excess_risk, []
-        if slab is not None:
-            where, ends = (
-                f"{slab.where}, {counted(slab.n, 'row')}",
-                f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}",
-            )
-            told.append(
-                f"Worst slab, picked on other rows: {where}, coverage "
-                f"{slab.coverage:.4f}, 95 % interval {ends}."
-            )
-        if risk is not None:
-            even = risk.low <= 0 and (slab is None or slab.coverage_high >= self.coverage_low)
-            lead = (
-                f"{'No sign of unevenness: the' if even else 'The'} mean distance of coverage "
-                f"given x from the level is"
-            )
-            # never -0.000
-            value, low, high = (round(end, 3) + 0.0 for end in (risk.value, risk.low, risk.high))
-            size = f"{'at least' if risk.low > 0 else 'about'} {value:.3f}"
-            told.append(f"{lead} {size} (95 % interval {low:.3f} to {high:.3f}, by a small tree).")
-        return told
-
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
         return asdict(self) | {"verdict": self.verdict}
@@ -318,26 +289,15 @@ class Evaluation(ShownAsPrinted):
             facts.append(("verdict", f"none: {self.no_verdict}"))
         # the last is surely low, not merely small
         ordered = sorted(self.slices, key=lambda row: -row.coverage_high)
-        worst: dict[str, Any] = {row.by: row for row in ordered}
-        low = [
-            (by, worst[by], worst[by].value) for by in dict.fromkeys(row.by for row in self.slices)
-        ]
-        low += [] if self.worst_slab is None else [("slab", self.worst_slab, self.worst_slab.where)]
+        worst = {row.by: row for row in ordered}
+        low = [worst[by] for by in dict.fromkeys(row.by for row in self.slices)]
         facts += [
             (
-                f"worst {by}",
-                f"{row.coverage:.4f} ({_interval(row)}): {where} ({counted(row.n, 'row')})",
+                f"worst {row.by}",
+                f"{row.coverage:.4f} ({_interval(row)}): {row.value} ({counted(row.n, 'row')})",
             )
-            for by, row, where in low
+            for row in low
         ]
-        if (risk := self.excess_risk) is not None:
-            of = f"mean distance of coverage given x ({counted(risk.n, 'row')})"
-            facts.append(
-                (
-                    "excess risk",
-                    f"{risk.value:.4f} (95 % interval {risk.low:.4f} to {risk.high:.4f}): {of}",
-                )
-            )
         return facts + [("note", str(note)) for note in self.notes]
 
     def _groups(self) -> list[list[str]]:
@@ -387,7 +347,7 @@ class Evaluation(ShownAsPrinted):
         return "\n".join([*lines, *([""] if table else []), *table])
 
 
-def _interval(row: Evaluation | Slice | Slab) -> str:
+def _interval(row: Evaluation | Slice) -> str:
     return f"95 % interval {row.coverage_low:.4f} to {row.coverage_high:.4f}"
 
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, Outcomes, evaluate, is_full, law_of_counts
-from dco.evaluation.evenness import conditional_coverage, share_interval
+from dco.evaluation.evenness import share_interval
 from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
 from dco.foundations.notes import Note
-from dco.foundations.ranks import as_rational
 from dco.guarantees.calibration import Statement
 from dco.guarantees.theory import Consistency
 from dco.rows.conditions import (
@@ -77,10 +76,7 @@ def evaluate_on_rows(
         if slices is not None:
             shown = evaluate(sets, y, groups=slices, centres=prediction.centres, **known)
             made = replace(shown, by_condition=made.by_group)
-        slab, risk = conditional_coverage(
-            X, prediction.centres, sets.contains(y), alpha=float(as_rational(statement.alpha))
-        )
-        found.append(replace(made, no_verdict=no_verdict, worst_slab=slab, excess_risk=risk))
+        found.append(replace(made, no_verdict=no_verdict))
     return found
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, Outcomes, evaluate
-from dco.evaluation.evenness import conditional_coverage
 from dco.evaluation.on_rows import no_law
 from dco.evaluation.sizes import BINS, nice_step, point_in_words, size_counts, size_edges
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
@@ -182,7 +181,6 @@ class GivenRows:
     size_edges: Floats
     examples: tuple[Example, ...]
     point: str  # how good the point prediction is
-    uneven: Mapping[str, Any]  # the worst slab and the excess risk at the certified level
     target: str
 
 
@@ -318,7 +316,7 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
         conditions=tuple(
             ConditionNumbers(entry, conditions.get(name)) for name, entry in shown.items()
         ),
-        evaluation=replace(evaluation, **rows.uneven) if certified_here else evaluation,
+        evaluation=evaluation,
         size_counts=tuple(size_counts(seen.sizes, rows.size_edges).tolist()),
         examples=tuple(
             example_set(sets, example.row, seen.covered, example.places)
@@ -381,9 +379,6 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
         slicings.append(_by_class(y, seen.covered, target=target))
     even = "even structures" in (own.certificate.selection or "")
     slicings += by_fifth(prediction.centres if labels else points, even=even, labels=labels)
-    slab, risk = conditional_coverage(
-        X, prediction.centres, seen.covered, alpha=float(as_rational(levels[0]))
-    )
     picked = example_rows(seen.sizes)
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))
     # at the first level that has finite sizes
@@ -402,7 +397,6 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
             for (row, kind), order in zip(picked, places, strict=True)
         ),
         point=point_in_words(y, points, labels=labels, number=number),
-        uneven={"worst_slab": slab, "excess_risk": risk},
         target=target,
     )
 
