@@ -14,10 +14,10 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dco.evaluation.on_rows import evaluate_on_rows, slices_by
-from dco.foundations.arrays import AnyArray, Floats, check_floats_hold
+from dco.foundations.arrays import AnyArray, Floats, without_mask
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
@@ -31,17 +31,13 @@ from dco.rows.conditions import check_condition, is_label
 from dco.rows.roles import Split, Splits, as_seed, sizes_of_roles
 from dco.rows.rows import (
     Rows,
-    check_label_kinds,
-    check_not_missing,
-    check_one_kind,
     check_table,
     given_rows,
     is_frame,
     n_rows,
-    note_unknown_labels,
-    one_column,
     role_parts,
 )
+from dco.rows.targets import check_label_kinds, check_one_kind, note_unknown_labels, read_targets
 from dco.scores.registry import scores_called
 from dco.scores.score import given_scores
 from dco.scores.transformed import support_of
@@ -348,6 +344,8 @@ class Decoupled(HoldsModels, ABC):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """X with its columns checked; frames and text pass untouched."""
+        if isinstance(X, np.ma.MaskedArray):
+            X = without_mask(X)
         if not isinstance(X, np.ndarray):
             check_table(X)
             if is_frame(X):
@@ -383,8 +381,7 @@ class Decoupled(HoldsModels, ABC):
 
     def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:
         """The targets of rows to be evaluated."""
-        check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
-        return one_column(y)
+        return read_targets(y, as_numbers=self.predictor_.structure.classes is None)
 
 
 class DecoupledClassifier(ClassifierMixin, Decoupled):
@@ -475,9 +472,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         return self.predictor_.p_values(self._features(X))
 
     def _targets(self, y: Any) -> AnyArray:
-        check_not_missing(y, "every row needs a label. Leave such rows out.")
-        check_one_kind(y)
-        labels = one_column(y, warn=True)
+        labels = read_targets(y, as_numbers=False)
+        check_one_kind(labels)
         check_classification_targets(labels)
         return labels
 
@@ -525,25 +521,4 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
     def _targets(self, y: Any) -> AnyArray:
-        column = y
-        if not (isinstance(y, np.ndarray) and y.dtype == np.float64 and y.ndim == 1):
-            check_floats_hold(y, name="y")
-            column = one_column(y, warn=True)
-        try:
-            values: AnyArray = check_array(
-                column, ensure_2d=False, input_name="y", dtype=np.float64
-            )
-        except (TypeError, ValueError):
-            check_not_missing(y, "every row needs a number. Leave such rows out.")
-            if text := next((value for value in column.tolist() if isinstance(value, str)), None):
-                said = (
-                    f"y holds text ({text!r}), and a regressor needs numbers. Classes: "
-                    f"DecoupledClassifier."
-                )
-                raise ValueError(said) from None
-            raise
-        return values
-
-    def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:
-        check_floats_hold(y, name="y")
-        return super()._known_targets(y, notes)
+        return read_targets(y, as_numbers=True)

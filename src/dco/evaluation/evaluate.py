@@ -32,7 +32,7 @@ from dco.foundations.ranks import Level, Threshold, as_rational, size_quantile
 from dco.guarantees.theory import DOUBTFUL, Consistency, coverage_consistency
 from dco.predictions import fifths
 from dco.rows.conditions import condition_names, rows_by_condition
-from dco.rows.rows import check_not_missing
+from dco.rows.targets import read_targets
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
@@ -384,7 +384,7 @@ def evaluate(
         )
     if isinstance(sets, LabelSets):
         sets = sets.on_host()
-    check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
+    y = read_targets(y, as_numbers=not isinstance(sets, LabelSets))
     seen, n, labels, own = (
         Outcomes.of(sets, y),
         len(sets),

@@ -21,7 +21,8 @@ from dco.foundations.display import ShownAsPrinted, are, counted
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, Threshold, as_rational
 from dco.rows.fingerprints import row_fingerprints
-from dco.rows.rows import check_not_missing, one_column, take_features
+from dco.rows.rows import take_features
+from dco.rows.targets import read_targets
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
@@ -345,10 +346,9 @@ class Monitor:
         """Take the new rows of a batch; how many rows it has, how many of unknown labels, and how
         many seen before.
         """
-        check_not_missing(
-            y, "a monitor needs rows whose target is known. Leave such rows out until it is."
-        )
-        target, sets = one_column(y), self._est.predict_set(X)
+        X = self._est._features(X)
+        target = read_targets(y, as_numbers=self._own.structure.classes is None)
+        sets = self._est.predict_set(X)
         slices = (
             [None] * len(target)
             if by is None

@@ -22,12 +22,12 @@ from dco.rows.rows import (
     KeptRows,
     Rows,
     SealedRows,
-    check_label_kinds,
     given_rows,
     missing_cells,
     stack_features,
     take_features,
 )
+from dco.rows.targets import check_label_kinds
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled

@@ -117,6 +117,18 @@ def to_numpy(values: Any) -> AnyArray:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
+def without_mask(array: np.ma.MaskedArray[Any, Any]) -> AnyArray:
+    """Return a plain array in which masked cells are missing: NaN among numbers, None elsewhere."""
+    if not np.ma.getmaskarray(array).any():
+        return np.asarray(array.data)
+    if array.dtype.kind == "f":
+        return np.asarray(array.filled(np.nan))
+    numbers = array.dtype.kind in "iub"
+    cells: AnyArray = array.data.astype(np.float64 if numbers else object)
+    cells[np.ma.getmaskarray(array)] = np.nan if numbers else None
+    return cells
+
+
 def as_labels(values: Any) -> AnyArray:
     """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would
     make "1" and "a".

@@ -1,0 +1,182 @@
+"""Read targets: one known, finite value for each row, of the type in which it was given."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import AnyArray, Bools, as_labels, check_floats_hold, without_mask
+from dco.foundations.display import counted, first_few
+from dco.foundations.notes import Note
+from dco.rows.rows import is_missing
+
+
+def read_targets(y: Any, *, as_numbers: bool) -> AnyArray:
+    """Read one target for each row: as float64, or as labels of the type that they have.
+
+    A target that is missing (NaN, None, NaT, a null of a table, masked in a masked array) or
+    infinite is an error.
+    """
+    values = as_array(y)
+    check_all_rows(is_absent(values), "missing")
+    check_all_rows(is_infinite(values), "infinite")
+
+    if not as_numbers:
+        return one_column(values)
+
+    check_floats_hold(values, name="y")
+    numbers = to_float64(one_column(values))
+    # words such as "inf" and "nan" are numbers only now
+    check_all_rows(np.isnan(numbers), "missing")
+    check_all_rows(np.isinf(numbers), "infinite")
+    return numbers
+
+
+def as_array(y: Any) -> AnyArray:
+    """Return the values of a list, column or array as an array of the type that they have."""
+    # scikit-learn would read pandas' nullable and Arrow types as float64, in which large whole
+    # numbers that differ become equal
+    if hasattr(y, "isna") and hasattr(y, "to_numpy"):
+        return np.asarray(y.to_numpy())
+    if isinstance(y, np.ma.MaskedArray):
+        return without_mask(y)
+    return as_labels(y)
+
+
+def is_absent(values: AnyArray) -> Bools:
+    """Mark the values that are NaN, None, NaT or pandas.NA."""
+    if values.dtype.kind in "fcmM":
+        return np.asarray(values != values)
+    if values.dtype.kind == "O":
+        return np.asarray(np.frompyfunc(is_missing, 1, 1)(values), dtype=bool)
+    return np.zeros(values.shape, dtype=bool)
+
+
+def is_infinite(values: AnyArray) -> Bools:
+    """Mark the numbers that are infinite."""
+    if values.dtype.kind in "fc":
+        return np.isinf(values)
+    if values.dtype.kind == "O":
+        return np.asarray(np.frompyfunc(_is_infinite_float, 1, 1)(values), dtype=bool)
+    return np.zeros(values.shape, dtype=bool)
+
+
+def _is_infinite_float(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) and math.isinf(value)
+
+
+def check_all_rows(wrong: Bools, problem: str) -> None:
+    """Raise an error that names the first row in which y is wrong, and counts them."""
+    rows = np.flatnonzero(wrong.any(axis=1) if wrong.ndim == 2 else wrong)
+    if rows.size == 0:
+        return
+    count = f" ({rows.size} rows in all)" if rows.size > 1 else ""
+    raise ValueError(
+        f"y is {problem} in row {rows[0]}{count}: every row needs a known, finite target. "
+        f"Leave such rows out."
+    )
+
+
+def one_column(values: AnyArray) -> AnyArray:
+    """Return (n,) targets; a column (n, 1) is flattened with scikit-learn's warning."""
+    from sklearn.utils.validation import column_or_1d  # slow to import
+
+    if values.ndim == 2 and values.shape[1] != 1:
+        raise ValueError(
+            f"y has {values.shape[1]} columns, and an estimator has one target: fit one estimator "
+            f"for each column, or control a risk of several tags with dco.losses."
+        )
+    column: AnyArray = column_or_1d(values, warn=True)
+    return column
+
+
+def to_float64(column: AnyArray) -> AnyArray:
+    """Convert targets of a regression, or say that they are text."""
+    from sklearn.utils.validation import check_array  # slow to import
+
+    try:
+        numbers: AnyArray = check_array(
+            column,
+            dtype=np.float64,
+            ensure_2d=False,
+            ensure_all_finite=False,
+            ensure_min_samples=0,
+            input_name="y",
+        )
+    except (TypeError, ValueError):
+        text = next((value for value in column.tolist() if isinstance(value, str)), None)
+        if text is None:
+            raise
+        raise ValueError(
+            f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+        ) from None
+    return numbers
+
+
+def check_one_kind(y: Any) -> None:
+    """Refuse text and numbers in one y: they cannot be sorted, and NumPy makes 1 and "1" one label
+    where it joins them.
+    """
+    if getattr(getattr(y, "dtype", None), "kind", "O") != "O":
+        return
+    labels = np.asarray(y, dtype=object).ravel().tolist()
+    text = next((label for label in labels if isinstance(label, (str, bytes))), None)
+    number = next(
+        (label for label in labels if isinstance(label, (int, float, np.number, np.bool_))), None
+    )
+    if text is not None and number is not None:
+        raise ValueError(
+            f"y holds text ({text!r}) and numbers ({number!r}) as labels: give all labels one "
+            f"type, in fit and afterwards, "
+            "by astype(str) say."
+        )
+
+
+def check_label_kinds(labels: Mapping[str, AnyArray]) -> None:
+    """Refuse text in one place and numbers in another: joined, numbers would become texts, and
+    classes of their own.
+    """
+    kinds = {
+        place: "text" if isinstance(own[0], (str, bytes)) else "numbers"
+        for place, own in labels.items()
+        if len(own)
+    }
+    if len(set(kinds.values())) > 1:
+        found = "; ".join(
+            f"those of {place} are {kind} ({_listed(dict.fromkeys(labels[place].tolist()))})"
+            for place, kind in kinds.items()
+        )
+        raise ValueError(
+            f"Labels must be of one kind in all roles and models, but {found}. Spell "
+            f"them in one way."
+        )
+
+
+def note_unknown_labels(labels: AnyArray, classes: AnyArray) -> list[Note]:
+    """A note on labels that no set can hold; an error if there are no others."""
+    counts, known = Counter(labels.tolist()), dict.fromkeys(classes.tolist())
+    unknown = {label: count for label, count in counts.most_common() if label not in known}
+    if counts and len(unknown) == len(counts):
+        raise ValueError(
+            f"None of y's labels is among classes_: y holds {_listed(counts)}, the classes are "
+            f"{_listed(known)}. "
+            "Spell labels as in fit, and give them the same type."
+        )
+    if not unknown:
+        return []
+    n = sum(unknown.values())
+    shown = first_few([f"{label!r}: {count}" for label, count in unknown.items()])
+    text = (
+        f"{n} of {counted(len(labels), 'row')} "
+        f"{'has a label that is' if n == 1 else 'have labels that are'} not in "
+        f"classes_ ({shown}): no set holds such a label, so these rows are misses."
+    )
+    return [Note("unknown-labels", text, "Are labels spelt as in fit?")]
+
+
+def _listed(labels: Iterable[Any]) -> str:
+    return first_few([repr(label) for label in labels])
