@@ -24,7 +24,7 @@ from pyarrow import feather
 
 import dco as library
 from dco.cli import prediction as module
-from dco.cli.columns import NewValues, features
+from dco.cli.columns import features
 from dco.cli.layout import Layout
 from dco.cli.reading import read_table
 from dco.cli.sets_files import sets_table, without_formulas
@@ -698,20 +698,29 @@ def test_what_the_fit_never_saw_is_told_once_wherever_rows_are_read(
                 )
 
 
-def test_many_categories_are_not_kept(dco, home, tmp_path):
-    layout = Layout(target="y", task="regression", numbers=(), texts=("a", "b"), order=("a", "b"))
-    X = pd.DataFrame(
-        {"a": [f"value {row}" for row in range(1001)], "b": ["u", None, "v"] + ["u"] * 998}
+@pytest.mark.parametrize("values", [900, 2_000])
+def test_unseen_categories_are_counted_however_many_the_fit_saw(dco, tmp_path, values):
+    rng = np.random.default_rng(0)
+    codes = [f"code {row}" for row in range(values)]
+    frame = pd.DataFrame(
+        {"code": codes, "x": rng.normal(size=values), "y": rng.normal(size=values)}
     )
-    layout = layout.with_categories(X)
-    assert layout.categories == {"b": ("u", "v")}
-    assert layout.in_words() == "Categories: a (more than 1,000 values), b (2 values)."
-    broken = Layout(target="y", task="regression", numbers=("A\n(b)",), texts=(), order=("A\n(b)",))
-    assert broken.in_words() == "Numbers: A (b)."
+    frame.to_csv(tmp_path / "fit.csv", index=False)
+    frame.assign(code="never seen").to_csv(tmp_path / "new.csv", index=False)
+    model = tmp_path / "m.dco"
+    dco("fit", tmp_path / "fit.csv", "--target", "y", "--models", "linear", "--out", model)
+    notes = dco.json("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv")["notes"]
+    assert any(f"'code': {values:,} of {values:,} cells" in note for note in notes)
+    assert (
+        dco.json("predict", model, tmp_path / "fit.csv", "--out", tmp_path / "t.csv")["notes"] == []
+    )
+
+
+def test_a_layout_travels_unchanged_and_says_how_columns_are_read():
+    layout = Layout("y", "regression", numbers=("A\n(b)",), texts=("b",), order=("A\n(b)", "b"))
+    layout = layout.with_categories(pd.DataFrame({"b": ["u", None, "v", "u"]}))
+    assert layout.in_words() == "Numbers: A (b); categories: b (2 values)."
     assert Layout.from_plain(layout.to_plain()) == layout
-    values = NewValues()
-    values.count(pd.DataFrame({"a": ["new"] * 3, "b": ["u", "w", None]}), layout)
-    assert values.cells == {"b": 1}
 
 
 def test_a_model_of_another_version_gets_one_note(dco, home, tmp_path, monkeypatch):
