@@ -31,6 +31,7 @@ predictor
 joint
 estimators
 storage
+service
 reproduction
 report
 cli

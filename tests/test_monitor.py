@@ -16,8 +16,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
-from dco.evaluation import watching
-from dco.evaluation.watching import (
+from dco.foundations.notes import NoteWarning
+from dco.service import watching
+from dco.service.watching import (
     ODDS,
     SHARES,
     Evidence,
@@ -27,7 +28,6 @@ from dco.evaluation.watching import (
     likely_start,
     weight_after,
 )
-from dco.foundations.notes import NoteWarning
 
 
 def fitted(seed: int = 0, n: int = 800, **parameters) -> dco.DecoupledRegressor:

@@ -13,10 +13,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 import dco
-from dco.evaluation.recalibration import ScoredRows, recalibrated
 from dco.foundations.notes import NoteWarning
 from dco.guarantees.calibration import rows_scored_again
 from dco.rows.rows import Rows
+from dco.service.recalibration import ScoredRows, recalibrated
 
 
 def made(n: int, seed: int, *, noise: float = 1.0):

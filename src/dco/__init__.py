@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from dco.evaluation import scoring
     from dco.evaluation.displays import (
         CoverageDisplay,
-        MonitorDisplay,
         RankingDisplay,
         SetsDisplay,
         SizeDisplay,
     )
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
-    from dco.evaluation.monitor import Monitor, MonitorReport, WatchedCondition, WatchedSlice
-    from dco.evaluation.recalibration import recalibrate
     from dco.foundations.errors import (
         CorruptModelError,
         DcoError,
@@ -71,6 +68,9 @@ if TYPE_CHECKING:
     from dco.reproduction import datasets
     from dco.rows.roles import Role, Splits, assign_roles
     from dco.rows.rows import SealedRows
+    from dco.service.displays import MonitorDisplay
+    from dco.service.monitor import Monitor, MonitorReport, WatchedCondition, WatchedSlice
+    from dco.service.recalibration import recalibrate
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
     from dco.tuning import (
@@ -91,11 +91,11 @@ _HOME = {
         "NonFiniteScoreError OverlappingRolesError SealBrokenError UntrustedTypeError"
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
-    "dco.evaluation.displays": "CoverageDisplay MonitorDisplay RankingDisplay SetsDisplay "
-    "SizeDisplay",
+    "dco.evaluation.displays": "CoverageDisplay RankingDisplay SetsDisplay SizeDisplay",
+    "dco.service.displays": "MonitorDisplay",
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
-    "dco.evaluation.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
-    "dco.evaluation.recalibration": "recalibrate",
+    "dco.service.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
+    "dco.service.recalibration": "recalibrate",
     "dco.models.grid": "grid",
     "dco.guarantees.joint_selection": "JointSelection joint_selection select_and_calibrate",
     "dco.guarantees.shift": "ShiftWeights",

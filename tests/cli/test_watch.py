@@ -44,7 +44,7 @@ def test_watching_goes_on_counts_rows_once_and_ends_with_status_1_on_an_alarm(dc
 
 KILLED = """
 import os, signal, sys
-import dco.evaluation.monitor as monitor
+import dco.service.monitor as monitor
 import dco.foundations.files as files
 from dco.cli.main import main
 
@@ -100,7 +100,7 @@ def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch, late):
     """The second call ends while the first is at work, or just before it looks at the state and
     replaces it, alone.
     """
-    from dco.evaluation.monitor import Monitor
+    from dco.service.monitor import Monitor
 
     state = rows / "watch.json"
     owner, name = (files, "alone_in") if late else (Monitor, "update_all")

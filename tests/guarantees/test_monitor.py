@@ -15,8 +15,8 @@ from sklearn.dummy import DummyRegressor
 from sklearn.frozen import FrozenEstimator
 
 import dco
-from dco.evaluation.watching import Evidence, Stakes
 from dco.foundations.ranks import conformal_rank
+from dco.service.watching import Evidence, Stakes
 
 ROWS, STREAMS = (10_000, 2_000) if FULL else (2_000, 500)
 ALPHA, ERROR_RATES = 0.1, (0.01, 0.05, 0.1)

@@ -18,7 +18,6 @@ from dco.cli.model_tables import known_batches
 from dco.cli.printing import progress, say
 from dco.cli.reading import files_of, row_counts
 from dco.evaluation.on_rows import Counts, PartsEvaluation
-from dco.evaluation.recalibration import ScoredRows, recalibrated
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import counted
 from dco.foundations.notes import show
@@ -27,6 +26,7 @@ from dco.guarantees.calibration import rows_scored_again
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows, given_rows, take_features
 from dco.scores.score import is_ours
+from dco.service.recalibration import ScoredRows, recalibrated
 
 # plain data, which travels to workers: the file of a model with the types that are trusted, and
 # options

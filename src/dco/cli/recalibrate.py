@@ -52,8 +52,8 @@ def command(
     from dco.cli.model_files import fitted_layout, open_model
     from dco.cli.model_tables import rows_with_targets
     from dco.cli.outputs import check_outputs
-    from dco.evaluation.recalibration import recalibrate
     from dco.foundations.files import write_whole, written_together
+    from dco.service.recalibration import recalibrate
     from dco.storage.saving import save
 
     force, in_parts, rest, jobs, scheduler = (

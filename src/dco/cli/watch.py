@@ -83,10 +83,10 @@ def command(
     from dco.cli.model_files import fitted_layout, open_model
     from dco.cli.model_tables import known_batches
     from dco.cli.outputs import check_output, check_suffix
-    from dco.evaluation.monitor import Monitor
     from dco.foundations.extras import require
     from dco.foundations.files import alone_in, write_whole, written_together
     from dco.foundations.notes import show
+    from dco.service.monitor import Monitor
 
     asked = {name: options.pop(name) for name in ("error_rate", "run_length", "duplicates")}
     if report is not None:

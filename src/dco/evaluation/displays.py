@@ -16,9 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.evaluation.evaluate import Evaluation, evaluate
-from dco.evaluation.monitor import Monitor
 from dco.evaluation.sizes import size_counts, size_edges
-from dco.evaluation.watching import confidence_sequence
 from dco.foundations.extras import require
 from dco.guarantees.theory import coverage_law_of_rank
 from dco.rows.rows import n_rows, take_features
@@ -26,7 +24,7 @@ from dco.sets.intervals import IntervalUnions
 from dco.sets.labels import LabelSets
 
 if TYPE_CHECKING:
-    from dco.foundations.arrays import AnyArray, Floats, Integers
+    from dco.foundations.arrays import AnyArray, Floats
     from dco.foundations.ranks import Level, Threshold
     from dco.sets.prediction_sets import PredictionSets
     from dco.tuning import Ranking
@@ -34,10 +32,8 @@ if TYPE_CHECKING:
 BLUE, PALE, SEEN, INK = "#1d5a9e", "#bcd4ee", "#a8420f", "#1b1d22"
 DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (3, 3)), "linewidth": 1}
 SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8}
-_ABOVE: dict[str, Any] = {**SMALL, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+ABOVE: dict[str, Any] = {**SMALL, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
 _LONGEST = 30  # characters of a name beside an axis
-_POINTS = 200  # of a curve over rows
-_PARTS, _LEAST_PART = 24, 25  # of rows in time, and how many rows each has at least
 
 
 def plain_name(name: Any, longest: int = _LONGEST) -> str:
@@ -149,7 +145,7 @@ class CoverageDisplay(Display):
             ax.set_ylabel("density")
             ax.set_ylim(bottom=0)
         ax.set_xlabel("coverage")
-        ax.legend(**_ABOVE, ncols=3)
+        ax.legend(**ABOVE, ncols=3)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -292,7 +288,7 @@ class SetsDisplay(Display):
             plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set"
         )
         ax.set_ylabel(plain_name(self.target))
-        ax.legend(**_ABOVE, ncols=3)
+        ax.legend(**ABOVE, ncols=3)
 
     def _draw_grid(self, ax: Any, sets: LabelSets) -> None:
         classes = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
@@ -312,7 +308,7 @@ class SetsDisplay(Display):
             )
             at = np.array([places.get(label, math.nan) for label in self.y.tolist()]) + 0.5
             _dots(ax, np.arange(len(sets)) + 0.5, at, hits)
-            ax.legend(**_ABOVE, ncols=2)
+            ax.legend(**ABOVE, ncols=2)
         ax.set_yticks(np.arange(len(classes)) + 0.5, [plain_name(label) for label in classes])
         ax.set(xlabel="row", ylabel="label")
 
@@ -362,75 +358,4 @@ class RankingDisplay(Display):
         ax.set_yticks(places, names, fontsize=7)
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlabel(f"set size on {self.ranking.n} tuning rows")
-        ax.legend(**_ABOVE, ncols=2)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class MonitorDisplay(Display):
-    """The coverage of rows as they arrived, its interval for all times, what the calibration
-    promises, and the alarm.
-
-    `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none.
-    `recent` holds the coverage of the rows since the point before: each point stands for about as
-    many rows.
-    """
-
-    rows: Integers
-    coverage: Floats
-    low: Floats
-    high: Floats
-    expected: float
-    alarm: int | None
-    recent: tuple[Floats, Floats]
-
-    @classmethod
-    def from_estimator(
-        cls, est: Any, X: Any, y: Any, *, error_rate: Any = 0.05, ax: Any = None
-    ) -> Self:
-        """Watch the rows of X and y in their order, with a new monitor."""
-        monitor = Monitor(est, error_rate=error_rate)
-        monitor.update(X, y)
-        return cls.from_monitor(monitor, ax=ax)
-
-    @classmethod
-    def from_monitor(cls, monitor: Monitor, *, ax: Any = None) -> Self:
-        """The rows that a monitor has seen."""
-        seen = monitor.timeline()
-        covered, below = seen["covered"], np.flatnonzero(seen["p_value"] <= monitor.error_rate)
-        if covered.size == 0:
-            raise ValueError("The monitor has seen no rows yet: update it first.")
-        rows = np.unique(
-            np.linspace(1, covered.size, min(_POINTS, covered.size)).round().astype(np.int64)
-        )
-        total = np.cumsum(covered)[rows - 1]
-        pairs = zip(total.tolist(), rows.tolist(), strict=True)
-        low, high = np.array(
-            [confidence_sequence(hits, n, error_rate=monitor.error_rate) for hits, n in pairs]
-        ).T
-        parts = np.array_split(
-            np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART))
-        )
-        recent = np.array([[part.mean() + 1, covered[part].mean()] for part in parts]).T
-        return cls(
-            rows=rows,
-            coverage=total / rows,
-            low=low,
-            high=high,
-            expected=monitor.report().expected_coverage,
-            alarm=int(below[0]) + 1 if below.size else None,
-            recent=(recent[0], recent[1]),
-        ).plot(ax)
-
-    def _draw(self, ax: Any) -> None:
-        ax.fill_between(
-            self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times"
-        )
-        ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
-        ax.plot(*self.recent, ".", color=INK, label="covered lately")
-        # not down to the first interval
-        ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)
-        ax.axhline(self.expected, **DASHED, label="expected")
-        if self.alarm is not None:
-            ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")
-        ax.set(xlabel="rows", ylabel="coverage")
-        ax.legend(**_ABOVE, ncols=3)
+        ax.legend(**ABOVE, ncols=2)

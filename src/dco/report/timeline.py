@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dco.evaluation.displays import BLUE, DASHED, SEEN, SMALL, MonitorDisplay
-from dco.evaluation.monitor import Monitor
+from dco.evaluation.displays import BLUE, DASHED, SEEN, SMALL
 from dco.foundations.display import counted
 from dco.foundations.files import write_whole
 from dco.report.figures import drawing_style, empty_figure
 from dco.report.rendering import render_template
 from dco.report.results import Block, Result
+from dco.service.displays import MonitorDisplay
+from dco.service.monitor import Monitor
 
 _LEAST = 1e-6  # p-values below are drawn there
 

@@ -61,7 +61,6 @@ SKLEARN = _full_names("""
 # The classes of this library that end up in a fitted estimator; scores are in their registry.
 OWN = _full_names("""
     dco.estimators: DecoupledClassifier DecoupledRegressor
-    dco.evaluation.monitor: Monitor
     dco.foundations.notes: Note
     dco.foundations.ranks: Threshold
     dco.guarantees.calibration: Calibration Statement
@@ -82,6 +81,7 @@ OWN = _full_names("""
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
+    dco.service.monitor: Monitor
     dco.tuning.objectives: DecisionLoss Even MeanSize P95Size
     dco.scores.scales: QuantileScale
     dco.tuning.ranking: FailedCandidate Ranking RankingRow

@@ -15,7 +15,6 @@ import numpy as np
 
 from dco.evaluation.evaluate import Outcomes
 from dco.evaluation.on_rows import no_law
-from dco.evaluation.watching import Evidence, Places, Stakes, confidence_sequence, likely_start
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import ShownAsPrinted, are, counted
 from dco.foundations.notes import Message, Note, show
@@ -23,6 +22,7 @@ from dco.foundations.ranks import Level, Threshold, as_rational
 from dco.rows.fingerprints import row_fingerprints
 from dco.rows.rows import take_features
 from dco.rows.targets import read_targets
+from dco.service.watching import Evidence, Places, Stakes, confidence_sequence, likely_start
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
