@@ -28,7 +28,6 @@ tuning search
 guarantees
 evaluation
 predictor
-joint
 estimators
 storage
 service

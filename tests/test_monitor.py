@@ -466,7 +466,6 @@ def test_what_cannot_be_watched_is_refused():
             {"weights": lambda X: np.exp(X[:, 0])},
             None,
         ),
-        ("cannot be watched: the calibration rows chose too", {"selection": "joint"}, None),
         (
             "cannot be watched: thresholds of overlapping groups",
             {"condition_on": [1, lambda X: X[:, 0] > 0]},

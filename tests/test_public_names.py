@@ -49,7 +49,6 @@ scores.RiskAverse(loss_matrix |)
 tune(candidates, y_tune | alpha)
 direct_tune(score, prediction_tune, y_tune | alpha)
 select_and_calibrate(candidates, y, new | alpha, method='modsel')
-joint_selection(candidates, y, new | alpha, method='modsel')
 DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
 tune_size=None, \
 calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, \

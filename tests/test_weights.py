@@ -154,7 +154,6 @@ def test_estimated_weights_make_the_same_sets_and_certify_nothing():
         (heavier, {"guarantee": "pac"}, {}, 'weights cannot be combined with guarantee="pac"'),
         (heavier, {"condition_on": 0}, {}, "weights cannot be combined with condition_on"),
         (heavier, {}, {"groups": np.arange(400)}, "groups= and weights= cannot be combined"),
-        (heavier, {"selection": "joint"}, {}, "leave weights out"),
         (np.ones(400), {}, {}, "weights must be a function of X or a dict"),
         (lambda X: np.ones(3), {}, {}, "one number for each of"),
         (lambda X: -X[:, 0], {}, {}, "must be finite and not negative"),

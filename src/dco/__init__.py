@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from dco.guarantees import full_conformal_bayes, theory
     from dco.guarantees import rules as thresholds
     from dco.guarantees.certificate import Certificate
-    from dco.guarantees.joint_selection import JointSelection, joint_selection, select_and_calibrate
     from dco.guarantees.planning import Plan, plan
     from dco.guarantees.rules import (
         Threshold,
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
         split_conformal,
         weighted_conformal,
     )
+    from dco.guarantees.select_and_calibrate import select_and_calibrate
     from dco.guarantees.shift import ShiftWeights
     from dco.models.grid import grid
     from dco.predictions import (
@@ -97,7 +97,7 @@ _HOME = {
     "dco.service.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
     "dco.service.recalibration": "recalibrate",
     "dco.models.grid": "grid",
-    "dco.guarantees.joint_selection": "JointSelection joint_selection select_and_calibrate",
+    "dco.guarantees.select_and_calibrate": "select_and_calibrate",
     "dco.guarantees.shift": "ShiftWeights",
     "dco.guarantees.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread "

@@ -22,7 +22,6 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.joint import fit_joint
 from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
@@ -74,7 +73,6 @@ class Decoupled(HoldsModels, ABC):
         search: Any = None,
         objective: Any = None,
         support: Any = None,
-        selection: Literal["decoupled", "pointwise", "joint"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -98,7 +96,6 @@ class Decoupled(HoldsModels, ABC):
         self.search = search
         self.objective = objective
         self.support = support
-        self.selection = selection
         self.stratify = stratify
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -155,11 +152,7 @@ class Decoupled(HoldsModels, ABC):
             self.calibrate_size,
             self.tune_folds,
             statement=statement,
-            foldable=self.refit
-            and not frozen
-            and tune is None
-            and calibrate is None
-            and self.selection != "joint",
+            foldable=self.refit and not frozen and tune is None and calibrate is None,
             enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
         given = {"tune": tune, "calibrate": calibrate}
@@ -176,7 +169,7 @@ class Decoupled(HoldsModels, ABC):
             roles.get("tune"),
             roles.get("calibrate"),
         )
-        even = defaults and not defaults.classes and self.selection != "joint"
+        even = defaults and not defaults.classes
         aim = objective_of(self.objective or DEFAULT) if self.objective or even else MEAN_SIZE
         work = (
             self.search,
@@ -184,9 +177,8 @@ class Decoupled(HoldsModels, ABC):
             self.refit,
             self.n_jobs,
             self.scheduler,
-            self.selection,
         )
-        new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
+        new.predictor_ = fit_decoupled(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
             rows,
@@ -403,8 +395,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         has settled. None is a quarter; for few rows, what calibration needs at least, and
         `tune_folds=5`.
     tune_folds : int or None
-        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning. The
-        best three of them then take part in selection "joint".
+        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
     refit : bool
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the
         paper's procedure.
@@ -427,10 +418,6 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are
         cut to it.
-    selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest
-    at each x; or "joint"
-        No tuning rows: calibration rows choose for each new row, by mean size; sets may be unions
-        (marginal only).
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal
         coverage is approximate and the certificate says "none".

@@ -395,40 +395,12 @@ def fifths(values: Floats) -> Integers:
     return np.searchsorted(edges, values, side="left")
 
 
-@dataclass(frozen=True, eq=False)
-class Several(Prediction):
-    """Records of the same rows by several candidates, for a score that chooses among them row by
-    row.
-    """
-
-    records: tuple[Prediction, ...]
-
-    def __len__(self) -> int:
-        return len(self.records[0])
-
-    @property
-    def n_classes(self) -> int:
-        """That of the first record."""
-        return self.records[0].n_classes
-
-    @property
-    def centres(self) -> Floats:
-        """Those of the first record."""
-        return self.records[0].centres
-
-    def labels(self) -> AnyArray | None:
-        """Those of the first record, in its order."""
-        return self.records[0].labels()
-
-
 def take(prediction: Record, rows: Integers | slice) -> Record:
     """The same record for some of its rows."""
     parts: dict[str, Any]
     if isinstance(prediction, ClassRecord) and isinstance(rows, np.ndarray):
         rows = beside(rows, prediction.array)
     match prediction:
-        case Several(records):
-            parts = {"records": tuple(take(record, rows) for record in records)}
         case ClassProbabilities(probabilities, _, uniforms):
             parts = {
                 "probabilities": probabilities[rows, :],

@@ -74,9 +74,6 @@ def fit_decoupled(
         prefitted=roles.prefitted,
     )
     selection = select(models, scores, bench, statement, notes)
-    notes += (
-        statement.note_few_rows(bench, selection.candidates) if selection.candidates > 1 else []
-    )
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
     # 4. Break the seal, once, for this structure.

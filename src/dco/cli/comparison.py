@@ -41,7 +41,7 @@ from dco.reproduction.methods import (
     TABLE_ROWS,
     Given,
     evaluated_roles,
-    selected_sets,
+    select_sets,
 )
 from dco.reproduction.records import run_splits
 from dco.reproduction.tables import Measured, ResultTable
@@ -322,9 +322,8 @@ class Split:
             for name in [name for _, names in FAMILIES.values() for name in names]:
                 threshold = None
                 if name in SELECTIONS:
-                    most, sets, n = selected_sets(
-                        name, on, targets, alpha=self.alpha, objective=self.objective
-                    )
+                    selected = select_sets(name, on, targets, alpha=self.alpha)
+                    most, sets, n = next(iter(selected.winners)), selected.sets, selected.n
                 else:
                     method = METHODS.get(name, EFCP)
                     suited = {

@@ -37,7 +37,6 @@ _SAME = (
     "calibrate_size",
     "tune_folds",
     "scheduler",
-    "selection",
     "support",
 )
 _MOST_CANDIDATES = 8  # that are printed
@@ -67,14 +66,6 @@ _MOST_CANDIDATES = 8  # that are printed
     nargs=2,
     metavar="LOW HIGH",
     help="Ends of the target's range: 0 inf, say.",
-)
-@click.option(
-    "--selection",
-    type=click.Choice(["decoupled", "pointwise", "joint"]),
-    default="decoupled",
-    show_default=True,
-    help="One candidate for all rows; for each row the one with the smallest set; or joint: "
-    "calibration rows choose too.",
 )
 @click.option(
     "--condition-on",
@@ -180,7 +171,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         return
     say(fitted.why, fitted.layout.in_words())
     if ranking.table:  # none if the only candidate went through without tuning rows
-        _show_ranking(ranking, "calibration" if certificate.joint else "tuning")
+        _show_ranking(ranking)
     say(*str(certificate).splitlines())
     if fitted.rows is not None:
         from dco.cli.evaluate import print_evaluation
@@ -299,7 +290,7 @@ def _unfitted(layout: Any, o: dict[str, Any]) -> Any:
     from dco.tuning.objectives import DEFAULT, OBJECTIVES, Even
 
     classes, objective = layout.task == "classification", o["objective"]
-    usual = "mean_size" if classes or o["selection"] == "joint" else DEFAULT
+    usual = "mean_size" if classes else DEFAULT
     if isinstance(OBJECTIVES[objective or usual], Even) and o["by"] in layout.order:
         objective = Even(by=(o["by"],))
     condition = list(layout.condition) if isinstance(layout.condition, tuple) else layout.condition
@@ -314,7 +305,7 @@ def _unfitted(layout: Any, o: dict[str, Any]) -> Any:
     )
 
 
-def _show_ranking(ranking: Any, where: str) -> None:
+def _show_ranking(ranking: Any) -> None:
     """The best few; the mean size of an objective that is one has its column already."""
     rows = ranking.table
     columns = {
@@ -333,7 +324,7 @@ def _show_ranking(ranking: Any, where: str) -> None:
         cells = [
             [*own, "yes" if row.feasible else "no"] for own, row in zip(cells, rows, strict=False)
         ]
-    title = f"{counted(len(rows), 'candidate')} on the {where} rows, best first"
+    title = f"{counted(len(rows), 'candidate')} on the tuning rows, best first"
     print_table(list(columns), cells, title=title, spare=["P95 size"])
     if len(rows) > _MOST_CANDIDATES:
         say(f"and {len(rows) - _MOST_CANDIDATES} more: --json lists them all.")

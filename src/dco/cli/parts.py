@@ -113,11 +113,8 @@ def recalibrate_in_parts(
     and no features.
     """
     own = model.predictor_
-    if own.calibration.seen is not None or not is_ours(own.structure.score):
-        raise ValueError(
-            "Joint selection and scores of your own need all predictions at once: "
-            "leave --in-parts out."
-        )
+    if not is_ours(own.structure.score):
+        raise ValueError("Scores of your own need all predictions at once: leave --in-parts out.")
     counts = row_counts(data)
     starts = np.cumsum([0, *counts.values()])
     roles = _places_of_the_fit(model, int(starts[-1]), data) if rest else {}

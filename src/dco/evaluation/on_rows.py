@@ -34,9 +34,6 @@ WEIGHTED = (
     "each row has a threshold of its own, by its weight, and such sets have no known law "
     "of coverage"
 )
-JOINT = (
-    "the calibration rows chose too (joint selection), and such sets have no known law of coverage"
-)
 IN_GROUPS = (
     "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 )
@@ -104,8 +101,8 @@ def slices_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | 
 def no_law(own: DecoupledPredictor) -> str | None:
     """Why hits of new rows have no known law, if they have none."""
     known = own.calibration
-    if known.seen is not None or known.weights is not None:
-        return WEIGHTED if known.seen is None else JOINT
+    if known.weights is not None:
+        return WEIGHTED
     return None if known.clusters is None else IN_GROUPS
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,21 +27,11 @@ from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
-from dco.scores.joint import Joint
 from dco.scores.score import check_inverse, is_ours
 
 if TYPE_CHECKING:
     from dco.predictor import Structure
-    from dco.tuning.selection import Workbench
 
-# from about here on a tuning split costs no more than choosing on the calibration rows; a quarter
-# tunes
-MANY_ROWS = 150
-JOINT_GAIN = (
-    "With 50 and 100 rows in all and 6 or 16 candidates, joint selection, which needs no tuning "
-    "rows, gave sets that were "
-    "1 to 20 % smaller at level 0.9 (means of 50 splits, four tables)."
-)
 _LARGER = "such scores are infinite, so the statement stays valid and sets are larger."
 
 
@@ -117,9 +107,6 @@ class Statement:
             found[name] = self.rule.threshold(
                 scores, clusters=clusters, alpha=self.alpha, delta=delta
             )
-        # cut-offs of candidates: by itself none has the law of its rank
-        if calibration.seen is not None:
-            found = {name: replace(threshold, rank=None) for name, threshold in found.items()}
         return found
 
     def pattern_thresholds(
@@ -160,11 +147,6 @@ class Statement:
         infinite = {name: entry.n for name, entry in thresholds.items() if math.isinf(entry.value)}
         if not infinite:
             return []
-        if calibration.seen is not None:  # candidates, all on the same rows
-            infinite, thresholds = (
-                {None: next(iter(infinite.values()))},
-                {None: next(iter(thresholds.values()))},
-            )
         notes, smallest = list[Note](), self.smallest_n(len(thresholds))
         level = f"alpha = {float(as_rational(self.alpha)):g}"
         short = {name: n for name, n in infinite.items() if n < smallest}
@@ -230,25 +212,6 @@ class Statement:
             notes.append(Note("infeasible", f"{text} {why}"))
         return notes
 
-    def note_few_rows(self, bench: Workbench, candidates: int) -> list[Note]:
-        """Advise joint selection, if it can state this, where few rows chose among several
-        candidates, as was measured.
-        """
-        choosing, tuned = bench.choosing, len(bench.tune)
-        stated = self.guarantee == "marginal" and self.condition_on is None and self.weights is None
-        free = (
-            choosing.strategy is None
-            and choosing.support is None
-            and choosing.objective.name in ("mean_size", "even")
-        )
-        if not 0 < tuned < MANY_ROWS // 4 or not (stated and free and bench.tune.clusters is None):
-            return []
-        text = (
-            f"{counted(tuned, 'row')} chose among {candidates} candidates, which is few. "
-            f"{JOINT_GAIN}"
-        )
-        return [Note("few-rows", text, Message("Compare ⟨selection=joint⟩."))]
-
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
@@ -256,16 +219,13 @@ class Calibration:
 
     `conditions` gives the condition of each row: each has a threshold of its own. `clusters` says
     which rows belong together: the marginal threshold then weighs every cluster the same, and a PAC
-    threshold uses `one_per_cluster`, rows that were picked by seed before any score was seen. After
-    joint selection `scores` are those of every candidate, one after the other, `conditions` name
-    the candidates, and `seen` holds what they predict for the rows.
+    threshold uses `one_per_cluster`, rows that were picked by seed before any score was seen.
     """
 
     scores: Floats
     conditions: AnyArray | None = None
     clusters: AnyArray | None = None
     one_per_cluster: Integers | None = None
-    seen: Any = None
     weights: Floats | None = None
 
     @cached_property
@@ -479,12 +439,7 @@ def calibrate(
             "model out, or put what it needs (an imputer, say) before it."
         ) from error
     if not is_ours(structure.score):  # ours are compared in the tests
-        prediction: Any = structure.prediction(X)
-        each: Any = [(structure.score, prediction, scores)]
-        if isinstance(structure.score, Joint):
-            each = zip(structure.score.scores, prediction.records, scores.T, strict=True)
-        for score, record, own in each:
-            check_inverse(score, record, y, own)
+        check_inverse(structure.score, structure.prediction(X), y, scores)
     names = structure.conditions(X, y) if scored is None else scored[1]
     _check_repeatable(structure, X, y, scores, names)
     rounding = (
@@ -493,19 +448,11 @@ def calibrate(
         else batch_rounding(structure.scores, X, y, scores)
     )
     try:
-        kept = checked_scores((scores + rounding).ravel("F"))  # by candidate, after joint selection
+        kept = checked_scores(scores + rounding)
     except ValueError as error:  # once the seal is open there is no other structure to fall back to
         raise type(error)(
             f"The chosen structure ({structure.name}) cannot be calibrated: {error}"
         ) from None
-    if isinstance(structure.score, Joint):
-        return (
-            Calibration(
-                kept, np.repeat(structure.score.names, len(y)), seen=structure.prediction(X)
-            ),
-            y,
-            rounding,
-        )
     row_weights = None
     if weights is not None:
         row_weights = weights.of_rows(X, y)

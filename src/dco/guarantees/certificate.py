@@ -76,8 +76,6 @@ class Certificate(ShownAsPrinted):
     format: int = FORMAT
     stability: Mapping[str, int | float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
-    # the calibration rows chose, for each new row anew; thresholds are one for each candidate
-    joint: bool = False
     # the fingerprint of the certificate of the same structure with the calibration rows before
     replaces: str | None = None
     weights: WeightFacts | None = None  # what is known of the mix of new rows
@@ -131,7 +129,7 @@ class Certificate(ShownAsPrinted):
                 f"{FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
-        later: dict[str, Any] = {"groups": [], "joint": False}  # not always stated
+        later: dict[str, Any] = {"groups": []}  # not always stated
         data = later | dict.fromkeys(("support", "stability", "replaces", "weights")) | data
         kinds = {"statement": str, "assumption": str, **get_type_hints(cls)}
         wanted = kinds.keys() - {"written"}
@@ -165,7 +163,6 @@ class Certificate(ShownAsPrinted):
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "groups overlap" if self.groups else "rows belong together in groups"
-            why = "the calibration rows choose among candidates" if self.joint else why
             why = "rows have weights" if self.weights is not None else why
             why = "nothing is guaranteed" if self.guarantee == "none" else why
             raise ValueError(

@@ -135,12 +135,7 @@ def calibrated_facts(
         "groups": tuple(group_sizes(calibration.parts).items())
         if isinstance(statement.condition_on, list)
         else (),
-        "joint": calibration.seen is not None,
-        "rows": {
-            **rows,
-            "calibrate": len(calibration.scores)
-            // (1 if calibration.seen is None else len(thresholds)),
-        },
+        "rows": {**rows, "calibrate": len(calibration.scores)},
         "scores_fingerprint": scores_fingerprint(calibration.scores),
         "weights": None
         if weights is None or held is None
@@ -179,8 +174,6 @@ def certified_facts(
         if uneven
         else f"{bench.choosing.objective.words} on"
     )
-    if bench.choosing.selection == "pointwise":
-        by = "the smallest set at each x, compared by"
     rows = {"train": len(roles.train), "tune": len(roles.tune)}
     return calibrated_facts(statement, calibration, thresholds, rows=rows, voided=voided) | {
         "distinct": roles.distinct,

@@ -21,19 +21,12 @@ from dco.foundations.ranks import (
     smallest_n_for,
 )
 from dco.guarantees import theory
-from dco.guarantees.calibration import JOINT_GAIN, MANY_ROWS
 
 # beyond this a row is worth more in training than in calibration
 _LARGEST_CALIBRATION_SHARE = Fraction(1, 3)
 # the default standard deviation of coverage, unless alpha / 5 is less
 _WIDEST_SPREAD = Fraction(1, 50)
 _TUNING_SHARE = Fraction(1, 4)  # of the rows that calibration leaves
-POINTWISE = (
-    'For numbers, selection "pointwise" gave sets 2 to 6 % smaller in 6 of 7 cases with 200 to '
-    "3,000 rows (at level 0.9, "
-    "means of 50 splits, six candidates, three tables). For labels of image features they were 1 "
-    "to 35 % larger there."
-)
 # a mean size is then known to about 1 % where sizes vary by half their mean
 _ENOUGH_TUNING_ROWS = 2_000
 
@@ -325,14 +318,6 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, useful: int) -> tuple[st
         )
     if wish.candidates > 1:
         notes += filter(None, [_tuning_note(wish, now)])
-    n = now.n - now.test
-    # measured: docs/tuning.md has the table
-    if wish.own_rows and wish.delta is None and not MANY_ROWS < n < 200:
-        few = (
-            f"{JOINT_GAIN} With tuning folds only the three best of the training rows take "
-            f"part in it."
-        )
-        notes.append(POINTWISE if n >= 200 else few)
     verb = "is" if now.n >= useful else "would be"
     notes.append(f"The smallest useful number of rows {verb} {useful}.")
     if now.n < useful:

@@ -136,9 +136,7 @@ def _arithmetic(certificate: Certificate) -> Iterator[Check]:
         certificate.rows.get("calibrate", 0),
         sum(entry.n for entry in certificate.thresholds),
     )
-    # all, for each candidate
-    scores = calibrate * (len(certificate.thresholds) if certificate.joint else 1)
-    possible = total <= scores if certificate.grouped else total == scores
+    possible = total <= calibrate if certificate.grouped else total == calibrate
     unit = "groups" if certificate.grouped else "scores"
     yield Check("rows", possible, f"{total} {unit} from {calibrate} calibration rows")
     if certificate.groups:
@@ -195,14 +193,12 @@ def _wrong_levels(certificate: Certificate) -> list[Check]:
 def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
     rule = RULES[certificate.rule]
-    unranked = (
-        bool(certificate.groups or certificate.weights)
-        or certificate.joint
-        or (certificate.grouped and rule.weighs)
+    unranked = bool(certificate.groups or certificate.weights) or (
+        certificate.grouped and rule.weighs
     )
     if (entry.rank is None) != unranked:
         why = (
-            "only thresholds of overlapping groups, joint selection, weights, and rows that "
+            "only thresholds of overlapping groups, weights, and rows that "
             "belong together have no rank"
         )
         yield Check(name, False, why)
@@ -272,9 +268,7 @@ def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
         else model_fingerprint(structure.model),
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
-        "tuning_threshold": None
-        if kept.seen is not None
-        else own.ranking.threshold_of(structure.name),
+        "tuning_threshold": own.ranking.threshold_of(structure.name),
     }
 
 
@@ -382,8 +376,6 @@ def _score_checks(
                 "scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})"
             )
         ]
-    if own.calibration.seen is not None:
-        return [*checks, _sizes_check(own, X)]
     if own.calibration.clusters is not None or own.statement.weights is not None:
         # which row speaks for its group is known to the predictor alone: see `_comparisons`
         return checks
@@ -404,28 +396,6 @@ def _score_checks(
         else:
             checks.append(_same(name, entry.value, value, f"from {n} scores"))
     return checks
-
-
-def _sizes_check(own: DecoupledPredictor, X: Any) -> Check:
-    """Joint selection compares sizes: those of the predictions kept, at each candidate's cut-off,
-    against those of X.
-    """
-    joint: Any = own.structure.score
-    deployed = own.statement.thresholds(own.calibration)
-    cuts = [deployed[name].value for name in joint.names]
-    records: Any = own.calibration.seen, own.structure.prediction(X)
-    kept, found = (
-        [
-            float(np.sum(score.sizes(*pair)))
-            for score, *pair in zip(joint.scores, each.records, cuts, strict=True)
-        ]
-        for each in records
-    )
-    return Check(
-        "sizes kept",
-        bool(np.allclose(kept, found, rtol=1e-6)),
-        "sizes of each candidate's sets of the rows",
-    )
 
 
 def _rounding_slack(own: DecoupledPredictor, X: Any, y: Any, scores: Floats) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dco.foundations.display import counted
 from dco.foundations.files import plain
-from dco.foundations.ranks import as_rational, conformal_rank
+from dco.foundations.ranks import as_rational
 from dco.guarantees.rules.rule import RULES
 from dco.scores.score import LEAST
 
@@ -40,7 +40,7 @@ def _statement(facts: Certificate) -> str:
             f"rows picked at random, one from each {group}",
         )
     where = ""
-    if not facts.joint and any(entry.group is not None for entry in facts.thresholds):
+    if any(entry.group is not None for entry in facts.thresholds):
         where = ", whichever of the groups it belongs to"
         if facts.groups:
             where = (
@@ -76,14 +76,13 @@ def _assumption(facts: Certificate) -> str:
         if RULES[facts.rule].exchangeable
         else "independent and identically distributed"
     )
-    given = "training rows" if facts.joint else "training and tuning rows"
-    text = f"Calibration {unit} and the new one are {how}, given the {given}."
+    text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
     if facts.weights is not None:
         of = facts.weights.of
         rest = "y given x is as before" if of == "x" else "x given the label is as before"
         text = (
-            f"Calibration rows and the new one are independent, given the {given}, the weights "
-            f"are how much more frequent "
+            f"Calibration rows and the new one are independent, given the training and tuning "
+            f"rows, the weights are how much more frequent "
             f"each {of} is among new rows than among calibration rows, and {rest}."
         )
     if facts.grouped:
@@ -121,7 +120,7 @@ def lines(facts: Certificate) -> Iterator[str]:
             f"Weights: {facts.weights.given}; {rows} calibration rows have the effect of "
             f"{effect:.0f}"
         )
-    for entry in facts.thresholds if not (facts.groups or facts.joint) else ():
+    for entry in facts.thresholds if not facts.groups else ():
         yield threshold_in_words(entry, certified=certified, weighted=facts.weights is not None)
     if facts.groups:
         yield from _groups_in_words(facts, certified=certified)
@@ -131,9 +130,7 @@ def lines(facts: Certificate) -> Iterator[str]:
         if facts.selection
         else "the only candidate"
     )
-    yield from (
-        _joint_in_words(facts) if facts.joint else [f"Structure: {facts.candidate}, {chosen}"]
-    )
+    yield f"Structure: {facts.candidate}, {chosen}"
     if facts.support is not None:
         yield f"Sets are cut to the support, {facts.support[0]:g} to {facts.support[1]:g}"
     if facts.stability is not None:
@@ -150,30 +147,6 @@ def lines(facts: Certificate) -> Iterator[str]:
     ]
     if repeats:
         yield f"Repeats, assumed to be natural: {', '.join(repeats)}"
-
-
-def _joint_in_words(facts: Certificate) -> Iterator[str]:
-    """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
-    cuts = facts.thresholds
-    for at in cuts:
-        yield (
-            f"cut-off {_cutoff(at.value)}, rank {conformal_rank(at.n, alpha=facts.alpha)} of "
-            f"{at.n}: {at.group}"
-        )
-    failed = (
-        f" ({facts.candidates - len(cuts)} more took no part)"
-        if facts.candidates > len(cuts)
-        else ""
-    )
-    several = f"{counted(len(cuts), 'candidate')}{failed}"
-    yield (
-        f"Structure: {several}; for each new row the calibration rows and that row choose "
-        f"among them"
-    )
-    yield (
-        "Sets may be unions of sets of several candidates; their coverage has no law beyond "
-        "the level"
-    )
 
 
 def stability_in_words(found: Mapping[str, float | None]) -> str:

@@ -33,7 +33,6 @@ from dco.predictions import (
     PointsWithSpread,
     Prediction,
     Quantiles,
-    Several,
     on_host,
 )
 from dco.scores.mixtures import mean_and_sd
@@ -112,9 +111,6 @@ def predict_record(
     Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors
     that name the model.
     """
-    if kind is Several:
-        several: Prediction = model.predict_several(X, uniforms=uniforms, classes=classes)
-        return several
     offered = records_of(model)
     kind = offered[0] if kind is None else kind
     if kind not in offered:

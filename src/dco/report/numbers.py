@@ -94,8 +94,7 @@ class ConditionNumbers:
 class LevelNumbers:
     """All numbers of one level; `evaluation` is None where no rows were given.
 
-    `thresholds` has the cut-off of the candidate that comes first, after joint selection, and that
-    of a new row of mean weight, where rows have weights.
+    `thresholds` has that of a new row of mean weight, where rows have weights.
     """
 
     alpha: float
@@ -282,11 +281,7 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
         float(as_rational(alpha)),
         own.thresholds(own.stated(alpha)),
     )
-    if own.calibration.seen is not None:
-        found = {own.ranking.best: found[own.ranking.best]}
     certified = certified_thresholds(own.calibration, found, statement)
-    if own.calibration.seen is not None:
-        found, certified = {None: found[own.ranking.best]}, (replace(certified[0], group=None),)
     entry_of = dict(zip(found, certified, strict=True))
     shown = {} if None in found else {name: entry_of[name] for name in _largest_conditions(own)}
     bound = picked_bound(own.certificate, value)
@@ -338,8 +333,6 @@ def at_once(seen: Outcomes, slicing: Slicing) -> tuple[GroupEvaluation, ...]:
 def _largest_conditions(own: DecoupledPredictor) -> tuple[Any, ...]:
     """The conditions with the most calibration rows; (None,) where there are none."""
     parts = own.calibration.parts
-    if own.calibration.seen is not None:
-        return (own.ranking.best,)
     return tuple(sorted(parts, key=lambda name: -parts[name].size)[:MOST_PARTS])
 
 
@@ -498,8 +491,6 @@ def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> lis
             for label in structure.classes
         ]
     )
-    if scores.ndim == 3:  # joint selection has a score per candidate: their mean place
-        scores = np.argsort(np.argsort(scores, axis=0, kind="stable"), axis=0).mean(axis=2)
     order = np.argsort(scores, axis=0, kind="stable").T
     return [{labels[code]: place for place, code in enumerate(codes)} for codes in order.tolist()]
 
@@ -591,6 +582,7 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     found = []
     for name in _largest_conditions(predictor):
         counts = size_counts(scores[parts[name]], edges)
-        condition = None if predictor.calibration.seen is not None else called[name]
-        found.append(ScoreHistogram(condition, int(parts[name].size), counts[:-1], int(counts[-1])))
+        found.append(
+            ScoreHistogram(called[name], int(parts[name].size), counts[:-1], int(counts[-1]))
+        )
     return edges, tuple(found)

@@ -49,8 +49,6 @@ def rank(level: LevelNumbers, numbers: ReportNumbers) -> str:
     if entry is None:
         of = "combinations of groups" if level.thresholds[0].rank is None else "conditions"
         return f"one for each of {len(level.thresholds)} {of}"
-    if numbers.certificate.joint:
-        return f"of the candidate that comes first, by {entry.n} rows; every candidate has its own"
     if numbers.certificate.weights:
         return f"at a new row of mean weight, by {entry.n} rows; every new row has its own"
     if entry.rank is None:
@@ -88,11 +86,6 @@ def law(level: LevelNumbers, numbers: ReportNumbers) -> str:
         return (
             "Each condition has a law of its own: the bars are the ranges that hold coverage "
             "with probability 90 %."
-        )
-    if numbers.certificate.joint:
-        return (
-            "The calibration rows choose among the candidates too: the promise holds, but no "
-            "law of coverage is known."
         )
     if numbers.certificate.weights:
         return (

@@ -28,9 +28,6 @@ MODULES = (
     "classification",
     "theory_checks",
     "beyond_regression",
-    "selection_costs",
-    "selection_costs_labels",
-    "selection_pruning",
     "protocol",
     "protocol_classification",
 )

@@ -28,21 +28,18 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
-from dco.guarantees.joint_selection import Method as Joint
-from dco.guarantees.joint_selection import joint_selection
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
-from dco.predictions import ClassDraws, ClassProbabilities, Several
+from dco.guarantees.select_and_calibrate import Method as Selection
+from dco.guarantees.select_and_calibrate import SelectedSets, select_and_calibrate
+from dco.predictions import ClassDraws, ClassProbabilities
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score
-from dco.sets.prediction_sets import PredictionSets
-from dco.tuning import EvaluatedCandidate, rank_evaluated, tune
+from dco.tuning import EvaluatedCandidate, rank_evaluated
 from dco.tuning.objectives import Aimed
-from dco.tuning.proposals import MEMBERS, pointwise_score
 from dco.tuning.ranking import all_failed
 from dco.tuning.search import (
     Candidates,
-    Pieces,
     checked_pairs,
     checked_targets,
     evaluate_pairs,
@@ -437,41 +434,21 @@ TABLE_ROWS: dict[str, Method] = {
 # ---- ways to choose that deploy no single candidate
 # ---------------------------------------------------------------------
 
-SELECTIONS = {"pointwise": "DCO, pointwise", "modsel": "ModSel-CP", "yk-adjust": "YK-adjust"}
+SELECTIONS: dict[Selection, str] = {"modsel": "ModSel-CP", "yk-adjust": "YK-adjust"}
 
 
-def selected_sets(
-    name: str,
+def select_sets(
+    method: Selection,
     on: Mapping[Role, Candidates],
     targets: Mapping[Role, AnyArray],
     *,
     alpha: Level,
-    objective: Aimed,
-) -> tuple[str, PredictionSets, int]:
-    """The sets of the test rows, the candidate that makes most of them, and the number of rows that
-    calibrate.
-
-    "pointwise" has the smallest set of each row, of the best on tuning rows. The others choose on
-    the rows that calibrate, tuning rows among them; YK-adjust has one candidate for all rows.
+) -> SelectedSets:
+    """Make the sets of the test rows by a choice on the rows that calibrate, tuning rows among
+    them.
     """
-    if name != "pointwise":
-        new = {each: prediction for each, (_, prediction) in on["test"].items()}
-        method: Joint = "modsel" if name == "modsel" else "yk-adjust"
-        found = joint_selection(on["pool"], targets["pool"], new, alpha=alpha, method=method)
-        return next(iter(found.winners)), found.sets, found.n
-    ranking = tune(on["tune"], targets["tune"], alpha=alpha, objective=objective)
-    best = [row for row in ranking.table if row.feasible][:MEMBERS]
-    pieces = [Pieces((on["tune"][row.name][1],)) for row in best]
-    cuts = [row.ranking_threshold for row in best]
-    score = pointwise_score(
-        [on["tune"][row.name][0] for row in best], pieces, targets["tune"], cuts
-    )
-    known, new_rows = (
-        Several(tuple(on[role][row.name][1] for row in best)) for role in ("calibrate", "test")
-    )
-    threshold = split_conformal(score.observed(known, targets["calibrate"]), alpha=alpha)
-    most = best[int(np.bincount(score.chosen(new_rows)).argmax())].name
-    return most, score.sets(new_rows, threshold), threshold.n
+    new = {name: prediction for name, (_, prediction) in on["test"].items()}
+    return select_and_calibrate(on["pool"], targets["pool"], new, alpha=alpha, method=method)
 
 
 def compared_thresholds(rows: Given, name: str) -> list[float]:

@@ -37,8 +37,6 @@ HOMES = {
     "transformed": "Transformed Within",
     "levelled": "Levelled",
     "density": "HighestDensityMass PredictiveDensity",
-    "pointwise": "",
-    "joint": "",
 }
 _MODULE_OF = {name: module for module, names in HOMES.items() for name in names.split()}
 

@@ -67,17 +67,15 @@ OWN = _full_names("""
     dco.guarantees.certificate: Certificate
     dco.guarantees.facts: CertifiedThreshold
     dco.guarantees.shift: ShiftWeights WeightFacts
-    dco.joint: JointPredictor
     dco.models.averaged: AveragedModel
     dco.models.bayesian_linear: SparseBayesianRegression
     dco.models.mc_dropout: MCDropoutClassifier
     dco.models.plain_columns: PlainColumns
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread
-    dco.models.several: SeveralModels
     dco.models.transformed_target: TransformedTarget
     dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread
-    dco.predictions: Quantiles Several
+    dco.predictions: Quantiles
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows

@@ -9,30 +9,18 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from dco.foundations.arrays import AnyArray, Floats
-from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import as_rational, smallest_marginal_n
 from dco.models.averaged import AveragedModel
-from dco.models.several import SeveralModels
-from dco.predictions import Several
-from dco.scores.classification import TopK
 from dco.scores.levelled import Levelled
-from dco.scores.never_empty import NeverEmpty
-from dco.scores.pointwise import Pointwise
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.tuning.ranking import Ranking
-from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.strategies import Strategy
 
 if TYPE_CHECKING:
     from dco.tuning.selection import Candidate, Trials, Tried
 
 _AVERAGED = 3  # models at most
-MEMBERS = 8  # of the best candidates, from which pointwise selection takes the smallest set
-_ROUNDING = 1e-6  # of a score: what batches of another size may change, in single precision too
 
 
 def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> list[Candidate]:
@@ -154,77 +142,3 @@ def with_levelled(candidates: Sequence[Candidate], trials: Trials) -> list[Candi
                 else []
             )
     return found
-
-
-def _apart(ascending: Floats) -> Floats:
-    """Scores that rounding alone tells apart become one, so that no batch can jump a step of their
-    distribution.
-    """
-    with np.errstate(invalid="ignore"):
-        ends = (
-            np.diff(ascending)
-            > _ROUNDING * np.where(np.isfinite(ascending), np.abs(ascending), 0.0)[:-1]
-        )
-    last = np.append(np.flatnonzero(ends), len(ascending) - 1)
-    return np.asarray(ascending[last[np.searchsorted(last, np.arange(len(ascending)))]])
-
-
-def pointwise_score(
-    scores: Sequence[Score], pieces: Sequence[Pieces], y: AnyArray, cuts: Sequence[float]
-) -> Pointwise:
-    """The score that takes, row by row, the smallest set: by tuning thresholds, and what tuning
-    rows score.
-    """
-    # on a scale that others share, the first label must have the least score of all, or a set could
-    # lose it
-    scores = [NeverEmpty(score) if isinstance(score, TopK) else score for score in scores]
-    observed = np.stack(
-        [each.observed(score, y) for each, score in zip(pieces, scores, strict=True)]
-    )
-    limits = np.asarray(cuts, dtype=np.float64)
-    # for ties with a cut-off
-    limits = limits + _ROUNDING * np.where(np.isfinite(limits), np.abs(limits), 0.0)
-    return Pointwise(
-        tuple(scores), limits, np.stack([*map(_apart, np.sort(observed, axis=1))]), True
-    )
-
-
-def pointwise(
-    candidates: Sequence[Candidate], trials: Trials, ranking: Ranking
-) -> tuple[Candidate, Ranking]:
-    """The candidate that takes, row by row, the smallest set of the best few, and the ranking with
-    it before all others.
-
-    What it predicts is added to `trials`. Its row has one threshold for all tuning rows, and
-    flatters it: they made it.
-    """
-    by_name = {candidate.name: candidate for candidate in candidates}
-    taken = [by_name[row.name] for row in ranking.table if row.feasible][:MEMBERS]
-    if not taken:
-        raise ValueError(
-            "no candidate covers enough tuning rows, so there is nothing to choose from row by row."
-        )
-    models = {candidate.model_name: candidate.model for candidate in taken}
-    places, parts = (
-        {name: place for place, name in enumerate(models)},
-        [trials.tried[name] for name in models],
-    )
-    model = SeveralModels(
-        list(models.values()), [(places[each.model_name], each.kind) for each in taken]
-    )
-    y, pieces = (
-        trials.bench.tuning_rows().y,
-        [trials.tried[each.model_name].predictions[each.kind] for each in taken],
-    )
-    cuts = [ranking[each.name].ranking_threshold for each in taken]
-    score = pointwise_score([each.score for each in taken], pieces, y, cuts)
-    made = type(taken[0])("pointwise", counted(len(taken), "candidate"), model, score, Several)
-    records = tuple(Several(each) for each in zip(*(each.records for each in pieces), strict=True))
-    fits = tuple(
-        model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True)
-    )
-    joined = replace(pieces[0], records=records)
-    trials.tried["pointwise"] = replace(parts[0], fits=fits, predictions={Several: joined})
-    rule = Rule.of(len(y), trials.alpha, groups=trials.bench.tuning_rows().clusters)
-    own = rank_pairs({made.name: (score, joined)}, y, [rule])[0]
-    return made, replace(ranking, table=(*own.table, *ranking.table))

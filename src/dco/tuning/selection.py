@@ -29,7 +29,6 @@ from dco.models.adapt import (
     sources_of,
 )
 from dco.models.averaged import AveragedModel
-from dco.models.several import SeveralModels
 from dco.predictions import GaussianMixtures, fifths
 from dco.rows.conditions import LABEL_CLUSTERS
 from dco.rows.fingerprints import row_uniforms
@@ -40,7 +39,7 @@ from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults, scores_for
 from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions, check_support, conditions_of, note_below_zero, slices_of
-from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
+from dco.tuning.proposals import searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
 from dco.tuning.search import Candidates, Pieces, Rule, evaluate_pairs, rank_pairs
 from dco.tuning.stability import Stability, grow_tuning_split, split_stability
@@ -74,8 +73,6 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
-    # "pointwise": the smallest set at each x; "joint": the calibration rows choose
-    selection: str = "decoupled"
     objective: Objective = MEAN_SIZE
     support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
@@ -410,7 +407,7 @@ def fit_model(model: Any, rows: Rows) -> Any:
     if is_frozen(model):
         return model
     # each member takes the fit parameters under names of its own
-    if isinstance(model, AveragedModel | SeveralModels):
+    if isinstance(model, AveragedModel):
         return model.of_fitted([fit_model(member, rows) for member in model.members])
     from sklearn.base import clone
 
@@ -507,11 +504,6 @@ def select(
                 "all the rows that tuned."
             )
         )
-    if bench.choosing.selection not in ("decoupled", "pointwise"):
-        raise ValueError(
-            f'selection must be "decoupled", "pointwise" or "joint", got '
-            f"{bench.choosing.selection!r}."
-        )
     levelled = isinstance(models, Defaults) and scores is None and bench.classes is None
     support, both = bench.choosing.support, bench.together
     y = np.concatenate([bench.train.y, bench.tune.y]) if both is None else both.y
@@ -556,14 +548,8 @@ def select(
         candidates = with_levelled(candidates, trials) if levelled else candidates
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    one = (
-        len(ranking.table) < 2
-        or bench.choosing.selection == "pointwise"
-        or bench.choosing.objective.reads_sets
-    )
+    one = len(ranking.table) < 2 or bench.choosing.objective.reads_sets
     stability = None if one else trials.stability(candidates, ranking)
-    if bench.choosing.selection == "pointwise":
-        winner, ranking = pointwise(candidates, trials, ranking)
     failed = [
         (c, reason)
         for c in candidates
@@ -583,11 +569,7 @@ def select(
         ranking.table[0].ranking_threshold,
         None,
     )
-    if (
-        trials.conditions is None
-        and ranking.table[0].feasible
-        and bench.choosing.selection == "decoupled"
-    ):
+    if trials.conditions is None and ranking.table[0].feasible:
         target, alpha = bench.tuning_rows().y, float(as_rational(statement.alpha))
         covered, sizes = (
             pieces.observed(winner.score, target) <= threshold,

@@ -27,18 +27,15 @@ ALPHA = 0.1
 
 
 class Definition:
-    """ModSel-CP and ModSel-CP-LOO as they are defined, for one new row (every record in `new` has
-    one).
-    """
+    """ModSel-CP as it is defined, for one new row (every record in `new` has one)."""
 
-    def __init__(self, candidates, y, new, *, alpha, method):
+    def __init__(self, candidates, y, new, *, alpha):
         self.candidates, self.new, self.n, self.k = (
             candidates,
             new,
             len(y),
             conformal_rank(len(y), alpha=alpha),
         )
-        self.method, self.digits = method, 9 if method == "modsel-loo" else 15
         self.own = {name: score.observed(record, y) for name, (score, record) in candidates.items()}
         self.known = {}
 
@@ -47,7 +44,7 @@ class Definition:
         if (name, cut) not in self.known:
             score, record = self.candidates[name]
             sizes = [*score.sizes(record, cut), *score.sizes(self.new[name], cut)]
-            self.known[name, cut] = round(math.fsum(sizes), self.digits)
+            self.known[name, cut] = round(math.fsum(sizes), 15)
         return self.known[name, cut]
 
     def best(self, scores):
@@ -66,17 +63,8 @@ class Definition:
     def holds(self, target):
         """Whether the target is in the set."""
         asked = self.asked(target)
-        if self.method == "modsel":
-            winner = self.best({name: np.append(self.own[name], asked[name]) for name in self.own})
-            return asked[winner] <= order_statistic(self.own[winner], self.k)
-        values = []
-        for i in range(self.n):  # each row is judged by the choice of the others
-            judge = self.best(
-                {name: np.append(np.delete(self.own[name], i), asked[name]) for name in self.own}
-            )
-            values.append(self.total(judge, float(self.own[judge][i])))
-        winner = self.best(self.own)
-        return self.total(winner, asked[winner]) <= sorted(values)[self.k - 1]
+        winner = self.best({name: np.append(self.own[name], asked[name]) for name in self.own})
+        return asked[winner] <= order_statistic(self.own[winner], self.k)
 
     def in_the_union(self, label):
         """Whether S(l) <= S_(k) and L(max(S_(k-1), S(l))) <= T for some candidate."""
@@ -139,28 +127,22 @@ SCORES = [
 
 
 # cut-offs of quantiles are negative at .6; at .97 the rank is 1
-CASES = [("modsel", alpha) for alpha in (0.1, 0.3, 0.6, 0.97)] + [
-    ("modsel-loo", alpha) for alpha in (0.1, 0.6, 0.97)
-]
-
-
-@pytest.mark.parametrize(("method", "alpha"), CASES)
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.6, 0.97])
 @pytest.mark.parametrize("digits", [0, 1, 6])
 @pytest.mark.parametrize("score", SCORES, ids=repr)
-def test_numbers_are_those_of_the_definition(score, digits, method, alpha):
-    """Brute force over a grid with the ends of all pieces. Ties may add to the union of "modsel",
-    and nothing else.
+def test_numbers_are_those_of_the_definition(score, digits, alpha):
+    """Brute force over a grid with the ends of all pieces. Ties may add to the union, and
+    nothing else.
     """
     rng, n, inside = np.random.default_rng([digits, int(100 * alpha)]), 21, 0
-    repeats, each, most, points = (4, 3, 6, 121) if method == "modsel" else (1, 2, 4, 41)
-    for _ in range(repeats):
-        records, y = number_records(type(score), n + each, rng, digits)
+    for _ in range(4):
+        records, y = number_records(type(score), n + 3, rng, digits)
         candidates, every = split([score] * 3, records, n)
         for new in one_by_one(every):
-            sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=alpha, method=method)
+            sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=alpha).sets
             ends = sets.pieces(0).ravel()
             grid = [
-                np.round(np.linspace(-most, most, points), 1),
+                np.round(np.linspace(-6, 6, 121), 1),
                 ends,
                 ends - 1e-7,
                 ends + 1e-7,
@@ -168,43 +150,16 @@ def test_numbers_are_those_of_the_definition(score, digits, method, alpha):
             ]
             grid, defined = (
                 np.concatenate(grid),
-                Definition(candidates, y[:n], new, alpha=alpha, method=method),
+                Definition(candidates, y[:n], new, alpha=alpha),
             )
             wanted = np.array([defined.holds(value) for value in grid])
             got = np.array([bool(sets.contains([value])[0]) for value in grid])
             assert not np.any(wanted & ~got)
             # ends are rounded outwards
             beside = np.abs(grid[:, None] - np.append(ends, np.inf)).min(axis=1) < 1e-8
-            assert not np.any(got & ~wanted & ~beside) or (method == "modsel" and digits < 6)
+            assert not np.any(got & ~wanted & ~beside) or digits < 6
             inside += wanted.sum()
     assert inside > 0 or alpha > 0.9
-
-
-@pytest.mark.parametrize("digits", [0, 6])
-def test_leaving_one_out_gives_the_numbers_of_the_definition_where_scores_are_infinite(digits):
-    """At k = n one row of spread 0 lets candidates cross beyond every score; sets may then have
-    infinite pieces.
-    """
-    rng, n, held = np.random.default_rng(digits), 9, 0
-    scores = [AbsoluteResidual(), NormalisedResidual(), NormalisedResidual()]
-    for _ in range(40):
-        y, means = (
-            np.round(rng.normal(size=n), digits),
-            np.round(rng.normal(size=(3, n + 1)), digits),
-        )
-        spreads = rng.choice([0.0, 0.5, 1.0, 2.0], p=[0.1, 0.3, 0.3, 0.3], size=(3, n + 1))
-        candidates, new = split(
-            scores, [dco.PointsWithSpread(*pair) for pair in zip(means, spreads, strict=True)], n
-        )
-        sets = dco.select_and_calibrate(candidates, y, new, alpha=ALPHA, method="modsel-loo")
-        ends = sets.pieces(0).ravel()
-        grid = np.concatenate([np.linspace(-12, 12, 49), 3 * rng.normal(size=10)])
-        grid = grid[np.abs(grid[:, None] - np.append(ends, means[:, -1])).min(axis=1) > 1e-8]
-        defined = Definition(candidates, y, new, alpha=ALPHA, method="modsel-loo")
-        wanted = [defined.holds(value) for value in grid]
-        assert [bool(sets.contains([value])[0]) for value in grid] == wanted
-        held += np.isinf(ends).any()
-    assert held > 3
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.4, 0.97])
@@ -223,41 +178,26 @@ def test_labels_are_those_of_the_definition(digits, alpha):
         p = rng.integers(1, 4, size=shape) if digits == 0 else p
         p = p / p.sum(axis=2, keepdims=True)
         candidates, every = split(scores, [dco.ClassProbabilities(each) for each in p], n)
-        found = {}
-        for method in ("modsel", "modsel-loo"):
-            sets = dco.select_and_calibrate(
-                candidates, y, every, alpha=alpha, method=method
-            ).to_dense()
-            defined = [
-                Definition(candidates, y, new, alpha=alpha, method=method)
-                for new in one_by_one(every)
-            ]
-            found[method] = (
-                sets,
-                np.array([[own.holds(label) for label in range(classes)] for own in defined]),
-            )
-            if method == "modsel":
-                assert sets.tolist() == [
-                    [own.in_the_union(label) for label in range(classes)] for own in defined
-                ]
-        (union, wanted), (left_out, also) = found.values()
-        assert np.array_equal(left_out, also)
+        union = dco.select_and_calibrate(candidates, y, every, alpha=alpha).sets.to_dense()
+        defined = [Definition(candidates, y, new, alpha=alpha) for new in one_by_one(every)]
+        wanted = np.array([[own.holds(label) for label in range(classes)] for own in defined])
+        assert union.tolist() == [
+            [own.in_the_union(label) for label in range(classes)] for own in defined
+        ]
         assert not np.any(wanted & ~union)
-        sizes.append([wanted.sum(), union.sum(), left_out.sum()])
-    least, most, others = np.sum(sizes, axis=0)
-    assert others > 0
+        sizes.append([wanted.sum(), union.sum()])
+    least, most = np.sum(sizes, axis=0)
     # ties in the sums of sizes cost something, not everything
     assert most <= 1.5 * least + 5 or digits == 0
 
 
-@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
 @pytest.mark.parametrize("score", SCORES[1:], ids=repr)
-def test_new_rows_do_not_touch_each_other(score, method):
+def test_new_rows_do_not_touch_each_other(score):
     """Many at once give what each gives alone, those where a candidate takes no part included."""
     records, y = number_records(type(score), 65, np.random.default_rng(3), 6)
     candidates, every = split([score] * 3, records, 25)
     found, *alone = (
-        dco.joint_selection(candidates, y[:25], new, alpha=ALPHA, method=method)
+        dco.select_and_calibrate(candidates, y[:25], new, alpha=ALPHA)
         for new in (every, *one_by_one(every))
     )
     assert found.sets.sizes() == pytest.approx(
@@ -277,7 +217,7 @@ def test_residual_sets_have_a_closed_form(alpha, rank):
     means = truth + 0.3 * rng.normal(size=(6, n + 40))
     means[5] += 20  # no rank is too low to leave it out
     candidates, new = split([AbsoluteResidual()] * 6, map(dco.Points, means), n)
-    found = dco.joint_selection(candidates, y[:n], new, alpha=alpha)
+    found = dco.select_and_calibrate(candidates, y[:n], new, alpha=alpha)
     scores = np.sort(np.abs(y[:n] - means[:, :n]), axis=1)
     u = scores[:, found.rank - 1].min()
     taken = scores[:, found.rank - 2] <= u
@@ -316,25 +256,21 @@ def labels_run(rng, n, n_new, digits):
 
 
 @pytest.mark.guarantee
-@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
 @pytest.mark.parametrize(
     ("draw", "digits"), [(numbers_run, 1), (numbers_run, 12), (labels_run, 2), (labels_run, 12)]
 )
-def test_sets_cover_where_choosing_without_the_new_row_does_not(draw, digits, method):
+def test_sets_cover_where_choosing_without_the_new_row_does_not(draw, digits):
     """n = 60, ten candidates of equal quality. EFCP, the classic mistake (choose by the n rows,
     calibrate the winner on them), covers less, and the check sees it. Sets are not much larger than
     those of one candidate: full ones cover too.
     """
     rng, n, n_new = np.random.default_rng(8), 60, 100
-    # to leave rows out takes time
-    last = n + (n_new if method == "modsel" else 4 if draw is numbers_run else 20)
-    joint, plain, ratio = [], [], []
+    corrected, plain, ratio = [], [], []
     for _ in range(2000 if FULL and draw is numbers_run else 1000 if FULL else 300):
         scores, y, records = draw(rng, n, n_new, digits)
         candidates, new = split(scores, records, n)
-        asked = {name: take(record, slice(0, last - n)) for name, record in new.items()}
-        sets = dco.select_and_calibrate(candidates, y[:n], asked, alpha=ALPHA, method=method)
-        joint.append(sets.contains(y[n:last]).mean())
+        sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=ALPHA).sets
+        corrected.append(sets.contains(y[n:]).mean())
         cuts = {
             m: dco.split_conformal(score.observed(seen, y[:n]), alpha=ALPHA)
             for m, (score, seen) in candidates.items()
@@ -343,7 +279,7 @@ def test_sets_cover_where_choosing_without_the_new_row_does_not(draw, digits, me
         best = min(sizes, key=sizes.__getitem__)
         plain.append(scores[0].sets(new[best], cuts[best]).contains(y[n:]).mean())
         ratio.append(sets.sizes().mean() / np.mean(list(sizes.values())))
-    check_mean(joint, 1 - ALPHA)
+    check_mean(corrected, 1 - ALPHA)
     check_loses(plain, 1 - ALPHA, errors=4)
     print(f"size / mean size of one {np.mean(ratio):.2f}")
     assert np.mean(plain) < 0.88
@@ -359,7 +295,7 @@ def test_the_adjusted_rank_is_that_of_yang_and_kuchibhotla():
         truth + rng.normal(size=(count, n + 5)) * [[2], [0.1], [2], [3]],
     )
     candidates, new = split([AbsoluteResidual()] * count, map(dco.Points, means), n)
-    found = dco.joint_selection(candidates, y[:n], new, alpha=alpha, method="yk-adjust")
+    found = dco.select_and_calibrate(candidates, y[:n], new, alpha=alpha, method="yk-adjust")
     adjusted = (
         n * alpha + 1 - n * (1 / (3 * math.sqrt(n)) + math.sqrt(math.log(2 * count) / (2 * n)))
     ) / (n + 1)
@@ -370,9 +306,7 @@ def test_the_adjusted_rank_is_that_of_yang_and_kuchibhotla():
     assert found.sets.sizes() == pytest.approx(np.full(5, 2 * cut))
 
 
-@pytest.mark.parametrize(
-    ("method", "n", "smallest"), [("modsel", 8, 9), ("modsel-loo", 8, 9), ("yk-adjust", 60, 136)]
-)
+@pytest.mark.parametrize(("method", "n", "smallest"), [("modsel", 8, 9), ("yk-adjust", 60, 136)])
 def test_too_few_rows_give_full_sets_and_a_warning(method, n, smallest):
     """The smallest n named in the warning is enough, and one row less is not."""
     rng = np.random.default_rng(0)
@@ -384,7 +318,7 @@ def test_too_few_rows_give_full_sets_and_a_warning(method, n, smallest):
             for name, own in zip("ab", known, strict=True)
         }
         asked = {name: dco.Points(own) for name, own in zip("ab", new, strict=True)}
-        return dco.joint_selection(candidates, y, asked, alpha=ALPHA, method=method)
+        return dco.select_and_calibrate(candidates, y, asked, alpha=ALPHA, method=method)
 
     for rows in (n, smallest - 1):
         with pytest.warns(InfeasibleLevelWarning, match=f"At least {smallest} rows"):
@@ -403,7 +337,7 @@ def test_too_few_rows_give_full_sets_and_a_warning(method, n, smallest):
             {"one": probabilities},
             alpha=ALPHA,
             method=method,
-        )
+        ).sets
     assert sets.is_full().all()
 
 
@@ -415,14 +349,13 @@ def test_candidates_may_list_labels_in_their_own_order():
         for order in ([0, 1, 2], [2, 0, 1])
     ]
     one, two = (
-        dco.select_and_calibrate(candidates, y, new, alpha=ALPHA).to_lists()
+        dco.select_and_calibrate(candidates, y, new, alpha=ALPHA).sets.to_lists()
         for candidates, new in (split([LAC()] * count, records[:count], n) for count in (1, 2))
     )
     assert one == two
 
 
-@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
-def test_infinite_scores_are_legal(method):
+def test_infinite_scores_are_legal():
     """A spread of 0 scores +inf away from the mean: if that is the k-th score, another candidate
     takes over.
     """
@@ -437,25 +370,20 @@ def test_infinite_scores_are_legal(method):
         for name, value in (("flat", 0.0), ("wide", 1.0))
     }
     pairs = {name: (NormalisedResidual(), record) for name, record in zero.items()}
-    found = dco.joint_selection(pairs, y, new, alpha=ALPHA, method=method)
+    found = dco.select_and_calibrate(pairs, y, new, alpha=ALPHA)
     k = order_statistic(np.abs(y), found.rank)
     assert found.sets.sizes() == pytest.approx(np.full(3, 2 * k))
-    alone = dco.select_and_calibrate(
-        {"flat": pairs["flat"]}, y, {"flat": new["flat"]}, alpha=ALPHA, method=method
-    )
-    assert alone.is_infinite().all()
+    alone = dco.select_and_calibrate({"flat": pairs["flat"]}, y, {"flat": new["flat"]}, alpha=ALPHA)
+    assert alone.sets.is_infinite().all()
 
 
-@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
-def test_no_new_rows_give_no_sets(method):
+def test_no_new_rows_give_no_sets():
     rng = np.random.default_rng(1)
     points = dco.Points(rng.normal(size=20))
     new = {"a": dco.Points(np.empty(0))}
     one = {"a": (AbsoluteResidual(), points)}
-    assert (
-        len(dco.select_and_calibrate(one, rng.normal(size=20), new, alpha=ALPHA, method=method))
-        == 0
-    )
+    selected = dco.select_and_calibrate(one, rng.normal(size=20), new, alpha=ALPHA)
+    assert len(selected.sets) == 0
 
 
 def test_bad_input_gets_one_sentence():
