@@ -7,7 +7,6 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -144,48 +143,6 @@ def test_a_structure_that_was_changed_does_not_verify_even_without_rows(change):
     assert predictor.certificate.verify(predictor=predictor).holds
     changed = replace(predictor, structure=replace(predictor.structure, **change))
     assert not predictor.certificate.verify(predictor=changed).holds
-
-
-class ByQueue:
-    """A rule that cannot be written down, since a lock cannot."""
-
-    def __init__(self):
-        self.lock = Lock()
-
-    def __call__(self, X):
-        return X[:, 0] > 0
-
-
-def test_a_rule_counts_by_what_it_does():
-    rng = np.random.default_rng(8)
-    X = rng.normal(size=(400, 2))
-    y = X[:, 0] + rng.normal(size=400)
-
-    def rule(column, cut):
-        return lambda X: X[:, column] > cut
-
-    def fitted(condition_on):
-        return (
-            dco.DecoupledRegressor(Ridge(), alpha=0.2, condition_on=condition_on, random_state=0)
-            .fit(X, y)
-            .predictor_
-        )
-
-    predictor = fitted(rule(0, 0))
-    structure = predictor.structure
-    for other, same in (
-        (rule(0, 0), True),
-        (rule(1, 0), False),
-        (rule(0, 0.1), False),
-        (lambda X: X[:, 0] > 0, False),
-    ):
-        changed = replace(predictor, structure=replace(structure, condition_on=other))
-        assert predictor.certificate.verify(predictor=changed).holds == same
-    assert fitted(lambda X: np.asarray([x > 0 for x in X[:, 0]])).structure.fingerprint != (
-        fitted(lambda X: np.asarray([x < 0 for x in X[:, 0]])).structure.fingerprint
-    )
-    locked = fitted(ByQueue())
-    assert locked.certificate.verify(predictor=locked).holds
 
 
 @pytest.mark.parametrize("rule", [None, 2, lambda X: X[:, 2]], ids=["none", "column", "callable"])

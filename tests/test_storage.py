@@ -68,7 +68,6 @@ import dco.storage.saving
 import dco.storage.trusted_types
 from dco.models.quantile_pair import QuantilePair
 from dco.models.residual_spread import ResidualSpread
-from dco.rows.fingerprints import object_fingerprint
 from dco.storage.compiled import nodes_fit
 
 RNG = np.random.default_rng(0)
@@ -309,7 +308,6 @@ def test_every_classifier_and_regressor_of_scikit_learn_comes_back_and_predicts_
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # classes on their way out
             copy = dco.load(tmp_path / "model.dco")
-        assert object_fingerprint(copy) == object_fingerprint(model), name
         for one, other in zip(
             np.atleast_1d(copy.predict(rows)), np.atleast_1d(model.predict(rows)), strict=True
         ):

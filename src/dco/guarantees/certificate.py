@@ -64,7 +64,6 @@ class Certificate(ShownAsPrinted):
     repeats_shared: Mapping[str, int | str]
     training_rows_checked: bool
     structure_fingerprint: str
-    model_fingerprint: str | None
     scores_fingerprint: str
     seal_opened: int
     seal_log: tuple[str, ...]

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
 import platform
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -25,15 +23,11 @@ from dco.guarantees.calibration import Calibration, Statement
 from dco.guarantees.shift import ESTIMATED
 from dco.models.adapt import is_frozen
 from dco.rows.conditions import group_sizes
-from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
 from dco.rows.rows import SealedRows
 from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
 from dco.tuning.stability import Stability
-
-# bytes of a pickle: beyond, reading it takes longer than most people want to wait
-_LARGEST_MODEL = 2**26
 
 VOIDED_BY = (
     "choosing the level, the seed, the split or the model after looking at results on calibration "
@@ -193,7 +187,6 @@ def certified_facts(
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
         "structure_fingerprint": structure.fingerprint,
-        "model_fingerprint": model_fingerprint(structure.model),
         "seal_opened": len(roles.sealed.log),
         "seal_log": tuple(map(str, roles.sealed.log)),
         "seed": bench.seed,
@@ -243,20 +236,16 @@ def structure_digest(
     fitted_on: Sequence[str],
     seed: int,
 ) -> str:
-    """A fingerprint of all that fixes a structure; a function that names conditions counts by what
-    it does.
+    """Digest the names and settings of a structure and the rows that it was fitted on.
+
+    A function counts by its name, and the numbers inside a fitted model do not count: the
+    calibration scores speak for both.
     """
-    rules = condition_on if isinstance(condition_on, list) else [condition_on]
-    conditions = list(map(describe, rules))
-    for place, rule in enumerate(rules):
-        if callable(rule):
-            with suppress(Exception):  # whatever a user's object raises when it is written down
-                conditions[place] = object_fingerprint(rule)
     described = {
         "candidate": candidate,
         "model": model,
         "score": score,
-        "condition": conditions if isinstance(condition_on, list) else conditions[0],
+        "condition": describe(condition_on),
         "fitted on": list(fitted_on),
         "seed": seed,
     }
@@ -301,20 +290,6 @@ def versions() -> Mapping[str, str]:
     return {"python": platform.python_version(), "dco": __version__} | installed(
         "numpy", "scipy", "scikit-learn"
     )
-
-
-def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | None:
-    """A digest of all that a fitted model holds; None if it is too large or cannot be written down.
-
-    Without it a change of the model is still seen in its calibration scores.
-    """
-    arrays: list[pickle.PickleBuffer] = []  # as they lie in memory: nothing is copied
-    try:
-        written = pickle.dumps(model, protocol=5, buffer_callback=arrays.append)
-        size = len(written) + sum(array.raw().nbytes for array in arrays)
-        return object_fingerprint(model) if size <= largest else None
-    except Exception:  # whatever a user's model raises when it is written down
-        return None
 
 
 def scores_fingerprint(scores: ArrayLike) -> str:

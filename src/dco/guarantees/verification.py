@@ -23,7 +23,6 @@ from dco.guarantees.facts import (
     CertifiedThreshold,
     calibrated_facts,
     certified_threshold,
-    model_fingerprint,
     scores_fingerprint,
     structure_digest,
 )
@@ -60,9 +59,7 @@ def verify(
     if X_cal is not None:
         checks += _rows_checks(certificate, X_cal, y_cal)
     if X_cal is not None and own is not None:
-        known = all(
-            check.holds for check in checks if check.name in ("calibration fingerprint", "model")
-        )
+        known = all(check.holds for check in checks if check.name == "calibration fingerprint")
         checks += _score_checks(certificate, X_cal, y_cal, own, rounding=known)
     return VerificationReport(
         tuple(checks), _unchecked(certificate, own, told, rows=X_cal is not None)
@@ -263,9 +260,6 @@ def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
     )
     return facts | {
         "structure_fingerprint": digest,
-        "model_fingerprint": None
-        if before.model_fingerprint is None
-        else model_fingerprint(structure.model),
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
         "tuning_threshold": own.ranking.threshold_of(structure.name),
@@ -275,7 +269,6 @@ def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
 _CALLED = {
     "structure_fingerprint": "structure",
     "model": "model in words",
-    "model_fingerprint": "model",
     "scores_fingerprint": "scores kept",
     "groups": "overlapping groups",
 }
@@ -348,8 +341,8 @@ def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
 def _score_checks(
     certificate: Certificate, X: Any, y: Any, own: DecoupledPredictor, *, rounding: bool
 ) -> list[Check]:
-    """Scores of the rows, and the thresholds they give: to the last bit, or to rounding where rows
-    and model are known.
+    """Scores of the rows, and the thresholds they give: to the last bit, or to rounding where the
+    rows are those of the fit.
 
     Linear algebra may round differently for rows in another order or memory layout. What is
     deployed is compared exactly by `_comparisons`; here the scores kept are what the new ones must
@@ -475,16 +468,10 @@ def _unchecked(
         result |= {
             f"{name}.{role}": alone for role in getattr(certificate, name) if role not in known
         }
-    if (
-        own is not None
-        and certificate.model_fingerprint is None
-        and own.certificate.model_fingerprint is None
-    ):
-        result["fitted model"] = (
-            "since it is too large or cannot be written down (its calibration scores speak for it)"
-        )
     if not rows:
         result["calibration rows"] = "without the rows themselves"
+    if own is not None and not rows:
+        result["fitted model"] = "without the calibration rows, whose scores speak for it"
     return result
 
 

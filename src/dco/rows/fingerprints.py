@@ -1,4 +1,4 @@
-"""Fingerprints of rows and of objects.
+"""Fingerprints of rows.
 
 The same row has the same 128-bit hash, however it is stored. Every cell is written as two 64-bit
 words, its canonical form.
@@ -16,20 +16,13 @@ not depend on the row, so a sparse row is hashed by its other cells, and agrees 
 Rows that differ in one number never collide, as mixing is one-to-one. Other rows collide with
 probability 2**-128 for each pair: some pair among 10 million rows with probability 2**-82. Rows can
 be made to collide on purpose.
-
-Equal objects have equal digests, in every process, and after saving and loading. `joblib.hash` is
-not enough: it tells shared parts from copies of them and arrays by their memory layout, and fails
-on functions inside functions.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
 import math
 import struct
-import types
-from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -51,7 +44,6 @@ _TARGETS, _SHAPE = 2**40, 2**41
 _FLOAT_INTEGERS = 2.0**53  # every integer below is a float64, and 2**53 + 1 rounds to it
 # of these types, values that are equal have the same words
 _PLAIN = {str, bytes, int, float, bool, type(None)}
-_CIRCLE = (b"circle:", b"back:")  # how a part is written that leads back to itself
 
 
 def row_fingerprints(X: Any, y: Any = None, *, at_float32: bool = False) -> Hashes:
@@ -360,7 +352,7 @@ def _cell(value: Any, at_float32: bool) -> tuple[int, int]:
         first, second = _moment_words(np.asarray([_moment(value)]))[:, 0].tolist()
         return first, second
     if isinstance(value, (list, tuple, dict, set, frozenset, np.ndarray)):
-        return _halves(b"nested", object_fingerprint(value).encode())
+        return _halves(b"nested", _nested_bytes(value))
     # a period, an interval
     if isinstance(value, datetime.time) or type(value).__module__.split(".")[0] == "pandas":
         return _halves(b"other", f"{type(value).__name__} {value}".encode())
@@ -369,6 +361,21 @@ def _cell(value: Any, at_float32: bool) -> tuple[int, int]:
         f"canonical form: rows cannot be "
         "compared. Give numbers, text, dates, categories or plain containers of them."
     )
+
+
+def _nested_bytes(value: Any) -> bytes:
+    """Write a container as the words of its cells: sequences in order, sets and keys sorted."""
+
+    def words(cell: Any) -> bytes:
+        return struct.pack("<QQ", *_cell(cell, at_float32=False))
+
+    if isinstance(value, dict):
+        pairs = sorted(words(key) + words(cell) for key, cell in value.items())
+        return b"mapping" + b"".join(pairs)
+    if isinstance(value, set | frozenset):
+        return b"set" + b"".join(sorted(map(words, value)))
+    cells = value.tolist() if isinstance(value, np.ndarray) else value
+    return b"sequence" + b"".join(map(words, cells))
 
 
 def _moment(value: Any) -> Any:
@@ -391,196 +398,3 @@ def _number(value: float) -> int:
 def _halves(kind: bytes, data: bytes) -> tuple[int, int]:
     first, second = struct.unpack("<QQ", blake2b(data, digest_size=16, person=kind).digest())
     return first, second
-
-
-# ----------------------------------------------------------------------------------------------
-# objects
-
-
-def object_fingerprint(thing: Any) -> str:
-    """A digest, in hex, of any object: nested plain data, arrays, dataclasses, fitted estimators.
-
-    Dictionaries and sets are read in a canonical order, arrays by dtype, shape and values (not by
-    memory layout), classes and functions by name (a lambda by its code), any other object by what
-    it would hand to pickle. A part that occurs twice counts like two copies of it, and is read
-    once.
-    """
-    return blake2b(_Walk().written(thing), digest_size=16, person=b"dco structure").hexdigest()
-
-
-@dataclass(eq=False)
-class _Walk:
-    """One walk over a structure, which writes each part of it once.
-
-    A part is written as the digest of a tag and of its own parts. One that is met again is written
-    as before, shared or copied. A part that leads back to itself has no digest before its whole
-    circle is read, so within a circle a part that is met again is written as how far back it is.
-    Circles (strongly connected components) are found as Tarjan (1972) does: `open` holds the parts
-    whose circle is not yet complete, in the order in which they were met, and `back` the earliest
-    of them that the part being read leads to.
-    """
-
-    parts: dict[int, bytes] = field(default_factory=dict)
-    open: list[int] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)  # of the parts in `open`
-    back: int = 0
-    in_circle: bool = False  # whether the part being read leads to a circle
-    kept: list[Any] = field(default_factory=list)  # an id is taken again once its object is gone
-
-    def written(self, value: Any) -> bytes:
-        """A value as bytes: plain values, classes and functions with a name of their own in full,
-        all else by its digest.
-        """
-        if isinstance(value, np.generic):
-            value = value.item() if value.dtype.kind in "biufSU" else np.asarray(value)
-        if value is None or isinstance(value, (bool, int, complex)):
-            return _tagged(
-                "enum" if isinstance(value, Enum) else type(value).__name__, repr(value).encode()
-            )
-        if isinstance(value, float):
-            return _tagged("float", struct.pack("<d", value if value == value else np.nan))
-        if isinstance(value, str):
-            return _tagged("str", value.encode("utf-8", "surrogatepass"))
-        if isinstance(value, (bytes, bytearray)):
-            return _tagged("bytes", bytes(value))
-        named = isinstance(value, types.FunctionType | np.ufunc) and not set(b"<(") & set(
-            _name_of(value)
-        )
-        if named or isinstance(value, (type, types.BuiltinFunctionType)):
-            return _tagged("name", _name_of(value))
-        own = id(value)
-        if own in self.parts:
-            self.in_circle |= self.parts[own].startswith(_CIRCLE)
-            return self.parts[own]
-        if own in self.places:
-            self.back, self.in_circle = min(self.back, self.places[own]), True
-            return _tagged("back", str(len(self.open) - self.places[own]).encode())
-        above, place = (self.back, self.in_circle), len(self.open)
-        self.kept.append(value)
-        self.open.append(own)
-        self.places[own] = self.back = place
-        self.in_circle = False
-        digest = blake2b(self._content(value), digest_size=32, person=b"dco part").digest()
-        result = _tagged("circle" if self.in_circle else "part", digest)
-        if self.back == place:  # nothing below leads further back: the circle is complete
-            for number, member in enumerate(self.open[place:]):
-                self.parts[member] = (
-                    result if number == 0 else _tagged("circle", digest, str(number).encode())
-                )
-                del self.places[member]
-            del self.open[place:]
-        self.back, self.in_circle = min(above[0], self.back), above[1] or self.in_circle
-        return result
-
-    def _content(self, value: Any) -> bytes:
-        if isinstance(value, np.ndarray):
-            return self._array(value)
-        if isinstance(value, (dict, set, frozenset)):  # no order of their own: by what is written
-            left_out = "_sklearn_version" if isinstance(value, dict) else None
-            named = [key for key in value if not (isinstance(key, str) and key == left_out)]
-            found = sorted((self.written(key), place) for place, key in enumerate(named))
-            # which is met first would matter
-            if sum(written.startswith(_CIRCLE) for written, _ in found) > 1:
-                raise TypeError(
-                    "A structure holds a set, or a dictionary with keys, of objects that lead "
-                    "back to themselves: they have "
-                    "no order, so it has no fingerprint. Keep them in a list."
-                )
-            if not isinstance(value, dict):
-                return _tagged("set", *(written for written, _ in found))
-            pairs = sorted((key, self.written(value[named[place]])) for key, place in found)
-            return _tagged("dict", *(part for pair in pairs for part in pair))
-        if type(value) in (list, tuple):
-            return _tagged(type(value).__name__, *map(self.written, value))
-        if isinstance(value, types.FunctionType):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            around = [_code_parts(value.__code__), cells, value.__defaults__, value.__kwdefaults__]
-            return _tagged("local", _name_of(value), self.written(around))
-        if is_dataclass(value):
-            parts = {f.name: getattr(value, f.name) for f in fields(value)}
-            return _tagged("record", _name_of(type(value)), self.written(parts))
-        if isinstance(value, np.random.RandomState | np.random.Generator):
-            held = (
-                value.get_state(legacy=False)
-                if isinstance(value, np.random.RandomState)
-                else value.bit_generator.state
-            )
-            return _tagged("random", self.written(held))
-        # scikit-learn's search trees count queries
-        if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):
-            return _tagged(
-                "tree",
-                _name_of(type(value)),
-                *(self.written(np.asarray(part)) for part in value.get_arrays()),
-            )
-        # without what SciPy has found out about it, and whatever its indices are stored as
-        if hasattr(value, "tocoo"):
-            cells = value.tocoo()
-            at = np.asarray(cells.coords, dtype=np.int64)
-            return _tagged(
-                "sparse", _name_of(type(value)), self.written([cells.shape, cells.data, at])
-            )
-        try:
-            reduced = value.__reduce_ex__(4)
-        except TypeError:
-            raise TypeError(
-                f"A structure holds a {type(value).__module__}.{type(value).__qualname__}, which "
-                f"cannot be written down, so "
-                "it has no fingerprint. Use plain data, arrays, dataclasses or objects that can "
-                "be pickled."
-            ) from None
-        if isinstance(reduced, str):
-            return _tagged("global", _name_of(type(value)), reduced.encode())
-        maker, arguments, *rest = reduced
-        state: Any = rest[0] if rest else None
-        # without attributes: None, or an empty dictionary once it was copied
-        if isinstance(value, functools.partial):
-            state = (*state[:3], state[3] or None)
-        items = [list(part) if part is not None else None for part in rest[1:3]]
-        return _tagged(
-            "object",
-            _name_of(type(value)),
-            _name_of(maker),
-            *map(self.written, (arguments, state, items)),
-        )
-
-    def _array(self, value: AnyArray) -> bytes:
-        if isinstance(value, np.ma.MaskedArray):
-            return _tagged(
-                "masked", self.written(value.filled()), self.written(np.ma.getmaskarray(value))
-            )
-        # field by field: the bytes between fields are undefined
-        if value.dtype.names and not value.dtype.hasobject:
-            columns = (self._array(np.asarray(value[name])) for name in value.dtype.names)
-            return _tagged("fields", repr(value.dtype.names).encode(), *columns)
-        shape = repr(value.shape).encode()
-        if value.dtype.hasobject:
-            return _tagged("objects", shape, *map(self.written, value.ravel().tolist()))
-        plain = np.asarray(value).astype(value.dtype.newbyteorder("<"), order="C", copy=False)
-        # read where it lies, not copied
-        data = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""
-        return _tagged(
-            "array", plain.dtype.str.encode(), shape, blake2b(data, digest_size=32).digest()
-        )
-
-
-def _code_parts(code: types.CodeType) -> list[Any]:
-    """What a function does, the functions and comprehensions inside it included."""
-    constants = [
-        _code_parts(entry) if isinstance(entry, types.CodeType) else entry
-        for entry in code.co_consts
-    ]
-    return [code.co_code, list(code.co_names), constants]
-
-
-def _name_of(value: Any) -> bytes:
-    own = (
-        value.__name__
-        if isinstance(value, np.ufunc)
-        else getattr(value, "__qualname__", type(value).__qualname__)
-    )
-    return f"{getattr(value, '__module__', '')}.{own}".encode()
-
-
-def _tagged(tag: str, *parts: bytes) -> bytes:
-    return b"".join([tag.encode(), b":", *(struct.pack("<Q", len(part)) + part for part in parts)])

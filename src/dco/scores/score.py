@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from hashlib import blake2b
 from itertools import chain, count
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -16,7 +17,6 @@ from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Threshold, WeightedThresholds
 from dco.predictions import Prediction
-from dco.rows.fingerprints import object_fingerprint
 from dco.sets.prediction_sets import PredictionSets
 
 Cutoff: TypeAlias = Threshold | WeightedThresholds | float | Floats
@@ -262,10 +262,13 @@ def identity_of(thing: Any) -> Hashable:
     """Equal for equal things, so that one changed in place is another; what cannot be written down
     equals only itself.
     """
+    import joblib
+
     try:
-        return object_fingerprint(thing)
-    except TypeError:
+        digest: str = joblib.hash(thing)
+    except Exception:  # whatever a user's object raises when it is written down
         return id(thing)
+    return digest
 
 
 def score_label(score: Score) -> str:
@@ -291,15 +294,23 @@ def score_label(score: Score) -> str:
 
 
 def _shown(value: Any, *, longest: int = 60) -> str:
-    """The value, or its shape and a digest where it would fill the line (a matrix of losses) or
-    show an address.
+    """Show the value of a parameter: functions by name, what would fill the line by its digest.
+
+    Arrays are shown by shape and digest. No address is shown, which is another in every run.
     """
-    text = repr(value)
-    if len(text) <= longest and " at 0x" not in text and not isinstance(value, np.ndarray):
-        return text
-    what = (
-        type(value).__name__
-        if callable(value)
-        else " x ".join(map(str, np.shape(value))) or type(value).__name__
-    )
-    return f"<{what} {object_fingerprint(value)[:8]}>"
+    if isinstance(value, np.ndarray):
+        shape = " x ".join(map(str, value.shape))
+        return f"<{shape} {_text_digest(repr(value.tolist()))}>"
+    if isinstance(value, tuple | list):
+        text = "(" + ", ".join(_shown(part) for part in value) + ")"
+    elif callable(value):
+        text = str(getattr(value, "__name__", type(value).__name__))
+    else:
+        text = repr(value)
+    if " at 0x" in text:
+        text = type(value).__name__
+    return text if len(text) <= longest else f"<{type(value).__name__} {_text_digest(text)}>"
+
+
+def _text_digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=4).hexdigest()

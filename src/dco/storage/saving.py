@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import CorruptModelError, UntrustedTypeError
 from dco.foundations.extras import installed
 from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
-from dco.rows.fingerprints import object_fingerprint
 from dco.storage.compiled import attributes, check_compiled, walk
 from dco.storage.trusted_types import PACKAGES, trusted_names
 
@@ -371,13 +371,42 @@ def _parts(thing: Any) -> list[tuple[str, Any]]:
 
 
 def _is_plain(thing: Any) -> bool:
-    """Whether a value has no parts of its own: its fingerprint tells all of it, but for the
-    type.
-    """
+    """Whether a value has no parts of its own, so that `_same_plain` compares all of it."""
     plain = isinstance(
         thing, str | bytes | bytearray | int | float | complex | np.generic | Set | None
     ) or issparse(thing)
     return plain or (isinstance(thing, np.ndarray) and thing.dtype != object)
+
+
+def _same_plain(one: Any, other: Any) -> bool:
+    """Whether two plain values of one type are the same, NaN equal to NaN."""
+    if issparse(one):
+        return _same_sparse(one, other)
+    if isinstance(one, np.ma.MaskedArray):
+        same_mask = np.array_equal(np.ma.getmaskarray(one), np.ma.getmaskarray(other))
+        return same_mask and _same_plain(one.filled(), other.filled())
+    if isinstance(one, np.ndarray | np.generic):
+        return _same_array(np.asarray(one), np.asarray(other))
+    if isinstance(one, Set):
+        return bool(one == other)
+    return repr(one) == repr(other)  # repr tells NaN and every digit
+
+
+def _same_sparse(one: Any, other: Any) -> bool:
+    cells, others = one.tocoo(), other.tocoo()
+    if cells.shape != others.shape:
+        return False
+    same_places = all(map(np.array_equal, cells.coords, others.coords))
+    return same_places and _same_array(cells.data, others.data)
+
+
+def _same_array(one: AnyArray, other: AnyArray) -> bool:
+    """Whether two arrays hold the same bytes; those between the fields of a record do not count."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.names is not None:
+        return all(_same_array(one[field], other[field]) for field in one.dtype.names)
+    return one.tobytes() == other.tobytes()
 
 
 def _difference(one: Any, other: Any, seen: dict[tuple[int, int], Any] | None = None) -> str | None:
@@ -393,7 +422,7 @@ def _difference(one: Any, other: Any, seen: dict[tuple[int, int], Any] | None = 
         return ""  # not the same object, so not the same function
     seen[id(one), id(other)] = one, other
     if _is_plain(one):
-        return None if object_fingerprint(one) == object_fingerprint(other) else ""
+        return None if _same_plain(one, other) else ""
     first, second = _parts(one), _parts(other)
     if [place for place, _ in first] != [place for place, _ in second]:
         return ""
