@@ -411,28 +411,6 @@ def test_a_model_that_is_its_own_clone_has_training_rows_that_nobody_checked() -
     )
 
 
-def test_a_tuning_split_that_grows_leaves_the_rest_to_calibration() -> None:
-    X, y = regression_rows(600)
-    models = {"right": Ridge(), "wrong": Ridge(alpha=1e6)}
-    est = dco.DecoupledRegressor(models, tune_size="auto", random_state=0).fit(X, y)
-    rows = est.certificate_.rows
-    assert rows["train"] == 300
-    assert rows["tune"] + rows["calibrate"] == 300
-    assert rows["calibrate"] > 150  # one candidate is far better: few rows settle it
-    assert est.best_candidate_ == "right / AbsoluteResidual"
-    # of noise: nothing settles which is best
-    near = {f"{k} neighbours": KNeighborsRegressor(k) for k in (1, 2, 3, 5, 8)}
-    pac = dco.DecoupledRegressor(
-        near, guarantee="pac", tune_size="auto", calibrate_size=10, random_state=0
-    )
-    # .9 ** 29 < .05
-    assert pac.fit(X[:100], X[100:200, 0]).certificate_.rows == {
-        "train": 65,
-        "tune": 6,
-        "calibrate": 29,
-    }
-
-
 def test_a_statement_about_groups_counts_groups() -> None:
     X, y = regression_rows(400)
     groups = np.arange(400) // 4
@@ -1217,7 +1195,7 @@ def test_groups_that_the_caller_split_across_roles_are_refused() -> None:
         fit_roles_with_groups(train, calibrate, calibrate)
 
 
-@pytest.mark.parametrize("options", [{}, {"tune_folds": 3}, {"tune_size": "auto"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"tune_folds": 3}], ids=str)
 def test_row_groups_may_be_of_several_kinds(options) -> None:
     codes = np.arange(300) // 3
     names = np.array([f"g{code}" if code % 2 else code for code in range(100)], dtype=object)

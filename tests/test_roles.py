@@ -8,7 +8,7 @@ from scipy import sparse
 
 from dco.foundations.errors import OverlappingRolesError
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.roles import Growth, Roles, Split, deal_roles
+from dco.rows.roles import Roles, Split, deal_roles
 from dco.rows.rows import Rows, given_rows, take_features
 
 NAMES = ("train", "tune", "calibrate")
@@ -147,28 +147,6 @@ def test_splits_name_the_rows_of_the_table_that_was_given(duplicates) -> None:
         np.testing.assert_array_equal(twice.y[roles.splits[name]], y)
 
 
-def test_a_split_grows_along_an_order_that_is_fixed_beforehand_by_the_seed() -> None:
-    clusters, seen = np.arange(100) // 2, []
-
-    def grow(growth: Growth):
-        seen.append(growth)
-        return growth.order[:10], growth.order[10:], {"model": "fitted"}
-
-    roles = deal_roles(rows_of(100, clusters=clusters), Split("auto", 0.3), seed=3, grow=grow)
-    (growth,) = seen
-    assert sorted([*growth.train, *growth.order]) == list(range(100))
-    assert growth.least == 15  # clusters
-    assert roles.splits.tune.tolist() == growth.order[:10].tolist()
-    assert roles.prefitted == {"model": "fitted"}
-    assert not {*clusters[growth.train]} & {*clusters[growth.order]}
-    assert roles.dealt_from == 50
-    for seed in (3, 4, 3):
-        frozen = deal_roles(rows_of(100), Split("auto", 0.3, frozen=True), seed=seed, grow=grow)
-        assert sizes(frozen) == {"train": 0, "tune": 10, "calibrate": 90}
-    first, other, again = (growth.order.tolist() for growth in seen[1:])
-    assert first == again != other
-
-
 @pytest.mark.parametrize(
     ("n", "split", "match"),
     [
@@ -241,8 +219,6 @@ def test_what_leaves_a_role_empty_is_refused(n, split, match) -> None:
             {"duplicates": "drop", "given_calibrate": CALIBRATE},
             'duplicates="drop" is for roles made here',
         ),
-        ({"tune": "auto", "given_calibrate": CALIBRATE}, "tune_size=auto needs both"),
-        ({"tune": "auto", "stratify": True}, "tune_size=auto and stratify=True cannot be combined"),
     ],
 )
 def test_what_cannot_be_combined_is_refused(options, match) -> None:

@@ -133,10 +133,6 @@ def test_a_model_that_cannot_be_written_down_is_the_same_as_itself_alone() -> No
     assert len(fitted.ranking_.table) == 2
 
 
-# --- a tuning split that grows
-# ----------------------------------------------------------------------------------------
-
-
 class Failing(Shifted):
     """A model that cannot be fitted."""
 
@@ -144,38 +140,14 @@ class Failing(Shifted):
         raise RuntimeError("no fit here")
 
 
-def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = set()
-
-    def noted(
-        function: Any, items: Any, *, n_jobs: Any, scheduler: Any, progress: Any
-    ) -> list[Any]:
-        asked.add((n_jobs, scheduler))
-        return [function(item) for item in items]
-
-    monkeypatch.setattr("dco.tuning.selection.run_many", noted)
-    models = {"ridge": Ridge(), "failing": Failing(), "shifted": Shifted(np.zeros(2001))}
-    est = dco.DecoupledRegressor(
-        models, tune_size="auto", n_jobs=2, scheduler="tcp://a", random_state=0
-    )
-    with pytest.warns(FitFailedWarning, match="no fit here"):
-        est.fit(X, Y)
-    assert asked == {(2, "tcp://a")}
-    assert {row.name for row in est.ranking_.table} == {
-        "ridge / AbsoluteResidual",
-        "shifted / AbsoluteResidual",
-    }
-
-
-@pytest.mark.parametrize("tune_size", ["auto", 0.25])
-def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told(tune_size: Any) -> None:
+def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told() -> None:
     models = {"one": Failing(), "other": Shifted(np.zeros(10))}
     with pytest.raises(
         ValueError,
         match=r"one: RuntimeError: no fit here; other: IndexError: "
         r".*1000",
     ):
-        dco.DecoupledRegressor(models, tune_size=tune_size, random_state=0).fit(X, Y)
+        dco.DecoupledRegressor(models, random_state=0).fit(X, Y)
 
 
 @dataclass(frozen=True)

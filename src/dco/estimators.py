@@ -62,7 +62,7 @@ class Decoupled(HoldsModels, ABC):
         alpha: Level = 0.1,
         guarantee: str = "marginal",
         delta: Level = 0.05,
-        tune_size: float | int | Literal["auto"] | None = None,
+        tune_size: float | int | None = None,
         calibrate_size: float | int | None = None,
         tune_folds: int | None = None,
         refit: bool = True,
@@ -390,10 +390,9 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     alpha, guarantee, delta
         "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1
         - delta over the calibration rows, at least 1 - alpha of new rows are covered.
-    tune_size, calibrate_size : None, share, count; tune_size also "auto"
-        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection
-        has settled. None is a quarter; for few rows, what calibration needs at least, and
-        `tune_folds=5`.
+    tune_size, calibrate_size : None, share, count
+        Rows held out for tuning and for calibration. None is a quarter; for few rows, what
+        calibration needs at least, and `tune_folds=5`.
     tune_folds : int or None
         Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
     refit : bool

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +40,7 @@ from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 from dco.tuning.defaults import Defaults
 from dco.tuning.label_clusters import ENOUGH, label_clusters
-from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, grow_tuning_rows, select
+from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, select
 
 
 def fit_decoupled(
@@ -59,19 +58,18 @@ def fit_decoupled(
     numbers.
     """
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
-    # which of them follows in step 2
-    bench = Workbench(rows, rows, split.folds, classes, seed, choosing)
-    roles = deal_roles(
-        rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement)
-    )
+    roles = deal_roles(rows, split, seed=seed)
     notes = list(roles.notes)
+
     # 2. Search freely: only training and tuning rows are visible.
-    bench = replace(
-        bench,
-        train=roles.train,
-        tune=roles.tune,
+    bench = Workbench(
+        roles.train,
+        roles.tune,
+        n_folds=split.folds,
+        classes=classes,
+        seed=seed,
+        choosing=choosing,
         together=roles.together,
-        prefitted=roles.prefitted,
     )
     selection = select(models, scores, bench, statement, notes)
     # 3. Freeze one structure. Its tuning threshold stays behind.

@@ -862,7 +862,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(dco, typed, meant):
             "raise --tune-size, or --tune-folds 5, with",
         ),
         ("⟨groups=⟩ and ⟨condition_on=⟩ cannot", "--groups and --condition-on cannot"),
-        ('⟨tune_size="auto"⟩ or ⟨tune_size=0.25⟩.', "--tune-size auto or --tune-size 0.25."),
+        ('⟨guarantee="pac"⟩ or ⟨tune_size=0.25⟩.', "--guarantee pac or --tune-size 0.25."),
         ("from ⟨models=dco.models.QuantilePair(model)⟩.", "from --models quantiles."),
         ("data/groups=7/tune_size.csv is empty", "data/groups=7/tune_size.csv is empty"),
     ],

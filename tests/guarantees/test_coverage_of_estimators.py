@@ -79,7 +79,6 @@ SETTINGS = {
     "paper": {"refit": False},
     "refit": {},
     "folds": {"tune_folds": 4},
-    "auto": {"tune_size": "auto"},
     "ensemble": {"ensemble": True},
 }
 

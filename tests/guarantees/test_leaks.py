@@ -58,9 +58,7 @@ class Recording(KNeighborsRegressor):
 # in the wrong role
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"tune_folds": 4}, {"tune_size": "auto"}], ids=["split", "folds", "auto"]
-)
+@pytest.mark.parametrize("settings", [{}, {"tune_folds": 4}], ids=["split", "folds"])
 def test_a_group_is_never_split_across_roles_or_folds(settings: dict) -> None:
     X, y = rows(400)
     groups = np.random.default_rng(1).integers(0, 90, size=400)

@@ -81,9 +81,8 @@ _MOST_CANDIDATES = 8  # that are printed
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
 @click.option(
     "--tune-size",
-    type=opt.SizeType(auto=True, zero=True),
-    help="Rows that rank candidates. auto: as many as the choice needs. 0: for one model and one "
-    "score.  "
+    type=opt.SizeType(zero=True),
+    help="Rows that rank candidates. 0: for one model and one score.  "
     "[default: 0.25; with few rows, folds instead]",
 )
 @click.option(

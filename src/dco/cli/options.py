@@ -75,21 +75,18 @@ class LevelType(click.ParamType[float]):
         return float(exact)
 
 
-class SizeType(click.ParamType[int | float | str]):
-    """A number of rows (500) or a share of them (0.25); "auto" or 0 if they are allowed."""
+class SizeType(click.ParamType[int | float]):
+    """A number of rows (500) or a share of them (0.25); 0 if it is allowed."""
 
     name = "rows or share"
 
-    def __init__(self, *, auto: bool = False, zero: bool = False) -> None:
-        self.auto = auto
+    def __init__(self, *, zero: bool = False) -> None:
         self.zero = zero
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | float | str:
+    ) -> int | float:
         """An integer is a count, a number below 1 a share."""
-        if self.auto and value == "auto":
-            return "auto"
         text = str(value).strip()
         if text.isdigit() and (int(text) > 0 or self.zero):
             return int(text)
@@ -97,9 +94,8 @@ class SizeType(click.ParamType[int | float | str]):
         with suppress(ValueError):
             share = float(text)
         if not 0 < share < 1:
-            word = ', or "auto"' if self.auto else ""
             self.fail(
-                f"{value!r} is neither a number of rows nor a share between 0 and 1{word}.",
+                f"{value!r} is neither a number of rows nor a share between 0 and 1.",
                 param,
                 ctx,
             )

@@ -29,6 +29,7 @@ from dco.reproduction import figures
 from dco.reproduction.coverage_z import bonferroni_point, own_law, target
 from dco.reproduction.datasets.tabular import Table
 from dco.reproduction.experiment import Experiment, Options, Records, column, needs_file, rows_by
+from dco.reproduction.growing_split import grow_tuning_split
 from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Given
 from dco.reproduction.regression import (
     density_candidate,
@@ -43,7 +44,6 @@ from dco.reproduction.tables import Cell, Measured, ResultTable
 from dco.rows.roles import Splits
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
-from dco.tuning import grow_tuning_split
 from dco.tuning.search import Candidates
 
 BASE = "DCO (paper's class)"

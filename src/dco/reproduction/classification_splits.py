@@ -36,11 +36,11 @@ from dco.reproduction.datasets.images import (
     resnet50,
 )
 from dco.reproduction.experiment import Options
+from dco.reproduction.growing_split import GrowthStep, grow_until_settled
 from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
 from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
 from dco.rows.roles import RowOrder, random_order
-from dco.tuning import EvaluatedCandidate, bootstrap_stability, grow_until_settled, rank_evaluated
-from dco.tuning.stability import GrowthStep
+from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated
 
 LEVELS = (0.2, 0.1, 0.05)
 DRAWS = 1000  # the paper's Dirichlet draws

@@ -5,7 +5,7 @@ Roles are fixed before anything is fitted, and are disjoint by row position. Rep
 ignored: i.i.d. rows with repeats stay exchangeable when each row is dealt by itself, and do not
 when copies are tied together. Rows that belong together for a reason outside their values
 (patients, videos) are declared by `groups`, and whole groups then go to one role. No model is
-looked at, except for a tuning split that grows: the caller then says how (`Growth`).
+looked at.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import partial
 from numbers import Real
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class Split:
     rows.
     """
 
-    tune: float | int | Literal["auto"] = 0.25  # 0: one candidate, which is not compared
+    tune: float | int = 0.25  # 0: one candidate, which is not compared
     calibrate: float | int = 0.25
     folds: int | None = None
     stratify: bool = False
@@ -141,20 +141,6 @@ class Split:
             raise ValueError(
                 'duplicates="drop" is for roles made here; drop repeats before you '
                 "cut the rows yourself."
-            )
-        if given and self.tune == "auto":
-            raise ValueError(
-                Message(
-                    "⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave "
-                    "tune= and calibrate= out."
-                )
-            )
-        if self.stratify and self.tune == "auto" and self.folds is None:
-            raise ValueError(
-                Message(
-                    "⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows "
-                    "along a random order."
-                )
             )
 
 
@@ -186,23 +172,6 @@ def sizes_of_roles(
 
 
 @dataclass(frozen=True, eq=False)
-class Growth:
-    """A tuning split to be grown: the first of `order` tune, the others calibrate, at least `least`
-    rows (or groups).
-    """
-
-    rows: Rows
-    train: Integers
-    tune: Integers  # as many rows as a fixed split would have
-    order: Integers
-    least: int
-
-
-# tune, calibrate, models fitted on train
-Grow: TypeAlias = Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]]]
-
-
-@dataclass(frozen=True, eq=False)
 class Roles:
     """Rows by role, those for calibration under seal, with their fingerprints and how many repeats
     roles share.
@@ -222,13 +191,12 @@ class Roles:
     shared: Mapping[str, int | str]
     # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
     dealt_from: int | None
-    prefitted: Mapping[str, Any]
     distinct: bool
     kept: KeptRows
     notes: tuple[Note, ...]
 
 
-def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None) -> Roles:
+def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
     """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are
     counted, or dropped.
     """
@@ -250,19 +218,14 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         codes, units = codes_of_values(rows.clusters)
         # texts are hashed here and never again
         rows = rows if given else replace(rows, clusters=codes)
-    prefitted: Mapping[str, Any] = {}
-    if split.tune == "auto" and split.folds is None:
-        assert grow is not None, 'Split(tune="auto") needs grow='
-        splits, prefitted = _grown(rows, split, seed=seed, grow=grow)
-    else:
-        labels = rows.y if split.stratify else None
-        deal: Callable[..., Splits] = partial(
-            assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed
-        )
-        usual = not (given or split.frozen or split.folds is not None)
-        splits = (
-            deal(tune=split.tune, calibrate=split.calibrate) if usual else _dealt(rows, split, deal)
-        )
+    labels = rows.y if split.stratify else None
+    deal: Callable[..., Splits] = partial(
+        assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed
+    )
+    usual = not (given or split.frozen or split.folds is not None)
+    splits = (
+        deal(tune=split.tune, calibrate=split.calibrate) if usual else _dealt(rows, split, deal)
+    )
     tables = {"train": rows} | {role: rows if own is None else own for role, own in brought.items()}
     at = {
         role: getattr(splits, role) if own is rows else np.arange(len(own))
@@ -312,7 +275,6 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         fingerprints,
         {f"{role} and calibrate": count for role, count in shared.items()},
         units if splits.calibrate.size else None,
-        prefitted,
         kept is not None,
         known,
         tuple(notes),
@@ -372,30 +334,6 @@ def _share(size: Any, *, name: str) -> Fraction | None:
     if not isinstance(size, float) or size == 0:
         return None
     return Fraction(1) if size == 1 else as_rational(size, name=name)
-
-
-def _grown(rows: Rows, split: Split, *, seed: int, grow: Grow) -> tuple[Splits, Mapping[str, Any]]:
-    """Train on half of what calibration does not need; grow the tuning split from the rest until
-    selection settles.
-    """
-    made = assign_roles(
-        len(rows), tune=0.25, calibrate=split.calibrate, groups=rows.clusters, seed=seed
-    )
-    pool, train = np.concatenate([made.tune, made.calibrate]), made.train
-    if split.frozen:  # nothing to train
-        pool, train = np.arange(len(rows)), _NOTHING
-    clusters = None if rows.clusters is None else rows.clusters[pool]
-    # fixed before any row is looked at
-    order = random_order(pool, groups=clusters, seed=seed + 1).rows
-    least = (
-        made.calibrate.size
-        if rows.clusters is None
-        else codes_of_values(rows.clusters[made.calibrate])[1]
-    )
-    tune, calibrate, prefitted = grow(Growth(rows, train, made.tune, order, least))
-    return Splits(
-        train, tune, calibrate, _NOTHING, seed=seed, grouped=rows.clusters is not None
-    ), prefitted
 
 
 def _check_empty(parts: Mapping[str, Integers], split: Split) -> None:

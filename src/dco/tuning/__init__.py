@@ -3,17 +3,13 @@
 from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Ranking, RankingRow
 from dco.tuning.search import direct_tune, evaluate_candidate, rank_evaluated, tune, tune_levels
 from dco.tuning.stability import (
-    Allocation,
     Stability,
     bootstrap_stability,
-    grow_tuning_split,
-    grow_until_settled,
     split_stability,
 )
 from dco.tuning.strategies import Exhaustive, Found, Optuna, Random, Strategy, Trial
 
 __all__ = [
-    "Allocation",
     "EvaluatedCandidate",
     "Exhaustive",
     "FailedCandidate",
@@ -28,8 +24,6 @@ __all__ = [
     "bootstrap_stability",
     "direct_tune",
     "evaluate_candidate",
-    "grow_tuning_split",
-    "grow_until_settled",
     "rank_evaluated",
     "split_stability",
     "tune",

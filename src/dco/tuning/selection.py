@@ -32,7 +32,7 @@ from dco.models.averaged import AveragedModel
 from dco.predictions import GaussianMixtures, fifths
 from dco.rows.conditions import LABEL_CLUSTERS
 from dco.rows.fingerprints import row_uniforms
-from dco.rows.roles import Growth, folds
+from dco.rows.roles import folds
 from dco.rows.rows import Cut, Rows
 from dco.scores.score import Score
 from dco.scores.transformed import Within
@@ -41,8 +41,8 @@ from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions, check_support, conditions_of, note_below_zero, slices_of
 from dco.tuning.proposals import searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
-from dco.tuning.search import Candidates, Pieces, Rule, evaluate_pairs, rank_pairs
-from dco.tuning.stability import Stability, grow_tuning_split, split_stability
+from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
+from dco.tuning.stability import Stability, split_stability
 from dco.tuning.strategies import Strategy
 
 
@@ -87,8 +87,6 @@ class Workbench:
     classes: AnyArray | None
     seed: int
     choosing: Choosing = Choosing()
-    # models that growing the tuning split has fitted already
-    prefitted: Mapping[str, Any] = field(default_factory=dict)
     together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
@@ -232,8 +230,7 @@ def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, T
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model to fit on some rows, unless `fitted` is there, and to predict others, once for each
-    kind of record.
+    """A model to fit on some rows and to predict others, once for each kind of record.
 
     Rows are cut where they are used: those of all folds at once would be many times the table.
     """
@@ -246,7 +243,6 @@ class Job:
     kinds: tuple[type, ...] = ()
     uniforms: Floats | None = None
     classes: AnyArray | None = None
-    fitted: Any = None
 
 
 def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job]:
@@ -265,7 +261,7 @@ def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job
         None if bench.classes is None else np.unique(np.concatenate([bench.train.y, bench.tune.y]))
     )
     for own in by_model:
-        model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
+        model = own[0].model
         kinds, draws = (
             tuple({each.kind: None for each in own}),
             any(each.score.randomised for each in own),
@@ -273,7 +269,7 @@ def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job
         uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if draws else None
         for on, out in pieces:
             its_own = None if uniforms is None else uniforms[out]
-            jobs.append(Job(model, pool, on, tuning, out, kinds, its_own, classes, fitted))
+            jobs.append(Job(model, pool, on, tuning, out, kinds, its_own, classes))
     return jobs
 
 
@@ -282,11 +278,7 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
 
     try:
         with config_context(**(config or {})):
-            fitted = (
-                fit_model(job.model, job.rows.take(job.fit_on))
-                if job.fitted is None
-                else job.fitted
-            )
+            fitted = fit_model(job.model, job.rows.take(job.fit_on))
             X = job.tuning.take(job.predicted).X
             record = partial(predict_record, fitted, X, uniforms=job.uniforms, classes=job.classes)
             predictions = {kind: Pieces((record(kind),)) for kind in job.kinds}
@@ -424,53 +416,6 @@ def fit_model(model: Any, rows: Rows) -> Any:
     return fitted
 
 
-def grow_tuning_rows(
-    models: Mapping[str, Any] | Defaults,
-    scores: Mapping[str, Score] | None,
-    bench: Workbench,
-    statement: Any,
-    growth: Growth,
-) -> tuple[Integers, Integers, Mapping[str, Any]]:
-    """How `deal_roles` grows a tuning split: models are fitted once, then rows are taken until the
-    choice settles.
-    """
-    if bench.choosing.strategy is not None or statement.condition_on is not None:
-        raise ValueError(
-            Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩.")
-        )
-    rows = growth.rows
-    bench = replace(bench, train=rows.take(growth.train), tune=rows.take(growth.tune), n_folds=None)
-    if isinstance(models, Defaults):
-        models, scores = models.on(bench.train, scores, bench.train.y)
-    left, fitted = expand(models, scores, bench), dict[str, Any]()
-
-    def look(taken: Integers) -> tuple[Candidates, AnyArray]:
-        nonlocal left
-        now = replace(bench, tune=rows.take(taken), prefitted=fitted)
-        tried = try_models(left, now)
-        fitted.update(
-            {name: found.fits[0] for name, found in tried.items() if found.failure is None}
-        )
-        left = [candidate for candidate in left if tried[candidate.model_name].failure is None]
-        if not left:
-            reasons = "; ".join(f"{name}: {found.failure}" for name, found in tried.items())
-            raise ValueError(f"Every candidate failed on the training and tuning rows: {reasons}")
-        return {
-            c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0]) for c in left
-        }, now.tune.y
-
-    found = grow_tuning_split(
-        growth.order,
-        look,
-        alpha=statement.alpha,
-        delta=statement.delta if statement.rule.needs_delta else None,
-        calibrate_size=growth.least,
-        seed=bench.seed,
-        groups=rows.clusters,
-    )
-    return found.tune, found.calibrate, fitted
-
-
 @dataclass(frozen=True, eq=False)
 class Selection:
     """The outcome of a search: the ranking, the candidate that won, and its fit on the training
@@ -508,12 +453,6 @@ def select(
     support, both = bench.choosing.support, bench.together
     y = np.concatenate([bench.train.y, bench.tune.y]) if both is None else both.y
     if isinstance(models, Defaults):
-        # another log
-        bench = (
-            bench
-            if models.scale(y) == models.scale(bench.train.y)
-            else replace(bench, prefitted={})
-        )
         models, scores = models.on(bench.train, scores, y, folds=bench.n_folds is not None)
     if support is not None:
         check_support(y, support)

@@ -1,13 +1,13 @@
-"""Growing the tuning split: which rows it takes and when it stops. (Coverage:
-tests/guarantees/test_growing_split.py.)
-"""
+"""Growing the tuning split: which rows it takes and when it stops."""
 
 import numpy as np
 import pytest
 
 from dco.predictions import Points
+from dco.reproduction import growing_split
+from dco.reproduction.growing_split import grow_tuning_split, grow_until_settled
 from dco.scores import AbsoluteResidual
-from dco.tuning import bootstrap_stability, grow_tuning_split, grow_until_settled, stability
+from dco.tuning import bootstrap_stability
 from dco.tuning.stability import Stability
 
 
@@ -130,7 +130,7 @@ def test_each_look_at_a_growing_split_draws_afresh(monkeypatch):
         seen.append(rng.bit_generator.state["state"]["state"])
         return Stability("a", "a", 1.0, {"a": 1}, 1.0, 1.0, 1, len(y))
 
-    monkeypatch.setattr(stability, "bootstrap_stability", record)
+    monkeypatch.setattr(growing_split, "bootstrap_stability", record)
     grow_tuning_split(np.arange(200), lambda rows: ({}, rows), alpha=0.1, seed=0)
     assert len(seen) > 2
     assert len(set(seen)) == len(seen)
@@ -138,7 +138,7 @@ def test_each_look_at_a_growing_split_draws_afresh(monkeypatch):
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_a_look_is_the_bootstrap_of_its_own_rows_groups_and_seed(seed, monkeypatch):
-    monkeypatch.setattr(stability, "TOLERANCE", -1)
+    monkeypatch.setattr(growing_split, "TOLERANCE", -1)
     rng = np.random.default_rng(3)
     y, groups = rng.normal(size=120), rng.integers(40, size=120)
     noisy = 0.9 * y + rng.normal(size=(2, 120))
