@@ -501,3 +501,26 @@ def test_what_few_rows_need_is_said_in_options(dco, home, tmp_path):
     # which the message names
     one = ("--models", "linear", "--scores", "absolute", "--tune-size", 0)
     assert dco.json(*fit, *one)["certificate"]["rows"]["calibrate"] == 9
+
+
+def test_sets_do_not_depend_on_how_dates_are_written(dco, tmp_path):
+    days = pd.date_range("2015-01-01", periods=200)
+    frame = pd.DataFrame({"y": np.arange(200) + np.random.default_rng(0).normal(size=200)})
+    forms = {"iso": "%Y-%m-%d", "slashes": "%m/%d/%Y", "early": "%d/%m/%Y"}
+    for name, form in forms.items():
+        frame.insert(0, "day", days.strftime(form))
+        frame[: 12 if name == "early" else 200].to_csv(tmp_path / f"{name}.csv", index=False)
+        del frame["day"]
+
+    def sets(name, *options):
+        model, out = tmp_path / f"{name}.dco", tmp_path / f"{name}-sets.csv"
+        common = ("--target", "y", "--models", "linear", "--seed", 1, "--out", model)
+        dco("fit", tmp_path / f"{name}.csv", *common, *options)
+        dco("predict", model, tmp_path / f"{name}.csv", "--ignore-new", "--out", out)
+        return out.read_text()
+
+    assert sets("slashes") == sets("iso")
+    told = dco.refuses("fit", tmp_path / "early.csv", "--target", "y")
+    assert "'day', such as '01/01/2015'" in told
+    assert "--dates day-first" in told
+    assert len(sets("early", "--dates", "day-first").splitlines()) == 13

@@ -213,7 +213,8 @@ def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     frame.to_csv(tmp_path / "t.csv", index=False)
     layout = laid_out(tmp_path / "t.csv")[1]
-    assert layout.dates == layout.numbers == ("when", "hour")
+    assert layout.dates == {"when": "ISO", "hour": "ISO"}
+    assert layout.numbers == ("when", "hour")
     assert laid_out(tmp_path / "t.parquet")[1] == layout
     X, same = (
         features(read_table(tmp_path / name), layout, path=tmp_path)
@@ -231,6 +232,95 @@ def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path):
             features(read_table(wrong), layout, path=wrong)
     with pytest.raises(ValueError, match=r"'when' has '7' in row 1, where the fit had dates"):
         features(pa.table({"when": [7], "hour": [None]}), layout, path=tmp_path)
+
+
+JANUARY_AND_FEBRUARY = [1420070400.0, np.nan, 1422662400.0, 1422748800.0]  # 1 and 31 Jan, 1 Feb
+
+
+@pytest.mark.parametrize(
+    ("cells", "form"),
+    [
+        (["2015/01/01", "", "2015/01/31", "2015/02/01"], "year-first"),
+        (["2015-1-1", "", "2015-1-31", "2015-2-1"], "year-first"),
+        (["01.01.2015", "", "31.01.2015", "1.2.2015"], "day-first"),
+        (["1/1/2015", "NA", "31/1/2015", "1/2/2015 00:00"], "day-first"),
+        (["01/01/2015", "", "01/31/2015", "02/01/2015"], "month-first"),
+        (["1/1/2015 12:00:00 AM", "", "01/31/2015 0:00", "2/1/2015"], "month-first"),
+        (["1 Jan 2015", "", "31 January 2015", "01-FEB-2015"], "day, name of month"),
+        (["Jan 1, 2015", "", "January 31, 2015", "feb 1 2015"], "name of month, day"),
+    ],
+)
+def test_dates_are_read_where_all_cells_have_one_form(tmp_path, cells, form):
+    frame = pd.DataFrame({"when": cells, "y": [0.5, 1.5, 2.5, 3.5]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table, layout = laid_out(tmp_path / "t.csv")
+    assert layout.dates == {"when": form}
+    assert f"when ({form})" in layout.in_words()
+    seconds = features(table, layout, path=tmp_path)["when"]
+    np.testing.assert_array_equal(seconds, JANUARY_AND_FEBRUARY)
+
+
+@pytest.mark.parametrize(
+    ("cells", "form"),
+    [
+        (["2015-01", "2015-02"], "year, month"),
+        (["01/2015", "2/2015"], "month, year"),
+        (["Jan 2015", "February 2015"], "name of month, year"),
+    ],
+)
+def test_months_are_read_as_their_first_day(tmp_path, cells, form):
+    pd.DataFrame({"month": cells, "y": [0.5, 1.5]}).to_csv(tmp_path / "t.csv", index=False)
+    table, layout = laid_out(tmp_path / "t.csv")
+    assert layout.dates == {"month": form}
+    months = features(table, layout, path=tmp_path)["month"]
+    np.testing.assert_array_equal(months, [1420070400.0, 1422748800.0])
+
+
+def test_times_in_twelve_hours_are_read(tmp_path):
+    path = write(tmp_path / "t.csv", "when,y\n1/31/1970 1:02:03.5 pm,0.5\n1/1/1970 12:30 AM,1.5\n")
+    table, layout = laid_out(path)
+    afternoon = 30 * 86400 + 13 * 3600 + 2 * 60 + 3.5
+    assert features(table, layout, path=path)["when"].tolist() == [afternoon, 1800.0]
+
+
+@pytest.mark.parametrize(("order", "days"), [("day-first", [31, 1]), ("month-first", [1, 31])])
+def test_day_and_month_that_cannot_be_told_apart_are_asked_for(tmp_path, order, days):
+    path = write(tmp_path / "t.csv", "when,y\n,0.1\n01/02/1970,0.5\n02/01/1970,1.5\n")
+    with pytest.raises(
+        ValueError,
+        match=r"dates of the column 'when', such as '01/02/1970'.*--dates day-first or "
+        "--dates month-first",
+    ):
+        laid_out(path)
+    table, layout = laid_out(path, date_order=order)
+    assert layout.dates == {"when": order}
+    assert (features(table, layout, path=path)["when"] / 86400).tolist()[1:] == days
+
+
+def test_later_tables_are_read_in_the_form_of_the_fit(tmp_path):
+    fitted = write(tmp_path / "t.csv", "when,y\n31/01/1970,0.5\n02/01/1970,1.5\n")
+    layout = laid_out(fitted)[1]
+    for cells, days in (("02/01/1970\n03/01/1970", [1, 2]), ("1970-01-02\n1970-01-03", [1, 2])):
+        later = write(tmp_path / "later.csv", f"when\n{cells}\n")
+        X = features(read_table(later), layout, path=later)
+        assert (X["when"] / 86400).tolist() == days
+    wrong = write(tmp_path / "wrong.csv", "when\n02/01/1970\n01/31/1970\n")
+    with pytest.raises(
+        ValueError, match=r"'when' has '01/31/1970' in row 2.*31/01/2026 \(day-first\)"
+    ):
+        features(read_table(wrong), layout, path=wrong)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["31.01.2015", "01/31/2015"], ["30.02.2015", "1.1.2015"], ["31.01.15", "01.02.15"]],
+    ids=["two forms", "no day of the calendar", "two digits for the year"],
+)
+def test_dates_that_cannot_be_read_are_told(tmp_path, cells):
+    pd.DataFrame({"when": cells, "y": [0.5, 1.5]}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.warns(UserWarning, match="'when' is read as categories, but looks like dates"):
+        layout = laid_out(tmp_path / "t.csv")[1]
+    assert layout.texts == ("when",)
 
 
 def test_dates_where_the_fit_had_none_are_refused(tmp_path):
@@ -362,7 +452,7 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
     "cells",
     [
         ["a", "b", "1"],
-        ["2021-01", "2022-03"],
+        ["2021-13", "2022-03"],
         ["1.2.3", "4.5.6"],
         ["10-20", "20-30"],
         ["007", "1"],
@@ -499,7 +589,7 @@ def test_columns_without_a_name_and_the_index_of_pandas_are_left_out_and_names_m
 def test_the_checks_of_columns_take_time_in_proportion_to_their_number(tmp_path):
     """20,000 columns: far below a second. To compare each with all others took half a minute."""
     names = tuple(f"column {place}" for place in range(20_000))
-    layout = Layout("y", numbers=names, order=names, dates=names[10_000:])
+    layout = Layout("y", numbers=names, order=names, dates=dict.fromkeys(names[10_000:], "ISO"))
     begin = time.process_time()
     assert layout.columns_to_read(tmp_path, names, ignore_new=False) == [*names]
     assert len(layout.by_kind()["numbers"]) == 10_000
@@ -519,14 +609,15 @@ def test_times_with_a_zone_are_the_same_seconds_in_text_and_in_parquet(tmp_path)
     np.testing.assert_array_equal(found[0], found[1])
     assert np.diff(found[0][[0, 1, 3]]).tolist() == [0.0, 1.5]
     mixed = write(tmp_path / "mixed.csv", "when,y\n2021-05-03T10:00:00Z,1\n2021-05-03T10:00:00,2\n")
-    table, layout = laid_out(mixed, task="regression")
+    with pytest.warns(UserWarning, match="'when' is read as categories, but looks like dates"):
+        table, layout = laid_out(mixed, task="regression")
     assert layout.texts == ("when",)
     with pytest.raises(
         ValueError,
         match=r"'2021-05-03T10:00:00' in row 2, where the fit had "
         r"dates; .*zone",
     ):
-        features(table, replace(layout, texts=(), dates=("when",)), path=mixed)
+        features(table, replace(layout, texts=(), dates={"when": "ISO"}), path=mixed)
     for day in ("2021-05-03Z", "2021-05-03+02:00"):  # no time of day
         path = write(tmp_path / "day.csv", f"when,y\n{day},1\n{day},2\n")
         assert laid_out(path, task="regression")[1].texts == ("when",)

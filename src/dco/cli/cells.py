@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dco.cli.arrow import arrow, compute, types
+from dco.cli.dates import FORMS, ISO, forms_of, look_like_dates, read_dates
 from dco.foundations.arrays import AnyArray, first_rounded
 
 # missing, among numbers; the spellings are those that Arrow and pandas take for missing
@@ -35,9 +36,6 @@ _MISSING_WORDS = (
     "nan",
     "null",
 )
-_ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?$"
-# a zone belongs to a time of day
-_ISO_TIME_IN_ZONE = _ISO_DATE.removesuffix("?$") + r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
 _OTHER = {".": ",", ",": "."}  # decimal signs
 # what Arrow reads as a number, by the decimal sign; and numbers with separated thousands, such as
 # 1,549.34 or 1 549.34
@@ -65,7 +63,7 @@ def kind_of(column: Any, name: str, path: Path, decimal: str) -> str:
         return "date"
     if is_text(kind):
         if as_float(column, decimal) is None:
-            return "text" if as_seconds(column) is None else "date"
+            return "date" if forms_of(with_gaps(column)) else "text"
         return "text" if _holds_codes(column) else "number"
     if as_float(column) is None:
         raise ValueError(
@@ -117,19 +115,21 @@ def numbers(
     return found
 
 
-def seconds(column: Any, name: str, *, path: Path, first_row: int) -> AnyArray:
-    """A column of dates, typed or as ISO text, in seconds since 1970; any other cell is an error
-    that names it.
+def seconds(column: Any, name: str, *, form: str, path: Path, first_row: int) -> AnyArray:
+    """Read a column of dates as seconds since 1970: typed, as ISO text or in the form of the fit.
+
+    Any other cell is an error that names it.
     """
-    values = as_seconds(column)
+    values = as_seconds(column, form)
     if values is None:
+        unread = first_unread(column, lambda part: as_seconds(part, form), first_row)
+        of_the_fit = "" if form == ISO else f" or as {FORMS[form].example} ({form})"
         raise ValueError(
-            f"{path}: the column {name!r} has {first_unread(column, as_seconds, first_row)}, "
-            f"where the fit had dates; write "
-            "dates as 2026-01-31 (all or no times with a zone), or leave the cell empty if the "
-            "date is missing."
+            f"{path}: the column {name!r} has {unread}, where the fit had dates; write dates as "
+            f"2026-01-31{of_the_fit} (all or no times with a zone), or leave the cell empty if "
+            "the date is missing."
         )
-    return np.asarray(values)
+    return values
 
 
 def first_unread(column: Any, read: Callable[[Any], Any], first_row: int = 0) -> str:
@@ -201,21 +201,13 @@ def as_float(column: Any, decimal: str = ".") -> Any:
         return None
 
 
-def as_seconds(column: Any) -> Any:
-    """Dates, or text in which every cell is an ISO date, as seconds since 1970; otherwise None."""
+def as_seconds(column: Any, form: str = ISO) -> AnyArray | None:
+    """Read dates, typed or as text, as seconds since 1970; None if a cell is no date."""
     if is_date(column.type) or types.is_null(column.type):
-        return as_float(column)
+        return np.asarray(as_float(column))
     if not is_text(column.type):
         return None
-    cells = with_gaps(column)
-    there = cells.drop_null()
-    zoned = len(there) > 0 and _like(there, _ISO_TIME_IN_ZONE).all()
-    if not zoned and not _like(there, _ISO_DATE).all():  # with and without a zone: not on one clock
-        return None
-    try:
-        return as_float(compute.cast(cells, arrow.timestamp("us", "UTC" if zoned else None)))
-    except arrow.ArrowInvalid:  # not a day of the calendar
-        return None
+    return read_dates(with_gaps(column), form)
 
 
 def with_gaps(column: Any) -> Any:
@@ -252,8 +244,8 @@ def _like(column: Any, pattern: str) -> AnyArray:
 
 
 def look_of(column: Any, decimal: str) -> tuple[str, str] | None:
-    """How text looks like numbers, if nine of ten cells do: "cells" (some do not), "decimal" or
-    "signs"; and the words.
+    """How text looks like numbers or dates, if nine of ten cells do: "cells" (some do not),
+    "decimal", "signs" or "dates"; and the words.
     """
     if not is_text(column.type) or as_float(column, decimal) is not None:
         return None
@@ -291,4 +283,11 @@ def look_of(column: Any, decimal: str) -> tuple[str, str] | None:
             "signs",
             f"looks like numbers with other signs ({shown(signs & ~plain)}); write plain numbers",
         )
+    dates = look_like_dates(cells)
+    if np.any(dates) and most(dates) and not forms_of(cells):
+        words = (
+            f"looks like dates ({shown(dates)}) that do not all have one form with four digits for "
+            "the year; write them all as 2026-01-31 to read them as dates"
+        )
+        return "dates", words
     return None

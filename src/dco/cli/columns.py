@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dco.cli import cells
+from dco.cli.dates import ISO, forms_of
 from dco.cli.layout import Layout, need_column
 from dco.foundations.arrays import AnyArray, Bools
 from dco.foundations.display import are, counted
@@ -43,19 +44,50 @@ def make_layout(table: Any, asked: Layout, *, path: Path) -> tuple[Layout, str]:
             f"{path} has no column left to predict {asked.target!r} from; give a "
             f"table with features."
         )
-    kinds = {name: cells.kind_of(table.column(name), name, path, asked.decimal) for name in order}
+    kinds = {name: _kind(table.column(name), name, asked, path=path) for name in order}
+    dates = {
+        name: _date_form(table.column(name), name, asked, path=path)
+        for name in order
+        if kinds[name] == "date"
+    }
     task, why = _task(table.column(asked.target), asked, path)
     _check_conditions(asked, task)
     texts = tuple(name for name in order if kinds[name] == "text")
     looks = {name: cells.look_of(table.column(name), asked.decimal) for name in texts}
     show(
-        Note("text-like-numbers", f"The column {name!r} is read as categories, but {look[1]}.")
+        Note("text-like-values", f"The column {name!r} is read as categories, but {look[1]}.")
         for name, look in looks.items()
         if look is not None
     )
     others = tuple(name for name in order if kinds[name] != "text")
-    dates = tuple(name for name in order if kinds[name] == "date")
     return replace(asked, task=task, order=order, numbers=others, texts=texts, dates=dates), why
+
+
+def _kind(column: Any, name: str, asked: Layout, *, path: Path) -> str:
+    """Say whether a feature is read as number, date or text."""
+    kind = cells.kind_of(column, name, path, asked.decimal)
+    if kind == "date" and name in asked.conditions and cells.is_text(column.type):
+        return "text"  # thresholds are listed by the values of the column, as they are written
+    return kind
+
+
+def _date_form(column: Any, name: str, asked: Layout, *, path: Path) -> str:
+    """Choose the form in which a column of dates is read; the user must if day and month cannot be
+    told apart.
+    """
+    if cells.is_date(column.type):
+        return ISO
+
+    texts = cells.with_gaps(column)
+    forms = forms_of(texts)
+    if len(forms) == 1:
+        return forms[0]
+    if asked.date_order in forms:
+        return asked.date_order
+    raise ValueError(
+        f"{path}: the dates of the column {name!r}, such as {texts.drop_null()[0].as_py()!r}, may "
+        "have the day or the month first; say which with --dates day-first or --dates month-first."
+    )
 
 
 def _check_conditions(asked: Layout, task: str) -> None:
@@ -140,10 +172,10 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
     """
     pandas = require("pandas", extra="tables")
     columns: dict[str, Any] = {}
-    are_texts, are_dates = set(layout.texts), set(layout.dates or ())
+    are_texts, dates = set(layout.texts), layout.dates or {}
     for name in layout.order:
         column = table.column(name)
-        if name not in are_dates and layout.dates is not None and cells.is_date(column.type):
+        if name not in dates and layout.dates is not None and cells.is_date(column.type):
             was = (
                 "read it as text; write it as for the fit"
                 if name in are_texts
@@ -153,15 +185,15 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
         if name in are_texts:
             texts = cells.as_texts(column, fill=MISSING if name in layout.conditions else None)
             columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
-        elif name in are_dates:
-            columns[name] = cells.seconds(column, name, path=path, first_row=first_row)
+        elif name in dates:
+            columns[name] = cells.seconds(
+                column, name, form=dates[name], path=path, first_row=first_row
+            )
         else:
             columns[name] = cells.numbers(
                 column, name, path=path, first_row=first_row, decimal=layout.decimal
             )
-    frame = pandas.DataFrame(columns, copy=False)
-    frame.attrs["dates"] = layout.dates  # so that slices of them read as dates
-    return frame
+    return pandas.DataFrame(columns, copy=False)
 
 
 def known_targets(table: Any, layout: Layout) -> Any:

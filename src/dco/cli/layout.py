@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from dco.cli.dates import ISO
 from dco.foundations.display import counted, first_few
 
 _MOST_SHOWN = 12  # names of columns
@@ -30,7 +31,9 @@ class Layout:
     key: str | None = None
     dropped: tuple[str, ...] = ()
     decimal: str = "."
-    dates: tuple[str, ...] | None = None  # those of the numbers that are dates; None: not known
+    # those of the numbers that are dates, with their form (see `dco.cli.dates`); None: not known
+    dates: Mapping[str, str] | None = None
+    date_order: str | None = None  # for dates that may be day first or month first
     # the values of each text column that the fit saw
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drop_missing_target: bool = False
@@ -45,6 +48,7 @@ class Layout:
             condition=conditions if len(conditions) > 1 else next(iter(conditions), None),
             dropped=options["drop"],
             key=options.get("key"),
+            date_order=options["dates"],
             **{name: options[name] for name in ("groups", "decimal", "drop_missing_target")},
         )
 
@@ -80,7 +84,7 @@ class Layout:
 
     def by_kind(self) -> dict[str, Any]:
         """Say how each feature is read; categories with the number of their values."""
-        dates = dict.fromkeys(self.dates or ())
+        dates = self.dates or {}
         return {
             "numbers": [name for name in self.numbers if name not in dates],
             "dates": list(dates),
@@ -90,6 +94,9 @@ class Layout:
     def in_words(self) -> str:
         """How each feature is read, in a sentence."""
         kinds = self.by_kind()
+        kinds["dates"] = [
+            name if form == ISO else f"{name} ({form})" for name, form in (self.dates or {}).items()
+        ]
         kinds["categories"] = [
             f"{name} ({counted(n, 'value')})" for name, n in kinds["categories"].items()
         ]

@@ -382,6 +382,11 @@ table_options = combined(
         help="Leave out rows without a target; they are counted in a note.",
     ),
     decimal_option(default="."),
+    click.option(
+        "--dates",
+        type=click.Choice(["day-first", "month-first"]),
+        help="How to read dates such as 01/02/2026, where day and month cannot be told apart.",
+    ),
 )
 # A table with known targets for a fitted model.
 target_options = combined(
