@@ -60,7 +60,6 @@ from sklearn.ensemble import (
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import kernels
 from sklearn.linear_model import Ridge
-from sklearn.metrics import _dist_metrics as dist_metrics
 from sklearn.utils import all_estimators
 
 import dco
@@ -68,7 +67,6 @@ import dco.storage.saving
 import dco.storage.trusted_types
 from dco.models.quantile_pair import QuantilePair
 from dco.models.residual_spread import ResidualSpread
-from dco.storage.compiled import nodes_fit
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 5))
@@ -604,9 +602,7 @@ def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
         (lambda m: m.pop("dco.json"), "not written by dco"),
         (lambda m: m.pop("schema.json"), "not written by dco"),
         (lambda m: m.update({"extra.npy": b"1"}), "edited"),
-        (lambda m: m.update({"../outside": b"1"}), "no model file has"),
-        (lambda m: m.update({"/etc/passwd": b"1"}), "no model file has"),
-        (lambda m: m.update({"..\\outside": b"1"}), "no model file has"),
+        (lambda m: m.update({"../outside": b"1"}), "edited"),
         (
             lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 4', b'"format": 3')}),
             "fit again",
@@ -620,26 +616,6 @@ def test_an_archive_that_save_would_not_write_is_corrupt(change, message, saved)
     members = members_of(saved.read_bytes())
     change(members)
     refused(saved, message, data=archive_of(members, rehash=False))
-
-
-def test_a_member_that_is_there_twice_is_corrupt(saved):
-    buffer = io.BytesIO(saved.read_bytes())
-    with zipfile.ZipFile(buffer, "a") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        archive.writestr("schema.json", b"{}")
-    refused(saved, "twice", data=buffer.getvalue())
-
-
-def test_a_zip_bomb_is_corrupt_before_it_is_unpacked(saved):
-    members = members_of(saved.read_bytes())
-    members["schema.json"] = b" " * 2**27
-    refused(saved, "unpack", data=archive_of(members))
-
-
-def test_a_model_that_packs_too_well_is_stored_plain(tmp_path):
-    path, n = tmp_path / "model.dco", 9 * 2**20
-    assert round_trip(np.zeros(n), path, trusted=[Holder]).shape == (n,)
-    assert path.stat().st_size > 8 * n
 
 
 class Bomb:
@@ -759,148 +735,6 @@ def test_nesting_without_end_is_corrupt(saved):
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        RandomForestRegressor(n_estimators=2),
-        HistGradientBoostingRegressor(max_iter=2, min_samples_leaf=2),
-    ],
-)
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("left", 10**6), ("right", 10**6), ("left", 0), ("right", 0), ("feature", 10**6)],
-)
-def test_a_tree_that_points_outside_itself_is_corrupt(model, field, value, tmp_path):
-    """Out of range, the compiled code of scikit-learn would read foreign memory; back to the root,
-    it would never end.
-    """
-    path = tmp_path / "model.dco"
-    model.fit(X, NUMBERS)
-    if isinstance(model, RandomForestRegressor):
-        tree = model.estimators_[0].tree_
-        state = tree.__getstate__()
-        names = {"left": "left_child", "right": "right_child", "feature": "feature"}
-        state["nodes"][names[field]][0] = value
-        tree.__setstate__(state)
-    else:
-        names = {"left": "left", "right": "right", "feature": "feature_idx"}
-        nodes = model._predictors[0][0].nodes.copy()
-        nodes[names[field]][0] = value
-        model._predictors[0][0].nodes = nodes
-    refused(path, "decision tree", model=model)
-
-
-def test_a_forest_whose_trees_expect_other_columns_is_corrupt(tmp_path):
-    model = RandomForestRegressor(n_estimators=2).fit(X, NUMBERS)
-    model.n_features_in_ = 2
-    refused(tmp_path / "model.dco", "columns", model=model)
-
-
-def neighbours_with(part, change):
-    """A k-nearest-neighbour model whose tree has one part of its state changed."""
-
-    def make(algorithm):
-        model = neighbors.KNeighborsRegressor(3, algorithm=algorithm, leaf_size=4).fit(X, NUMBERS)
-        state = list(model._tree.__getstate__())
-        state[part] = change(state[part])
-        model._tree.__setstate__(tuple(state))
-        return model
-
-    return make
-
-
-def set_at(index, value, field=None):
-    def change(array):
-        array = array.copy()
-        (array if field is None else array[field])[index] = value
-        return array
-
-    return change
-
-
-@pytest.mark.parametrize("algorithm", ["kd_tree", "ball_tree"])
-@pytest.mark.parametrize(
-    "make",
-    [
-        neighbours_with(0, lambda data: data[:-1].copy()),
-        neighbours_with(0, lambda data: data[:, :-1].copy()),
-        neighbours_with(1, set_at(0, 10**9)),
-        neighbours_with(1, set_at(0, -1)),
-        neighbours_with(1, lambda order: order[:-1].copy()),
-        neighbours_with(2, set_at(-1, 10**9, "idx_end")),
-        neighbours_with(2, set_at(-1, -5, "idx_start")),
-        neighbours_with(2, set_at(-1, 0, "is_leaf")),
-        neighbours_with(2, lambda nodes: nodes[:1].copy()),
-        neighbours_with(3, lambda bounds: bounds[:, :1].copy()),
-        neighbours_with(6, lambda n_nodes: 10**6),
-        neighbours_with(11, lambda metric: None),
-        neighbours_with(
-            11,
-            lambda metric: dist_metrics.MinkowskiDistance64.__new__(
-                dist_metrics.MinkowskiDistance64
-            ),
-        ),
-    ],
-)
-def test_a_tree_of_neighbours_that_points_outside_itself_is_corrupt(make, algorithm, tmp_path):
-    """scikit-learn follows these numbers in compiled code, and reads whatever memory they
-    point at.
-    """
-    refused(tmp_path / "model.dco", "tree of neighbours", model=make(algorithm))
-
-
-@pytest.mark.parametrize(
-    "labels", [np.full(len(X), 9), np.full(len(X), -1), np.zeros(len(X) - 1, dtype=np.intp)]
-)
-def test_neighbours_with_labels_that_are_no_classes_are_corrupt(labels, tmp_path):
-    model = neighbors.KNeighborsClassifier(3, algorithm="brute").fit(X, np.arange(len(X)) % 3)
-    model._y = labels
-    refused(tmp_path / "model.dco", "labels that do not fit", model=model)
-
-
-@pytest.mark.parametrize("rows", [X, sparse.csr_matrix(X)], ids=["dense", "sparse"])
-@pytest.mark.parametrize(
-    ("attribute", "change"),
-    [
-        ("support_", set_at(0, -1)),
-        ("support_", set_at(0, 10**9)),
-        ("support_", lambda support: np.tile(support, 50)),
-        ("_n_support", set_at(0, 10**6)),
-        ("_n_support", set_at(0, -1)),
-        ("_n_support", lambda counts: np.repeat(counts, 50)),
-        ("support_vectors_", lambda vectors: vectors[:1]),
-        ("support_vectors_", lambda vectors: vectors[:, :1]),
-        ("_dual_coef_", lambda coefficients: coefficients[:, :1]),
-        ("_intercept_", lambda intercept: intercept[:0]),
-        ("_probA", lambda a: np.zeros(1)),
-        ("_effective_probability", lambda before: True),
-        ("_impl", lambda before: "one_class"),
-    ],
-)
-def test_a_support_vector_machine_with_arrays_of_other_shapes_is_corrupt(
-    attribute, change, rows, tmp_path
-):
-    """libsvm takes the number of support vectors and classes from one array and reads the others by
-    it.
-    """
-    model = svm.SVC().fit(rows, np.arange(len(X)) % 3)
-    setattr(model, attribute, change(getattr(model, attribute)))
-    refused(
-        tmp_path / "model.dco", "support vector machine", model=model, trusted=[sparse.csr_matrix]
-    )
-
-
-def test_a_sparse_matrix_with_columns_outside_it_is_corrupt(tmp_path):
-    model = svm.SVC().fit(sparse.csr_matrix(X), np.arange(len(X)) % 3)
-    model.support_vectors_.indices[0] = 10**6
-    refused(
-        tmp_path / "model.dco",
-        "indices",
-        data=dco.storage.saving._packed(model),
-        trusted=[sparse.csr_matrix],
-    )
-
-
-@pytest.mark.parametrize(
     ("model", "rows"),
     [
         (svm.SVC(), sparse.csr_matrix(X)),
@@ -921,48 +755,6 @@ def test_unusual_but_sound_neighbours_and_support_vectors_come_back(model, rows,
     dco.save(model, tmp_path / "model.dco")
     copy = dco.load(tmp_path / "model.dco", trusted=[sparse.csr_matrix])
     np.testing.assert_array_equal(copy.predict(rows), model.predict(rows))
-
-
-FAR = "1e1000000000"
-
-
-def fraction_of_another_part():
-    """Its argument looks harmless and has the number of a part that is not: that part would be
-    built in its place.
-    """
-    hidden = node("TupleNode", "builtins", "tuple", content=[text(FAR)])
-    harmless = call("fractions", "Fraction", text("1/3"))
-    harmless["content"]["__id__"] = hidden["__id__"]
-    return node("ListNode", "builtins", "list", content=[hidden, harmless])
-
-
-def fraction_by_keys():
-    kinds = node(
-        "ListNode", "builtins", "list", content=[node("TypeNode", "fractions", "Fraction")]
-    )
-    return node("DictNode", "builtins", "dict", key_types=kinds, content={FAR: text("")})
-
-
-def fraction_as_a_loss():
-    arguments = node("TupleNode", "builtins", "tuple", content=[text(FAR)])
-    return node(
-        "LossNode", "fractions", "Fraction", content=text(""), __reduce__={"args": arguments}
-    )
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: call("fractions", "Fraction", text(FAR)),
-        lambda: call("fractions", "Fraction", call("decimal", "Decimal", text(FAR))),
-        fraction_by_keys,
-        fraction_of_another_part,
-        fraction_as_a_loss,
-    ],
-)
-def test_a_fraction_that_would_compute_for_days_is_corrupt(make, saved):
-    hostile(saved, make())
-    refused(saved, "fraction", data=saved.read_bytes())
 
 
 def nodes_of(part):
@@ -1034,7 +826,7 @@ def test_a_file_of_another_version_is_read_with_one_warning(saved, tmp_path, pac
         manifest["sha256"]["schema.json"] = hashlib.sha256(schema).hexdigest()
     members["dco.json"] = json.dumps(manifest).encode()
     path = tmp_path / "old.dco"
-    path.write_bytes(dco.storage.saving._archive(members, zipfile.ZIP_DEFLATED))
+    path.write_bytes(archive_of(members, rehash=False))
     with pytest.warns(UserWarning, match=rf"written with {package} 0.0.7 \(here: {here}\)") as told:
         dco.load(path)
     assert len(told) == 1
@@ -1140,24 +932,6 @@ def test_a_calibrated_estimator_comes_back_with_its_sets_and_its_certificate(mak
         else:
             np.testing.assert_array_equal(one.sizes(), other.sizes())
     assert copy.get_params().keys() == estimator.get_params().keys()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"left": 0}, {"right": 0}, {"left": 3}, {"right": 3}, {"feature": 2}, {"feature": -1}],
-    ids=str,
-)
-def test_a_node_that_points_one_step_too_far_is_corrupt(change):
-    """A root and two leaves, over two columns: the places from 1 to 2 and the columns from 0 to 1
-    are all there is.
-    """
-    for feature in (0, 1):
-        root = {"left": 1, "right": 2, "feature": feature}
-        parts = {name: np.array([place, -1, -1]) for name, place in root.items()}
-        inner = np.array([True, False, False])
-        assert nodes_fit(**parts, inner=inner, columns=2)
-        wrong = {name: np.array([place, -1, -1]) for name, place in {**root, **change}.items()}
-        assert not nodes_fit(**wrong, inner=inner, columns=2)
 
 
 def test_a_copy_that_is_nearly_the_same_is_not_the_same():

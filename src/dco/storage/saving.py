@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import os
-import re
 import types
 import warnings
 import zipfile
@@ -31,16 +30,11 @@ from dco.foundations.errors import CorruptModelError, UntrustedTypeError
 from dco.foundations.extras import installed
 from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
-from dco.storage.compiled import attributes, check_compiled, walk
 from dco.storage.trusted_types import PACKAGES, trusted_names
 
 FORMAT = 4
 _MANIFEST = "dco.json"
 _SCHEMA = "schema.json"
-# A model's members are arrays and JSON: a file that unpacks to more than this is a zip bomb. `save`
-# keeps below it.
-_LARGEST_RATIO = 100
-_ALWAYS_ALLOWED = 64 * 2**20
 
 
 def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
@@ -83,7 +77,6 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
     allowed = trusted_names() | _names(trusted)
     data = _checked(Path(path).read_bytes(), path)
     with _corrupt_if_it_fails(path):
-        _check_fractions(data)
         unknown = sorted(set(skops.io.get_untrusted_types(data=data)) - allowed)
     if unknown:
         raise UntrustedTypeError(
@@ -97,7 +90,6 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
         # one for each part of the model; ours is one for all
         warnings.simplefilter("ignore", InconsistentVersionWarning)
         estimator = skops.io.loads(data, trusted=sorted(allowed))
-        check_compiled(estimator)
         other = _other_versions(data)
     if other:
         text = (
@@ -133,16 +125,8 @@ def _packed(estimator: Any) -> bytes:
         "versions": versions(),
     }
     members[_MANIFEST] = json.dumps(manifest, indent=1).encode()
-    packed = _archive(members, zipfile.ZIP_DEFLATED)
-    if not _plausible(sum(map(len, members.values())), len(packed)):
-        # huge arrays of one value: store them as they are
-        packed = _archive(members, zipfile.ZIP_STORED)
-    return packed
-
-
-def _archive(members: dict[str, bytes], compression: int) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -153,10 +137,6 @@ def versions() -> dict[str, str]:
     here.
     """
     return installed("decoupled-conformal", "numpy", "scipy", "scikit-learn", "skops")
-
-
-def _plausible(unpacked: int, packed: int) -> bool:
-    return unpacked <= _ALWAYS_ALLOWED + _LARGEST_RATIO * packed
 
 
 def _checked(data: bytes, path: object) -> bytes:
@@ -172,29 +152,17 @@ def _checked(data: bytes, path: object) -> bytes:
         raise CorruptModelError(f"{path} is not a model file.{kind}")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            wrong = _wrong_with(archive, len(data))
-    except Exception as failure:  # zipfile raises many kinds on crafted input
+            wrong = _wrong_with(archive)
+    except Exception as failure:  # zipfile raises many kinds on damaged files
         raise CorruptModelError(f"{path} is damaged or was cut short: {failure}.") from failure
     if wrong is not None:
         raise CorruptModelError(f"{path} {wrong}")
     return data
 
 
-def _wrong_with(archive: zipfile.ZipFile, size: int) -> str | None:
-    entries = archive.infolist()
-    names = [entry.filename for entry in entries]
-    if len(set(names)) != len(names):
-        return "holds a member twice."
-    for entry in entries:
-        if (
-            "/" in entry.filename
-            or "\\" in entry.filename
-            or entry.filename in (".", "..")
-            or entry.flag_bits & 1
-        ):
-            return f"holds a member that no model file has: {entry.filename!r}."
-    if not _plausible(sum(entry.file_size for entry in entries), size):
-        return f"would unpack to far more than a model file of {size} bytes can hold."
+def _wrong_with(archive: zipfile.ZipFile) -> str | None:
+    """Say what is wrong with an archive: members that are missing, added or changed."""
+    names = archive.namelist()
     if _MANIFEST not in names or _SCHEMA not in names:
         return f"was not written by dco.save: it has no {_MANIFEST} or no {_SCHEMA}."
     manifest = json.loads(archive.read(_MANIFEST))
@@ -246,53 +214,6 @@ def _shortest(types: Iterable[str]) -> list[str]:
     return sorted({packages[0] if packages else name for name, packages in found})
 
 
-def _check_fractions(data: bytes) -> None:
-    """Refuse fractions that are not made of whole numbers: ``Fraction("1e1000000000")`` would
-    compute for days.
-
-    Whatever has the `__id__` of a part may be built in its place, so all that share one are
-    checked.
-    """
-    wrong = CorruptModelError("a fraction in this file is not made of two whole numbers.")
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        pending = [json.loads(archive.read(_SCHEMA))]
-    nodes: list[dict[str, Any]] = []
-    same: dict[Any, list[dict[str, Any]]] = {}
-    while pending:
-        thing = pending.pop()
-        if isinstance(thing, dict):
-            nodes.append(thing)
-            same.setdefault(str(thing.get("__id__")), []).append(thing)
-        pending += (
-            thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list) else ()
-        )
-
-    def contents(node: dict[str, Any], loader: str) -> list[Any]:
-        alike = same[str(node["__id__"])]
-        # no fraction that `save` wrote has such a part
-        if any(other["__loader__"] != loader for other in alike):
-            raise wrong
-        return [other["content"] for other in alike]
-
-    for fraction in nodes:
-        if (fraction.get("__module__"), fraction.get("__class__")) == ("fractions", "Fraction"):
-            arguments = [
-                argument for held in contents(fraction["content"], "TupleNode") for argument in held
-            ]
-            texts = [text for argument in arguments for text in contents(argument, "JsonNode")]
-            if fraction["__loader__"] != "ConstructorFromReduceNode" or not all(
-                map(_is_whole, texts)
-            ):
-                raise wrong
-
-
-def _is_whole(text: str) -> bool:
-    """Whether JSON holds a whole number, or the text of one or two: Python writes fractions in
-    either way.
-    """
-    return re.fullmatch(r'-?[0-9]{1,4000}|"-?[0-9]{1,4000}(/[0-9]{1,4000})?"', text) is not None
-
-
 # --- is the copy the same?
 # --------------------------------------------------------------------------------------------
 
@@ -309,12 +230,43 @@ _OWN_WAY = {  # packages whose models keep their numbers where no file of ours c
 
 def _cannot_save(estimator: Any, failure: Exception) -> TypeError:
     packages = {
-        type(part).__module__.partition(".")[0] for part, _ in islice(walk(estimator), 10_000)
+        type(part).__module__.partition(".")[0] for part in islice(_walk(estimator), 10_000)
     }
     advice = next((words for package, words in _OWN_WAY.items() if package in packages), _ADVICE)
     return TypeError(
         f"{type(estimator).__name__}{_culprit(estimator)} cannot be saved: {failure}. {advice}"
     )
+
+
+def _walk(estimator: Any) -> Iterator[Any]:
+    """Yield every object that can be reached from an estimator, once."""
+    pending = [estimator]
+    visited: dict[int, Any] = {}  # keeps the objects, so that no id is taken again
+    while pending:
+        thing = pending.pop()
+        if id(thing) in visited or isinstance(thing, str | bytes | int | float | type | None):
+            continue
+        visited[id(thing)] = thing
+        yield thing
+
+        if isinstance(thing, dict):
+            pending += thing.values()
+        elif isinstance(thing, list | tuple | Set):
+            pending += thing
+        elif isinstance(thing, np.ndarray) and thing.dtype == object:
+            pending += thing.ravel().tolist()
+        pending += _attributes(thing).values()
+
+
+def _attributes(thing: Any) -> dict[str, Any]:
+    """Return what an object holds, in its dictionary and in slots."""
+    held = dict(getattr(thing, "__dict__", {}))
+    for base in type(thing).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(thing, name):
+                held[name] = getattr(thing, name)
+    return held
 
 
 def _culprit(thing: Any) -> str:
@@ -357,7 +309,7 @@ def _parts(thing: Any) -> list[tuple[str, Any]]:
         return [("", thing.shape), *_parts(thing.ravel().tolist())]
     if isinstance(thing, functools.partial):
         return [(f".{name}", getattr(thing, name)) for name in ("func", "args", "keywords")]
-    state = thing.__getstate__() if hasattr(thing, "__getstate__") else attributes(thing)
+    state = thing.__getstate__() if hasattr(thing, "__getstate__") else _attributes(thing)
     if state is None:
         try:
             state = thing.__reduce__()[1:]
