@@ -25,9 +25,9 @@ import optax
 from numpyro.infer import MCMC, NUTS
 from sklearn.datasets import load_diabetes
 
-from dco.models.bayesian_linear import SparseBayesianRegression
-from dco.models.mc_dropout import MCDropoutClassifier
-from dco.reproduction.datasets.images import load_cifar100_features
+from dco.bayes.bayesian_linear import SparseBayesianRegression
+from dco.bayes.mc_dropout import MCDropoutClassifier
+from dco.datasets.images import load_cifar100_features
 
 
 def timed(function):

@@ -21,8 +21,8 @@ from harness import table, verdict  # isort: skip (sets the threads)
 import jax
 import numpy as np
 
-from dco.models.mc_dropout import MCDropoutClassifier
-from dco.reproduction.datasets.images import ImageFeatures, load_cifar100_features
+from dco.bayes.mc_dropout import MCDropoutClassifier
+from dco.datasets.images import ImageFeatures, load_cifar100_features
 from dco.reproduction.heads import HEADS
 
 Fits = list[list[MCDropoutClassifier]]

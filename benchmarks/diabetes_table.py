@@ -27,8 +27,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dco import split_conformal
+from dco.bayes.bayesian_linear import effective_sample_size
 from dco.foundations.ranks import order_statistic
-from dco.models.bayesian_linear import effective_sample_size
 from dco.predictions import Points
 from dco.reproduction.experiment import Options
 from dco.reproduction.regression import load_rows, paper_split, run_split

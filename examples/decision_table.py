@@ -24,7 +24,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dco.guarantees.rules import split_conformal
+from dco import split_conformal
 from dco.predictions import ClassProbabilities
 from dco.scores import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal, act

@@ -32,8 +32,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dco
+from dco.datasets import load_california_housing, load_concrete, load_diabetes
 from dco.evaluation.evaluate import paired_comparison
-from dco.reproduction.datasets import load_california_housing, load_concrete, load_diabetes
 
 ALPHA = 0.1
 ROWS = 3000  # of California Housing, always the same ones

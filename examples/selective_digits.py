@@ -17,8 +17,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dco.guarantees.rules import learn_then_test, order_of_testing
-from dco.losses import accepted, selective_error
+from dco.risk import accepted, learn_then_test, order_of_testing, selective_error
 
 ALPHA, DELTA = 0.02, 0.1
 THRESHOLDS = np.round(np.linspace(0.01, 0.9, 90), 2)  # of 1 - largest probability; fixed beforehand

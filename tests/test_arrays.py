@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import dco
+from dco.bayes import full_conformal_intervals, full_conformal_p_values
 from dco.foundations.arrays import check_floats_hold, first_rounded, real_numbers, to_numpy
-from dco.guarantees.full_conformal_bayes import full_conformal_intervals, full_conformal_p_values
 
 PROBABILITIES = np.random.default_rng(0).dirichlet(np.ones(4), 60).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 4, 60)

@@ -15,8 +15,8 @@ import pytest
 from scipy.integrate import trapezoid
 
 from dco import ClassProbabilities
+from dco.datasets.images import ImageFeatures
 from dco.predictions import GaussianMixtures
-from dco.reproduction.datasets.images import ImageFeatures
 from dco.scores import APS, LAC, RAPS, SAPS, PredictiveDensity
 
 ROOT = Path(__file__).parents[1]

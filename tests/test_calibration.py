@@ -13,7 +13,7 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import InfeasibleLevelWarning
 from dco.guarantees.calibration import Calibration, Statement, note_new_conditions
 from dco.guarantees.rules.rule import RULES
-from dco.guarantees.theory import coverage_consistency, ranks_near_threshold
+from dco.theory import coverage_consistency, ranks_near_threshold
 
 FEW = np.array([0.3, 0.1, 0.2])
 KINDS = {
@@ -53,7 +53,7 @@ def test_thresholds_are_those_of_the_public_rules(alpha: float) -> None:
         rules = {
             "marginal": dco.split_conformal(scores, alpha=alpha),
             "pac": dco.bayesian_quadrature(scores, alpha=alpha, delta=0.1),
-            "grouped": dco.thresholds.grouped_conformal(scores, groups, alpha=alpha),
+            "grouped": dco.grouped_conformal(scores, groups, alpha=alpha),
         }
     plain, grouped = Calibration(scores), Calibration(scores, clusters=groups)
     assert Statement(alpha, "marginal", 0.1).thresholds(plain) == {None: rules["marginal"]}

@@ -20,9 +20,9 @@ from sklearn.preprocessing import StandardScaler
 
 import dco
 from dco.guarantees.facts import certified_threshold
-from dco.guarantees.theory import simultaneous_slack
 from dco.guarantees.verification import _rounding_slack
 from dco.guarantees.words import words
+from dco.theory import simultaneous_slack
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
 Z, LABELS = make_classification(n_samples=600, n_informative=4, n_classes=3, random_state=0)

@@ -63,7 +63,7 @@ def results() -> dict[str, ShownAsPrinted]:
         "evaluation": estimator.evaluate(X[300:], y[300:]),
         "ranking": estimator.ranking_,
         "plan": dco.plan(1000, alpha=0.1),
-        "settings": dco.learn_then_test(np.zeros((100, 30)), alpha=0.1, delta=0.1),
+        "settings": dco.risk.learn_then_test(np.zeros((100, 30)), alpha=0.1, delta=0.1),
     }
 
 
@@ -188,7 +188,7 @@ def test_printed_sets_and_warnings_do_too():
     with pytest.warns(
         dco.InfeasibleLevelWarning, match="^none of 1 threshold passed with 1 calibration row:"
     ):
-        dco.conformal_risk_control([[1.0]], [0.0], alpha=0.1)
+        dco.risk.conformal_risk_control([[1.0]], [0.0], alpha=0.1)
 
 
 def test_a_long_list_is_cut_and_counted() -> None:

@@ -18,8 +18,8 @@ from dco.evaluation.evaluate import (
 from dco.foundations.errors import InfeasibleLevelWarning
 from dco.foundations.ranks import Threshold
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
-from dco.guarantees.theory import coverage_consistency
 from dco.sets import Intervals, IntervalUnions, LabelSets
+from dco.theory import coverage_consistency
 
 
 def intervals(n: int, half: float) -> Intervals:

@@ -4,6 +4,8 @@ or made positional.
 
 import dataclasses
 import inspect
+import subprocess
+import sys
 from functools import reduce
 
 import numpy as np
@@ -19,11 +21,11 @@ split_conformal(scores | alpha)
 bayesian_quadrature(scores | alpha, delta)
 weighted_conformal(scores, weights, new_weights | alpha)
 conditional_conformal(scores, features, new_features | alpha)
-conformal_risk_control(losses, thresholds | alpha, bound=1.0)
-bayesian_quadrature_risk(losses, thresholds | alpha, delta, bound=1.0)
-risk_controlling(losses, thresholds | alpha, delta, bound=1.0, test='wsr')
-learn_then_test(losses | alpha, delta, bound=1.0, correction='fixed-sequence')
-bq_confidence(losses | alpha, bound=1.0, method='exact')
+risk.conformal_risk_control(losses, thresholds | alpha, bound=1.0)
+risk.bayesian_quadrature_risk(losses, thresholds | alpha, delta, bound=1.0)
+risk.risk_controlling(losses, thresholds | alpha, delta, bound=1.0, test='wsr')
+risk.learn_then_test(losses | alpha, delta, bound=1.0, correction='fixed-sequence')
+risk.bq_confidence(losses | alpha, bound=1.0, method='exact')
 ClassProbabilities(probabilities, classes=None, uniforms=None |)
 ClassDraws(draws, classes=None, uniforms=None |)
 Points(mean |)
@@ -143,7 +145,7 @@ def fields(kind: type) -> set[str]:
 
 def test_records_have_the_fields_that_callers_read():
     assert fields(dco.Threshold) >= {"value", "rank", "guarantee", "alpha", "delta", "n"}
-    assert fields(dco.thresholds.WeightedThresholds) >= {
+    assert fields(dco.WeightedThresholds) >= {
         "values",
         "guarantee",
         "alpha",
@@ -151,7 +153,7 @@ def test_records_have_the_fields_that_callers_read():
         "assumption",
         "effective_n",
     }
-    assert fields(dco.thresholds.CertifiedSettings) >= {"indices", "p_values", "guarantee"}
+    assert fields(dco.risk.CertifiedSettings) >= {"indices", "p_values", "guarantee"}
     assert fields(dco.Evaluation) >= {"coverage", "mean_size", "p95_size", "consistency"}
     row = {"name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible"}
     assert fields(type(one_ranking().table[0])) >= row
@@ -167,7 +169,7 @@ def test_a_ranking_names_its_best():
 
 
 def test_certified_settings_are_an_array_of_indices():
-    record = dco.learn_then_test(np.zeros((100, 3)), alpha=0.1, delta=0.1)
+    record = dco.risk.learn_then_test(np.zeros((100, 3)), alpha=0.1, delta=0.1)
     assert np.asarray(record).tolist() == record.indices.tolist() == [0, 1, 2]
 
 
@@ -225,10 +227,16 @@ def test_the_warning_is_a_user_warning():
 
 
 @pytest.mark.parametrize(
-    "name", ["SparseBayesianRegression", "MCDropoutClassifier", "QuantilePair", "ResidualSpread"]
+    "name",
+    [
+        "bayes.SparseBayesianRegression",
+        "bayes.MCDropoutClassifier",
+        "models.QuantilePair",
+        "models.ResidualSpread",
+    ],
 )
 def test_models_give_prediction_records(name):
-    assert callable(getattr(dco.models, name).predict_distribution)
+    assert callable(found(name).predict_distribution)
 
 
 @pytest.mark.parametrize("name", ["tuning_sample_size", "calibration_size", "quantile_accuracy"])
@@ -237,6 +245,31 @@ def test_theory_takes_its_numbers_by_name(name):
     assert all(
         p.kind is p.KEYWORD_ONLY for p in parameters if p.name not in ("n", "n_cal", "n_tune")
     )
+
+
+PUBLIC_MODULES = [
+    "bayes",
+    "datasets",
+    "models",
+    "objectives",
+    "risk",
+    "scores",
+    "search",
+    "sets",
+    "theory",
+    "tuning",
+]
+
+
+@pytest.mark.parametrize("module", PUBLIC_MODULES)
+def test_a_public_module_is_imported_by_its_name(module):
+    code = f"from dco.{module} import *"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_the_names_of_dco_are_those_that_it_loads():
+    loaded = {name for names in dco._HOME.values() for name in names.split()}
+    assert set(dco.__all__) == loaded | set(dco._MODULES)
 
 
 def test_every_exported_name_exists_and_is_documented():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from dco import losses, models, scores, search, sets
+    from dco import bayes, datasets, models, objectives, risk, scores, search, sets, theory
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.evaluation import scoring
     from dco.evaluation.displays import (
@@ -35,22 +35,18 @@ if TYPE_CHECKING:
         UntrustedTypeError,
     )
     from dco.foundations.ranks import conformal_rank, pac_rank
-    from dco.guarantees import full_conformal_bayes, theory
-    from dco.guarantees import rules as thresholds
     from dco.guarantees.certificate import Certificate
     from dco.guarantees.planning import Plan, plan
     from dco.guarantees.rules import (
+        Rule,
         Threshold,
+        WeightedThresholds,
         bayesian_quadrature,
-        bayesian_quadrature_risk,
-        bq_confidence,
         conditional_conformal,
-        conformal_risk_control,
         grouped_conformal,
-        learn_then_test,
-        order_of_testing,
+        one_row_per_group,
         partitioned_conformal,
-        risk_controlling,
+        register_rule,
         split_conformal,
         weighted_conformal,
     )
@@ -65,7 +61,6 @@ if TYPE_CHECKING:
         PointsWithSpread,
         Quantiles,
     )
-    from dco.reproduction import datasets
     from dco.rows.roles import Role, Splits, assign_roles
     from dco.rows.rows import SealedRows
     from dco.service.displays import MonitorDisplay
@@ -77,7 +72,6 @@ if TYPE_CHECKING:
         Ranking,
         bootstrap_stability,
         direct_tune,
-        objectives,
         split_stability,
         tune,
         tune_levels,
@@ -108,30 +102,105 @@ _HOME = {
     "dco.rows.roles": "Role Splits assign_roles",
     "dco.storage.saving": "load save",
     "dco.guarantees.rules": (
-        "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence "
-        "conditional_conformal conformal_risk_control "
-        "grouped_conformal learn_then_test order_of_testing partitioned_conformal "
-        "risk_controlling split_conformal "
-        "weighted_conformal"
+        "Rule Threshold WeightedThresholds bayesian_quadrature conditional_conformal "
+        "grouped_conformal one_row_per_group partitioned_conformal register_rule "
+        "split_conformal weighted_conformal"
     ),
     "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",
 }
+# public modules, and where each lies
 _MODULES = {
-    "datasets": "dco.reproduction.datasets",
-    "full_conformal_bayes": "dco.guarantees.full_conformal_bayes",
-    "losses": "dco.losses",
+    "bayes": "dco.bayes",
+    "datasets": "dco.datasets",
     "models": "dco.models",
-    "objectives": "dco.tuning.objectives",
+    "objectives": "dco.objectives",
+    "risk": "dco.risk",
     "scores": "dco.scores",
     "scoring": "dco.evaluation.scoring",
     "search": "dco.search",
     "sets": "dco.sets",
-    "theory": "dco.guarantees.theory",
-    "thresholds": "dco.guarantees.rules",
+    "theory": "dco.theory",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
-__all__ = [*_MODULES, *_MODULE_OF]  # noqa: PLE0604  # names, listed once above
+__all__ = [
+    "Certificate",
+    "ClassDraws",
+    "ClassProbabilities",
+    "CorruptModelError",
+    "CoverageDisplay",
+    "DcoError",
+    "DecoupledClassifier",
+    "DecoupledRegressor",
+    "Evaluation",
+    "GaussianMixtures",
+    "IncompatibleScoreError",
+    "InfeasibleLevelError",
+    "InfeasibleLevelWarning",
+    "IntervalUnions",
+    "Intervals",
+    "LabelSets",
+    "MissingExtraError",
+    "Monitor",
+    "MonitorDisplay",
+    "MonitorReport",
+    "NonFiniteScoreError",
+    "OverlappingRolesError",
+    "Plan",
+    "Points",
+    "PointsWithSpread",
+    "Quantiles",
+    "Ranking",
+    "RankingDisplay",
+    "Role",
+    "Rule",
+    "SealBrokenError",
+    "SealedRows",
+    "SetsDisplay",
+    "ShiftWeights",
+    "SizeDisplay",
+    "Splits",
+    "Threshold",
+    "UntrustedTypeError",
+    "WatchedCondition",
+    "WatchedSlice",
+    "WeightedThresholds",
+    "assign_roles",
+    "bayes",
+    "bayesian_quadrature",
+    "bootstrap_stability",
+    "conditional_conformal",
+    "conformal_rank",
+    "datasets",
+    "direct_tune",
+    "evaluate",
+    "grid",
+    "grouped_conformal",
+    "load",
+    "models",
+    "objectives",
+    "one_row_per_group",
+    "pac_rank",
+    "paired_comparison",
+    "paired_wilcoxon",
+    "partitioned_conformal",
+    "plan",
+    "recalibrate",
+    "register_rule",
+    "risk",
+    "save",
+    "scores",
+    "scoring",
+    "search",
+    "select_and_calibrate",
+    "sets",
+    "split_conformal",
+    "split_stability",
+    "theory",
+    "tune",
+    "tune_levels",
+    "weighted_conformal",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 from laws import FULL, check_mean, ignore_infeasible
 
-from dco.guarantees.rules import (
+from dco.risk import (
+    accepted,
     bayesian_quadrature_risk,
     bq_confidence,
     conformal_risk_control,
     learn_then_test,
     loss_matrix,
     risk_controlling,
+    selective_error,
 )
-from dco.losses import accepted, selective_error
 
 REPETITIONS = 4000 if FULL else 320
 CUTS = np.arange(1, 101) / 100

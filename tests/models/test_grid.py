@@ -8,8 +8,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 import dco
+from dco.datasets import GaussianClasses
 from dco.models.grid import grid
-from dco.reproduction.datasets import GaussianClasses
 from dco.scores import APS, LAC, RAPS, SAPS, NeverEmpty, NormalisedResidual
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dco.reproduction.datasets.images import ImageFeatures
+from dco.datasets.images import ImageFeatures
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from dco.datasets.images import ImageFeatures
 from dco.foundations.ranks import conformal_rank
 from dco.reproduction import beyond_classification as strong
 from dco.reproduction import classification
@@ -14,7 +15,6 @@ from dco.reproduction import classification_splits as splits
 from dco.reproduction.beyond_classification_tables import auto_table, chosen_table
 from dco.reproduction.classification_tables import law_cells
 from dco.reproduction.coverage_z import coverage_sd, own_law
-from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import ScoreTable
 from dco.tuning import bootstrap_stability

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
+from dco.datasets.tabular import Table
 from dco.reproduction import beyond_regression as beyond
-from dco.reproduction.datasets.tabular import Table
 from dco.reproduction.experiment import Options, SplitRecord, rows_by
 from dco.reproduction.methods import METHODS
 from dco.reproduction.regression import paper_split

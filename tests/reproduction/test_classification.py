@@ -13,6 +13,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import dco
+from dco.datasets.images import ImageFeatures
 from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
 from dco.predictions import ClassDraws
 from dco.reproduction import classification, paper_values
@@ -20,7 +21,6 @@ from dco.reproduction import classification_splits as splits
 from dco.reproduction import classification_tables as tabled
 from dco.reproduction.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
 from dco.reproduction.coverage_z import coverage_z
-from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import (
     BY_NAME,

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dco.foundations.errors import MissingExtraError
-from dco.reproduction.datasets import images as module
-from dco.reproduction.datasets.images import (
+from dco.datasets import images as module
+from dco.datasets.images import (
     Cifar100,
     ClassFolders,
     extract_features,
@@ -22,6 +21,7 @@ from dco.reproduction.datasets.images import (
     open_images,
     resnet50,
 )
+from dco.foundations.errors import MissingExtraError
 
 COLOURS = {"n01498041": (250, 10, 10), "n01531178": (10, 250, 10), "n01534433": (10, 10, 250)}
 

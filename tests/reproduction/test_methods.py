@@ -7,15 +7,15 @@ from sklearn.tree import DecisionTreeRegressor
 import dco
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import conformal_rank, pac_rank
-from dco.guarantees.rules import (
+from dco.predictions import ClassProbabilities, Points, Quantiles
+from dco.reproduction.methods import METHODS, Given, evaluated_roles
+from dco.risk import (
     bayesian_quadrature_risk,
     conformal_risk_control,
     learn_then_test,
+    miscoverage,
     risk_controlling,
 )
-from dco.losses import miscoverage
-from dco.predictions import ClassProbabilities, Points, Quantiles
-from dco.reproduction.methods import METHODS, Given, evaluated_roles
 from dco.scores.classification import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import AbsoluteResidual, QuantileResidual

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from PIL import Image
 
 from dco.cli.main import main
+from dco.datasets import images as module
+from dco.datasets.images import Backbone
 from dco.reproduction import classification_splits, protocol_classification
 from dco.reproduction.classification_splits import Sizes
-from dco.reproduction.datasets import images as module
-from dco.reproduction.datasets.images import Backbone
 
 COLOURS = ((200, 40, 40), (40, 200, 40), (40, 40, 200), (180, 180, 40))
 

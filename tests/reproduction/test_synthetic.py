@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dco.reproduction.datasets import (
+from dco.datasets import (
     AtomPopulation,
     GaussianClasses,
     HeteroscedasticGaussian,

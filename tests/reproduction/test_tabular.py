@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dco.reproduction.datasets import load_california_housing, load_concrete, load_diabetes
+from dco.datasets import load_california_housing, load_concrete, load_diabetes
 
 DATA = Path(os.environ.get("DCO_DATA_HOME") or Path(__file__).parents[3] / "shared" / "data")
 needs_data = pytest.mark.skipif(

@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dco
-from dco.guarantees.theory import coverage_law
+from dco.theory import coverage_law
 from dco.tuning.label_clusters import label_clusters
 
 SHARES = np.array([0.5, 0.26, 0.04, 0.04, 0.04, 0.04, 0.04, 0.04])

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 from dco.evaluation.evaluate import Evaluation, evaluate
 from dco.evaluation.sizes import size_counts, size_edges
 from dco.foundations.extras import require
-from dco.guarantees.theory import coverage_law_of_rank
 from dco.rows.rows import n_rows, take_features
 from dco.sets.intervals import IntervalUnions
 from dco.sets.labels import LabelSets
+from dco.theory import coverage_law_of_rank
 
 if TYPE_CHECKING:
     from dco.foundations.arrays import AnyArray, Floats

@@ -29,13 +29,13 @@ from dco.foundations.display import (
 )
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, size_quantile
-from dco.guarantees.theory import DOUBTFUL, Consistency, coverage_consistency
 from dco.predictions import fifths
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.targets import read_targets
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
+from dco.theory import DOUBTFUL, Consistency, coverage_consistency
 
 LOW = 0.7  # a class that is covered less often is named
 _ORDER_STATISTIC_GUARANTEES = ("marginal", "pac")  # those whose coverage has the Beta law of a rank

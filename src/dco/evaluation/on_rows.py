@@ -17,7 +17,6 @@ from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
 from dco.foundations.notes import Note
 from dco.guarantees.calibration import Statement
-from dco.guarantees.theory import Consistency
 from dco.rows.conditions import (
     check_condition,
     condition_values,
@@ -26,6 +25,7 @@ from dco.rows.conditions import (
     rows_by_condition,
 )
 from dco.rows.fingerprints import row_fingerprints
+from dco.theory import Consistency
 
 if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor, Structure

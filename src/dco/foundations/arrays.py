@@ -13,6 +13,28 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "AnyArray",
+    "Bools",
+    "Floats",
+    "Integers",
+    "as_labels",
+    "beside",
+    "check_floats_hold",
+    "doubles",
+    "first_rounded",
+    "joined",
+    "namespace",
+    "one_number",
+    "real_numbers",
+    "responses",
+    "sums_from_zero",
+    "to_numpy",
+    "where_they_are",
+    "whole_numbers",
+    "without_mask",
+]
+
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Integers: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]

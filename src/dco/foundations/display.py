@@ -6,6 +6,17 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+__all__ = [
+    "ShownAsPrinted",
+    "are",
+    "counted",
+    "first_few",
+    "have",
+    "html_table",
+    "number",
+    "p_in_words",
+]
+
 
 def counted(n: int, noun: str) -> str:
     """A count with its noun: "1 row", "2 rows"."""

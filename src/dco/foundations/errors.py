@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "CorruptModelError",
+    "DcoError",
+    "IncompatibleScoreError",
+    "InfeasibleLevelError",
+    "InfeasibleLevelWarning",
+    "MissingExtraError",
+    "NonFiniteScoreError",
+    "OverlappingRolesError",
+    "SealBrokenError",
+    "UntrustedTypeError",
+]
+
 
 class DcoError(Exception):
     """The base of all errors raised on purpose by dco."""

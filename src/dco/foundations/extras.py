@@ -10,6 +10,11 @@ from typing import Any
 
 from dco.foundations.errors import MissingExtraError
 
+__all__ = [
+    "installed",
+    "require",
+]
+
 
 def require(module: str, *, extra: str) -> Any:
     """Import `module`, or say in one sentence how to install the extra that brings it."""

@@ -15,6 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+__all__ = [
+    "Written",
+    "alone_in",
+    "check_regular",
+    "held",
+    "is_at",
+    "locked",
+    "plain",
+    "take_places",
+    "write_whole",
+    "written_beside",
+    "written_together",
+]
+
 _LOCK = ".lock"
 
 

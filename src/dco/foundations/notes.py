@@ -15,6 +15,15 @@ from dataclasses import dataclass, replace
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 
+__all__ = [
+    "QUIET",
+    "InfeasibleNoteWarning",
+    "Message",
+    "Note",
+    "NoteWarning",
+    "show",
+]
+
 # advice: kept, printed, no warning in Python
 QUIET = frozenset(("empty-sets", "one-width", "below-zero", "few-rows"))
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")

@@ -16,6 +16,13 @@ from typing import Any, TypeVar
 
 from dco.foundations.extras import require
 
+__all__ = [
+    "FOLLOWER",
+    "Follower",
+    "followed",
+    "run_many",
+]
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

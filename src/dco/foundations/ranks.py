@@ -26,6 +26,29 @@ from dco.foundations.display import are, counted
 from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
 
+__all__ = [
+    "Guarantee",
+    "Level",
+    "Threshold",
+    "WeightedThresholds",
+    "as_count",
+    "as_positive",
+    "as_rational",
+    "checked_scores",
+    "clopper_pearson_upper",
+    "conformal_rank",
+    "order_statistic",
+    "pac_rank",
+    "rank_for",
+    "rational",
+    "size_quantile",
+    "smallest_marginal_n",
+    "smallest_n_for",
+    "smallest_pac_n",
+    "tuning_rank",
+    "warn_infeasible",
+]
+
 Level: TypeAlias = float | str | Decimal | Fraction | np.floating
 Guarantee: TypeAlias = Literal["marginal", "pac", "pac-conjectured", "expected_risk", "none"]
 

@@ -23,11 +23,11 @@ from dco.guarantees.rules.overlapping import pattern_cutoffs
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.rules.weighted import one_row_per_group, rounded_up
 from dco.guarantees.shift import ShiftWeights
-from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
 from dco.scores.score import check_inverse, is_ours
+from dco.theory import ranks_near_threshold
 
 if TYPE_CHECKING:
     from dco.predictor import Structure

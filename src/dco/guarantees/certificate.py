@@ -17,9 +17,9 @@ from dco.foundations.display import ShownAsPrinted
 from dco.foundations.ranks import Guarantee, Level, as_rational
 from dco.guarantees.facts import VOIDED_BY, CertifiedThreshold
 from dco.guarantees.shift import WeightFacts
-from dco.guarantees.theory import simultaneous_slack
 from dco.guarantees.verification import VerificationReport, verify
 from dco.guarantees.words import as_plain, lines, words
+from dco.theory import simultaneous_slack
 
 FORMAT = 3
 

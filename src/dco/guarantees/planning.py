@@ -10,6 +10,7 @@ from html import escape
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
+from dco import theory
 from dco.foundations.display import ShownAsPrinted, are, counted, html_table
 from dco.foundations.errors import InfeasibleLevelError
 from dco.foundations.ranks import (
@@ -20,7 +21,6 @@ from dco.foundations.ranks import (
     rank_for,
     smallest_n_for,
 )
-from dco.guarantees import theory
 
 # beyond this a row is worth more in training than in calibration
 _LARGEST_CALIBRATION_SHARE = Fraction(1, 3)

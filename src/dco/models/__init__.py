@@ -8,25 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dco.models.bayesian_linear import SparseBayesianRegression as SparseBayesianRegression
-    from dco.models.mc_dropout import MCDropoutClassifier as MCDropoutClassifier
     from dco.models.quantile_pair import QuantilePair as QuantilePair
     from dco.models.residual_spread import ResidualSpread as ResidualSpread
     from dco.models.transformed_target import TransformedTarget as TransformedTarget
 
 _MODULE_OF = {
-    "MCDropoutClassifier": "dco.models.mc_dropout",
     "QuantilePair": "dco.models.quantile_pair",
     "ResidualSpread": "dco.models.residual_spread",
-    "SparseBayesianRegression": "dco.models.bayesian_linear",
     "TransformedTarget": "dco.models.transformed_target",
 }
 
 __all__ = [
-    "MCDropoutClassifier",
     "QuantilePair",
     "ResidualSpread",
-    "SparseBayesianRegression",
     "TransformedTarget",
 ]
 

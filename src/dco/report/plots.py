@@ -15,9 +15,9 @@ import numpy as np
 from dco.evaluation.sizes import nice_step
 from dco.foundations.arrays import Floats
 from dco.guarantees.facts import CertifiedThreshold
-from dco.guarantees.theory import coverage_law_of_rank
 from dco.report.formats import exponential, number
 from dco.report.numbers import ReportNumbers
+from dco.theory import coverage_law_of_rank
 
 WIDTH, HEIGHT = 420, 244
 # above TOP: a line for the axis' name, a line for a mark's

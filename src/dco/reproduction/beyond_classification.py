@@ -199,7 +199,7 @@ class FittedHeads:
         return np.asarray(model.decision_function(self.new))
 
     def _network(self, head: Head) -> Floats:
-        from dco.models.mc_dropout import MCDropoutClassifier
+        from dco.bayes.mc_dropout import MCDropoutClassifier
 
         assert head.width is not None
         model = MCDropoutClassifier(

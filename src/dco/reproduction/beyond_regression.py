@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from dco.datasets.tabular import Table
 from dco.evaluation.evaluate import paired_comparison
 from dco.foundations.arrays import Floats, Integers
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, take
 from dco.reproduction import figures
 from dco.reproduction.coverage_z import bonferroni_point, own_law, target
-from dco.reproduction.datasets.tabular import Table
 from dco.reproduction.experiment import Experiment, Options, Records, column, needs_file, rows_by
 from dco.reproduction.growing_split import grow_tuning_split
 from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Given

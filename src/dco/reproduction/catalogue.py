@@ -13,11 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dco.datasets.images import Backbone
 from dco.foundations.errors import MissingExtraError
 from dco.foundations.files import Written, write_whole, written_together
 from dco.foundations.ranks import as_rational
 from dco.reproduction.coverage_z import all_z
-from dco.reproduction.datasets.images import Backbone
 from dco.reproduction.experiment import Experiment, Options, Records
 from dco.reproduction.records import machine, recorded_settings, run_splits
 from dco.reproduction.tables import ResultTable

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dco.datasets.images import CIFAR100_FEATURES
 from dco.foundations.files import write_whole, written_together
 from dco.reproduction import classification_splits as splits
 from dco.reproduction import classification_tables as tables
@@ -26,7 +27,6 @@ from dco.reproduction.classification_figures import (
     ratio_figures,
 )
 from dco.reproduction.classification_splits import LEVELS, Study
-from dco.reproduction.datasets.images import CIFAR100_FEATURES
 from dco.reproduction.experiment import Experiment, Options, Records, needs_file
 from dco.reproduction.tables import ResultTable
 

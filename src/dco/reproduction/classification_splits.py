@@ -23,22 +23,22 @@ from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import size_quantile
-from dco.guarantees.rules.bq_confidence import bq_confidence
-from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
-from dco.reproduction.beyond_classification import strong_tables
-from dco.reproduction.datasets.images import (
+from dco.datasets.images import (
     ImageFeatures,
     extract_features,
     load_cifar100_features,
     open_images,
     resnet50,
 )
+from dco.foundations.arrays import Floats, Integers
+from dco.foundations.ranks import size_quantile
+from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
+from dco.reproduction.beyond_classification import strong_tables
 from dco.reproduction.experiment import Options
 from dco.reproduction.growing_split import GrowthStep, grow_until_settled
 from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
 from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
+from dco.risk import bq_confidence
 from dco.rows.roles import RowOrder, random_order
 from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated
 

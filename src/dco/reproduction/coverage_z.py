@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from scipy.special import ndtri
 
 from dco.foundations.ranks import as_rational
-from dco.guarantees.theory import coverage_law_of_rank
 from dco.reproduction.experiment import Row
 from dco.reproduction.tables import Cell, ResultTable
+from dco.theory import coverage_law_of_rank
 
 FAMILY_ERROR = 0.01
 

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dco.reproduction.datasets.images import Backbone
-from dco.reproduction.datasets.tabular import find_file
+from dco.datasets.images import Backbone
+from dco.datasets.tabular import find_file
 from dco.reproduction.tables import ResultTable
 
 Row: TypeAlias = Mapping[str, Any]

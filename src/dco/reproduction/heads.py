@@ -123,7 +123,7 @@ def train_heads(
     training: Training,
 ) -> dict[int, Any]:
     """Train these of the 8 heads on the same rows, side by side; by number."""
-    from dco.models.mc_dropout import MCDropoutClassifier
+    from dco.bayes.mc_dropout import MCDropoutClassifier
 
     heads = [
         MCDropoutClassifier(

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from dco.datasets.tabular import Table
 from dco.foundations.arrays import Floats
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import Prediction
-from dco.reproduction.datasets.tabular import Table
 from dco.reproduction.experiment import Experiment, Options, Records, column, needs_file, rows_by
 from dco.reproduction.regression import DENSITY, load_rows, paper_fits, paper_split
 from dco.reproduction.regression_tables import PRIOR_SCALES, STUDIES, Study
@@ -88,7 +88,7 @@ def nuts_fits(
     """
     from sklearn.exceptions import ConvergenceWarning
 
-    from dco.models.bayesian_linear import SparseBayesianRegression
+    from dco.bayes.bayesian_linear import SparseBayesianRegression
 
     rows = [(table.X[splits.train], table.y[splits.train])]
     with warnings.catch_warnings():

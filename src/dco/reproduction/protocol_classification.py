@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dco.datasets.images import CIFAR100_FEATURES
 from dco.foundations.ranks import conformal_rank
 from dco.guarantees.rules import split_conformal
 from dco.reproduction.classification import CIFAR100
@@ -30,7 +31,6 @@ from dco.reproduction.classification_splits import (
 )
 from dco.reproduction.classification_tables import describe, measured, ratio_beside_table
 from dco.reproduction.coverage_z import coverage_sd, coverage_z, expected_coverage
-from dco.reproduction.datasets.images import CIFAR100_FEATURES
 from dco.reproduction.experiment import Experiment, Options, Records, needs_file, rows_by
 from dco.reproduction.heads import BY_NAME, FIXED, score_heads, train_heads
 from dco.reproduction.methods import Choice

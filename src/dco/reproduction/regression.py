@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import Floats, Integers
-from dco.predictions import Points, Prediction
-from dco.reproduction.datasets.tabular import (
+from dco.datasets.tabular import (
     Table,
     load_california_housing,
     load_concrete,
     load_diabetes,
 )
+from dco.foundations.arrays import Floats, Integers
+from dco.predictions import Points, Prediction
 from dco.reproduction.experiment import Experiment, Options, needs_file
 from dco.reproduction.methods import (
     METHODS,
@@ -197,7 +197,7 @@ def paper_fits(
     """
     from sklearn.exceptions import ConvergenceWarning
 
-    from dco.models.bayesian_linear import SparseBayesianRegression
+    from dco.bayes.bayesian_linear import SparseBayesianRegression
 
     row_sets = (splits.train, np.concatenate([splits.train, splits.tune]))
     with warnings.catch_warnings():

@@ -16,22 +16,22 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from dco.datasets.synthetic import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import conformal_rank, order_statistic, pac_rank, tuning_rank
-from dco.guarantees.theory import (
+from dco.reproduction import figures
+from dco.reproduction.coverage_z import target
+from dco.reproduction.experiment import Experiment, Options, Records, Row, column, rows_by
+from dco.reproduction.methods import METHODS
+from dco.reproduction.tables import Cell, Measured, ResultTable
+from dco.scores.regression import NormalisedResidual
+from dco.theory import (
     coverage_law_of_rank,
     pac_gap,
     quantile_accuracy,
     size_after_recalibration,
     tuning_accuracy,
 )
-from dco.reproduction import figures
-from dco.reproduction.coverage_z import target
-from dco.reproduction.datasets.synthetic import HeteroscedasticGaussian
-from dco.reproduction.experiment import Experiment, Options, Records, Row, column, rows_by
-from dco.reproduction.methods import METHODS
-from dco.reproduction.tables import Cell, Measured, ResultTable
-from dco.scores.regression import NormalisedResidual
 
 POPULATION = HeteroscedasticGaussian()
 DELTA = 0.05

@@ -88,7 +88,7 @@ def one_column(values: AnyArray) -> AnyArray:
     if values.ndim == 2 and values.shape[1] != 1:
         raise ValueError(
             f"y has {values.shape[1]} columns, and an estimator has one target: fit one estimator "
-            f"for each column, or control a risk of several tags with dco.losses."
+            f"for each column, or control a risk of several tags with dco.risk."
         )
     column: AnyArray = column_or_1d(values, warn=True)
     return column

@@ -60,6 +60,8 @@ SKLEARN = _full_names("""
 
 # The classes of this library that end up in a fitted estimator; scores are in their registry.
 OWN = _full_names("""
+    dco.bayes.bayesian_linear: SparseBayesianRegression
+    dco.bayes.mc_dropout: MCDropoutClassifier
     dco.estimators: DecoupledClassifier DecoupledRegressor
     dco.foundations.notes: Note
     dco.foundations.ranks: Threshold
@@ -68,8 +70,6 @@ OWN = _full_names("""
     dco.guarantees.facts: CertifiedThreshold
     dco.guarantees.shift: ShiftWeights WeightFacts
     dco.models.averaged: AveragedModel
-    dco.models.bayesian_linear: SparseBayesianRegression
-    dco.models.mc_dropout: MCDropoutClassifier
     dco.models.plain_columns: PlainColumns
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread

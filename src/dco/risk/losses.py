@@ -3,7 +3,7 @@ losses (n, J).
 
 Scores are large for strange labels, so that the set of row i at threshold t is {k : scores[i, k] <=
 t}, as everywhere in dco. Column j of the result belongs to ``thresholds[j]``; the rules of
-`dco.thresholds` take the matrix as it is.
+`dco.risk` take the matrix as it is.
 
 | function | scores | truth | falls with t |
 |---|---|---|---|

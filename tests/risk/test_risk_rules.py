@@ -8,26 +8,25 @@ import numpy as np
 import pytest
 from scipy.stats import binom, multinomial
 
+from dco import bayesian_quadrature, split_conformal
 from dco.foundations.errors import InfeasibleLevelWarning
 from dco.foundations.ranks import conformal_rank, pac_rank
-from dco.guarantees.rules import (
-    bayesian_quadrature,
+from dco.risk import (
     bayesian_quadrature_risk,
     bq_confidence,
     conformal_risk_control,
     learn_then_test,
+    miscoverage,
     order_of_testing,
     risk_controlling,
-    split_conformal,
 )
-from dco.guarantees.rules.bq_confidence import _by_recursion, _merged
-from dco.guarantees.rules.loss_matrix import (
+from dco.risk.loss_matrix import (
     binomial_p_value,
     hoeffding_bentkus_p_value,
     total,
     wsr_p_value,
 )
-from dco.losses import miscoverage
+from dco.risk.quadrature import _by_recursion, _merged
 
 pytestmark = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 RULES = {

@@ -1,19 +1,19 @@
 """Data: generators with known truth, tables, image features."""
 
-from dco.reproduction.datasets.images import (
+from dco.datasets.images import (
     ImageFeatures,
     extract_features,
     load_cifar100_features,
     open_images,
     resnet50,
 )
-from dco.reproduction.datasets.synthetic import (
+from dco.datasets.synthetic import (
     AtomPopulation,
     GaussianClasses,
     HeteroscedasticGaussian,
     NoisyPoints,
 )
-from dco.reproduction.datasets.tabular import (
+from dco.datasets.tabular import (
     Table,
     load_california_housing,
     load_concrete,

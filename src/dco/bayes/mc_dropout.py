@@ -23,10 +23,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dco import ClassDraws
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.extras import require
 from dco.foundations.ranks import as_count, as_positive
-from dco.predictions import ClassDraws
 
 # Rows are predicted in batches of one fixed shape: a row's numbers do not depend on how many rows
 # it comes with.

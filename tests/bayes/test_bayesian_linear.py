@@ -12,8 +12,8 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
-from dco.models import bayesian_linear
-from dco.models.bayesian_linear import (
+from dco.bayes import bayesian_linear
+from dco.bayes.bayesian_linear import (
     SparseBayesianRegression,
     SufficientStatistics,
     _laplace_variances,

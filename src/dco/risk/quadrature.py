@@ -23,7 +23,7 @@ from scipy.special import betainc, betaincc
 
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import Level, as_count, as_positive
-from dco.guarantees.rules.loss_matrix import checked_losses, relative_level
+from dco.risk.loss_matrix import checked_losses, relative_level
 
 _SMALL_PRODUCT = 5_000  # up to this many steps the recursion takes less than a millisecond
 _TAIL = 1e-15  # what Davies' sum may miss on each side

@@ -16,7 +16,7 @@ from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbe
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
-from dco.guarantees.rules.loss_matrix import (
+from dco.risk.loss_matrix import (
     RiskTest,
     TestName,
     checked_losses,

@@ -11,10 +11,8 @@ import numpy as np
 from scipy.special import softmax
 from scipy.stats import norm
 
+from dco import ClassProbabilities, Intervals, LabelSets, Points, PointsWithSpread
 from dco.foundations.arrays import Floats, Integers
-from dco.predictions import ClassProbabilities, Points, PointsWithSpread
-from dco.sets.intervals import Intervals
-from dco.sets.labels import LabelSets
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from bisect import bisect_left
 
 from numpy.typing import ArrayLike
 
-from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, pac_rank, rational
-from dco.guarantees.rules.bq_confidence import bq_failure
-from dco.guarantees.rules.loss_matrix import LossMatrix, RiskTest, TestName, is_zero_one, total
+from dco import Threshold, pac_rank
+from dco.foundations.ranks import Guarantee, Level, as_rational, rational
+from dco.risk.loss_matrix import LossMatrix, RiskTest, TestName, is_zero_one, total
+from dco.risk.quadrature import bq_failure
 
 
 def conformal_risk_control(

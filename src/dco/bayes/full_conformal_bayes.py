@@ -20,11 +20,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from dco.foundations.arrays import Bools, Floats, Integers, check_floats_hold, responses
+from dco import ClassDraws, GaussianMixtures, IntervalUnions, LabelSets
+from dco.foundations.arrays import (
+    Bools,
+    Floats,
+    Integers,
+    check_floats_hold,
+    responses,
+    to_numpy,
+)
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
-from dco.predictions import ClassDraws, GaussianMixtures, on_host
-from dco.sets import IntervalUnions, LabelSets
 
 _ROUNDING = 1e-12  # sigmas this close, relatively, are equal: rounding must not remove a candidate
 _ELEMENTS_AT_ONCE = 2**22
@@ -76,8 +82,7 @@ def full_conformal_labels(
     every set is full. A warning says when a set holds labels whose weights rest on fewer than
     `least_effective_draws`.
     """
-    train, test = on_host(train), on_host(test)
-    codes = train.codes(y_train)
+    codes = to_numpy(train.codes(y_train))
     if np.any(codes >= train.n_known):
         raise ValueError(
             "y_train holds labels without a probability; draws come from a model "
@@ -96,13 +101,14 @@ def full_conformal_labels(
         raise ValueError(
             "train and test list their labels differently; they must come from one model."
         )
+    train_draws = to_numpy(train.draws).astype(np.float64)
+    test_draws = to_numpy(test.draws).astype(np.float64)
+    observed = np.take_along_axis(train_draws, codes[None, :, None], axis=2)[:, :, 0]
+
     with np.errstate(divide="ignore"):
-        log_train = np.log(
-            np.take_along_axis(train.draws, codes[None, :, None], axis=2)[:, :, 0].astype(
-                np.float64
-            )
-        )
-        log_test = np.log(test.draws.astype(np.float64))
+        log_train = np.log(observed)
+        log_test = np.log(test_draws)
+
     members, evidence = _decided(log_train, log_test, weights, alpha, least_effective_draws)
     dense = np.full((len(test), test.n_classes), _members(np.array(1), len(codes), alpha))
     dense[:, : test.n_known] = members

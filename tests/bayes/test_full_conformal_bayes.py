@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dco.guarantees.full_conformal_bayes import (
+from dco.bayes.full_conformal_bayes import (
     CollapsedWeightsWarning,
     _widened,
     full_conformal_intervals,

@@ -18,17 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincc, rel_entr
 
+from dco import NonFiniteScoreError, Threshold, pac_rank
 from dco.foundations.arrays import Bools, Floats, real_numbers
 from dco.foundations.display import counted
-from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import (
     Guarantee,
     Level,
-    Threshold,
     as_positive,
     as_rational,
-    pac_rank,
     rational,
 )
 

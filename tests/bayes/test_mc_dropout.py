@@ -14,14 +14,14 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import check_estimator
 
-from dco.foundations.errors import MissingExtraError
-from dco.models.mc_dropout import (
+from dco.bayes.mc_dropout import (
     MCDropoutClassifier,
     _drawn_here,
     _drawn_there,
     _features,
     _prediction_program,
 )
+from dco.foundations.errors import MissingExtraError
 
 SMALL = {"hidden": (24, 12), "epochs": 12, "batch_size": 32, "learning_rate": 1e-2}
 
@@ -38,7 +38,7 @@ def place(request, monkeypatch):
     CPU too.
     """
     monkeypatch.setattr(
-        "dco.models.mc_dropout._trains_on_host", lambda: request.param == "on the host"
+        "dco.bayes.mc_dropout._trains_on_host", lambda: request.param == "on the host"
     )
     return request.param
 
@@ -172,9 +172,9 @@ def test_first_weights_and_batches_follow_one_law(draw):
 
 def test_features_are_standardised_alike_everywhere(blobs, monkeypatch):
     X = np.column_stack([blobs[0], np.full(150, 3e6), 1e4 + blobs[0][:, 0]]).astype(np.float32)
-    monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: True)
+    monkeypatch.setattr("dco.bayes.mc_dropout._trains_on_host", lambda: True)
     here = _features(X, True)
-    monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: False)
+    monkeypatch.setattr("dco.bayes.mc_dropout._trains_on_host", lambda: False)
     there = _features(X, True)
     assert [type(part) for part in there[1:]] == [np.ndarray] * 2
     assert isinstance(there[0], jax.Array)
@@ -272,7 +272,7 @@ def test_a_fitted_head_is_arrays_that_skops_can_store(fitted, blobs):
     _, _, X, _ = blobs
     stored = skops.io.dumps(fitted)
     unknown = skops.io.get_untrusted_types(data=stored)
-    assert unknown == ["dco.models.mc_dropout.MCDropoutClassifier"]
+    assert unknown == ["dco.bayes.mc_dropout.MCDropoutClassifier"]
     np.testing.assert_array_equal(
         skops.io.loads(stored, trusted=unknown).predict_proba(X), fitted.predict_proba(X)
     )
@@ -337,7 +337,7 @@ def test_predictions_ask_for_whole_single_precision(fitted, blobs, monkeypatch, 
 
         return program
 
-    monkeypatch.setattr("dco.models.mc_dropout._prediction_program", watched)
+    monkeypatch.setattr("dco.bayes.mc_dropout._prediction_program", watched)
     getattr(fitted, method)(blobs[2])
     assert asked
     assert set(asked) == {"highest"}

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dco.losses import (
+from dco.risk import (
     accepted,
     false_discovery_rate,
     false_negative_rate,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import betainc
 
-from dco.guarantees.rules import bq_confidence
-from dco.guarantees.rules.bq_confidence import _by_recursion, _merged, bq_failure
+from dco.risk import bq_confidence
+from dco.risk.quadrature import _by_recursion, _merged, bq_failure
 
 
 def lattice(n, seed, values=(0.0, 0.25, 0.5, 1.0), shares=(0.5, 0.2, 0.2, 0.1)):

@@ -25,10 +25,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dco.datasets.tabular import find_file
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.extras import require
 from dco.foundations.files import write_whole, written_beside
-from dco.reproduction.datasets.tabular import find_file
 
 CIFAR100_FEATURES = "cifar100_efficientnet_lite2_features_20000.npz"
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")

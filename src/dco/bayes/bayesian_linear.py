@@ -23,11 +23,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dco import GaussianMixtures
 from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.extras import require
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import as_count, as_positive
-from dco.predictions import GaussianMixtures
 
 INTERCEPT_SD = 10.0
 SAMPLERS = ("gibbs", "nuts")
