@@ -200,8 +200,8 @@ def own_share(job: Callable[[], Any]) -> tuple[float, float, Any]:
 
 
 def shares(boosting: int, rows: int) -> str:
-    """What is not the models' own work: of a large fit, of folds and ensembles, and of sets at
-    several levels.
+    """What is not the models' own work: of a large fit, of folds, and of sets at several
+    levels.
     """
     X, y = rows_of(boosting)
     one = DecoupledRegressor(TimedBoosting(random_state=0), AbsoluteResidual(), random_state=0)
@@ -218,11 +218,10 @@ def shares(boosting: int, rows: int) -> str:
     ):
         X, y = rows_of(rows, classes=classes)
         what = "5 classes" if classes else "numbers"
-        for name, options in (("5 folds", {"tune_folds": 5}), ("an ensemble", {"ensemble": True})):
-            made = kind(models, random_state=0, **options)
-            clone(made).fit(X[:1000], y[:1000]).predict_set(X[:10])
-            total, share, fitted = own_share(partial(made.fit, X, y))
-            lines.append((f"{what}, {rows:,} rows, two models: `fit` with {name}", total, share))
+        made = kind(models, random_state=0, tune_folds=5)
+        clone(made).fit(X[:1000], y[:1000]).predict_set(X[:10])
+        total, share, fitted = own_share(partial(made.fit, X, y))
+        lines.append((f"{what}, {rows:,} rows, two models: `fit` with 5 folds", total, share))
         asked = own_share(partial(fitted.predict_set, rows_of(rows, seed=1)[0], alpha=list(LEVELS)))
         lines.append((f"{what}, {rows:,} rows: `predict_set` at {len(LEVELS)} levels", *asked[:2]))
     cells = [
@@ -317,7 +316,7 @@ def main() -> None:
     print(beside_mapie(given.rows, given.repeats))
     print(
         "\nThe share of CPU time outside the models' own `fit` and `predict`, all scores of ours "
-        "for folds and ensembles:\n"
+        "for folds:\n"
     )
     print(shares(given.boosting, given.models))
     print("\nPeak memory with a model that needs none, the table itself counted:\n")

@@ -53,12 +53,12 @@ direct_tune(score, prediction_tune, y_tune | alpha)
 select_and_calibrate(candidates, y, new | alpha, method='modsel')
 DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
 tune_size=None, \
-calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, \
+calibrate_size=None, tune_folds=None, refit=True, condition_on=None, \
 search=None, n_jobs=None, \
 duplicates='natural', random_state=None, on_infeasible='warn')
 DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
 tune_size=None, \
-calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, \
+calibrate_size=None, tune_folds=None, refit=True, condition_on=None, \
 search=None, n_jobs=None, \
 duplicates='natural', random_state=None, on_infeasible='warn')
 DecoupledClassifier.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)

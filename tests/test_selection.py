@@ -12,7 +12,6 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import FitFailedWarning
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import BayesianRidge, LogisticRegression, QuantileRegressor, Ridge
 
 import dco
@@ -20,7 +19,7 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.scores import AbsoluteResidual, NormalisedResidual, QuantileResidual, Score
 from dco.scores.score import check_inverse, named_scores, score_label
 from dco.sets import Intervals
-from dco.tuning.proposals import with_ensemble
+from dco.tuning.proposals import with_average
 from dco.tuning.ranking import Ranking, RankingRow
 from dco.tuning.search import Pieces
 from dco.tuning.selection import Candidate, Tried
@@ -282,14 +281,15 @@ def test_any_object_that_derives_from_score_is_one(score: Any, search: Any) -> N
     assert type(score).__name__ in est.best_candidate_
 
 
-def test_an_ensemble_keeps_the_names_of_scores() -> None:
-    models = {"a": Ridge(), "b": Ridge(5.0)}
+def test_an_average_keeps_the_names_of_scores() -> None:
     scores = {"mine": dco.scores.AbsoluteResidual()}
-    est = dco.DecoupledRegressor(models, scores, ensemble=True, random_state=0).fit(X, Y)
-    assert all(row.name.endswith(" / mine") for row in est.ranking_.table)
+    est = dco.DecoupledRegressor(["linear", "spread"], scores, random_state=0).fit(X, Y)
+    names = [row.name for row in est.ranking_.table]
+    assert any(name.startswith("average of ") for name in names)
+    assert all(name.endswith(" / mine") for name in names)
 
 
-def test_an_ensemble_is_made_of_the_models_with_the_best_candidates() -> None:
+def test_an_average_is_made_of_the_models_with_the_best_candidates() -> None:
     """The best model has the worst candidate too: it is a member all the same, and comes first."""
     names = ["a", "b", "c", "d"]
     candidates = [
@@ -309,30 +309,12 @@ def test_an_ensemble_is_made_of_the_models_with_the_best_candidates() -> None:
         model: Tried((Ridge(),), {dco.Points: each})
         for model, each in zip(names, predictions, strict=True)
     }
-    found = with_ensemble(candidates, tried, ranking)
+    found = with_average(candidates, tried, ranking)
     assert [candidate.name for candidate in found[8:]] == [
         "average of a, b, c / good",
         "average of a, b, c / bad",
     ]
     assert tried["average of a, b, c"].predictions[dco.Points].records[0].mean.tolist() == [1.0] * 5
-
-
-def test_an_average_of_models_that_know_different_classes_fails_alone() -> None:
-    data, labels = make_classification(600, n_informative=4, n_classes=3, random_state=0)
-    two = labels[:200] < 2
-    models = {
-        "three": FrozenEstimator(LogisticRegression().fit(data[:200], labels[:200])),
-        "two": FrozenEstimator(LogisticRegression().fit(data[:200][two], labels[:200][two])),
-    }
-    est = dco.DecoupledClassifier(models, dco.scores.LAC(), ensemble=True, random_state=0)
-    with pytest.warns(
-        FitFailedWarning,
-        match=r"^1 failed .*: average of three, two \(ValueError: models that "
-        r"know different",
-    ):
-        est.fit(data[200:], labels[200:])
-    assert est.best_candidate_ == "three / LAC"
-    assert [failure.name for failure in est.ranking_.failed] == ["average of three, two / LAC"]
 
 
 @pytest.mark.parametrize("limits", [[0.9, 0.5, 0.2], [0.3, np.inf, 0.8]])

@@ -55,7 +55,6 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
-    RandomForestRegressor,
 )
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import kernels
@@ -899,12 +898,9 @@ ANIMALS = np.array(["ant", "bee", "cow"])[(WIDE[:, 0] > -0.5).astype(int) + (WID
             guarantee="pac",
             random_state=0,
         ).fit(WIDE, LINE),
-        lambda: dco.DecoupledRegressor(
-            [Ridge(), RandomForestRegressor(5, random_state=0)],
-            tune_folds=3,
-            ensemble=True,
-            random_state=0,
-        ).fit(WIDE, LINE),
+        lambda: dco.DecoupledRegressor(["linear", "spread"], tune_folds=3, random_state=0).fit(
+            WIDE, LINE
+        ),
         lambda: dco.DecoupledRegressor(
             FrozenEstimator(Ridge().fit(X[:, :3], NUMBERS)), random_state=0
         ).fit(WIDE, LINE),
@@ -917,7 +913,7 @@ ANIMALS = np.array(["ant", "bee", "cow"])[(WIDE[:, 0] > -0.5).astype(int) + (WID
             RandomForestClassifier(5, random_state=0), condition_on="label", random_state=0
         ).fit(WIDE, ANIMALS),
     ],
-    ids=["ridge", "pair and spread", "folds and ensemble", "frozen", "randomised", "by label"],
+    ids=["ridge", "pair and spread", "folds and an average", "frozen", "randomised", "by label"],
 )
 def test_a_calibrated_estimator_comes_back_with_its_sets_and_its_certificate(make, tmp_path):
     estimator = make()

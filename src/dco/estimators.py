@@ -66,7 +66,6 @@ class Decoupled(HoldsModels, ABC):
         calibrate_size: float | int | None = None,
         tune_folds: int | None = None,
         refit: bool = True,
-        ensemble: bool = False,
         condition_on: Any = None,
         simultaneous: bool = False,
         weights: Any = None,
@@ -89,7 +88,6 @@ class Decoupled(HoldsModels, ABC):
         self.calibrate_size = calibrate_size
         self.tune_folds = tune_folds
         self.refit = refit
-        self.ensemble = ensemble
         self.condition_on = condition_on
         self.simultaneous = simultaneous
         self.weights = weights
@@ -173,7 +171,6 @@ class Decoupled(HoldsModels, ABC):
         aim = objective_of(self.objective or DEFAULT) if self.objective or even else MEAN_SIZE
         work = (
             self.search,
-            self.ensemble or defaults is not None,
             self.refit,
             self.n_jobs,
             self.scheduler,
@@ -383,8 +380,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     ----------
     models : None, estimator, list of estimators or of (name, estimator), or dict {name: estimator}
         Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
-        None tries linear models, trees and boosting as `dco fit` does, also for frames with
-        categories and gaps; a list of names tries some of them.
+        None tries linear models, trees, boosting and the average of the best few, as `dco fit`
+        does, also for frames with categories and gaps; a list of names tries some of them.
     scores : None, a score or its short name ("lac"), list, or dict {name: score}
         None tries every score that fits the models' predictions.
     alpha, guarantee, delta
@@ -398,9 +395,6 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     refit : bool
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the
         paper's procedure.
-    ensemble : bool
-        Let the average of the best few models be a candidate too; among the default models it
-        always is.
     condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns
     and callables
         One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels

@@ -79,7 +79,6 @@ SETTINGS = {
     "paper": {"refit": False},
     "refit": {},
     "folds": {"tune_folds": 4},
-    "ensemble": {"ensemble": True},
 }
 
 

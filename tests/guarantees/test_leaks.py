@@ -111,7 +111,6 @@ def test_nothing_is_predicted_for_calibration_rows_before_the_structure_is_fixed
     X, y = rows(400)
     for settings in (
         {},
-        {"ensemble": True},
         {"tune_folds": 3},
         {"search": dco.search.Random(3, seed=0)},
     ):

@@ -73,7 +73,7 @@ def _model_identity(model: Any) -> Hashable:
     return type(model), *(identity_of(value) for value in params.values())
 
 
-def with_ensemble(
+def with_average(
     candidates: Sequence[Candidate], tried: dict[str, Tried], ranking: Ranking
 ) -> list[Candidate]:
     """Add the average of the best few distinct models that give the winner's kind of record, with
@@ -84,41 +84,34 @@ def with_ensemble(
     by_name = {candidate.name: candidate for candidate in candidates}
     best = by_name[ranking.best]
     same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
-    # by the best candidate of each
-    model_of = {candidate.model_name: candidate.model for candidate in same_kind}
-    chosen = list(model_of)[:_AVERAGED]
-    if len(chosen) < 2:
+    model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # best first
+    members = list(model_of)[:_AVERAGED]
+    if len(members) < 2:
         return list(candidates)
-    model, parts = (
-        AveragedModel([model_of[name] for name in chosen]),
-        [tried[name] for name in chosen],
+
+    name = "average of " + ", ".join(members)
+    model = AveragedModel([model_of[member] for member in members])
+    trials = [tried[member] for member in members]
+    predictions = [trial.predictions[best.kind] for trial in trials]
+
+    # One record and one fitted average for each fold, or one of each without folds.
+    records = tuple(
+        AveragedModel.average(of_one_fold)
+        for of_one_fold in zip(*(pieces.records for pieces in predictions), strict=True)
     )
-    name, first = "average of " + ", ".join(chosen), parts[0]
-    pieces = [part.predictions[best.kind] for part in parts]
-    try:
-        records = tuple(
-            AveragedModel.average(each)
-            for each in zip(*(each.records for each in pieces), strict=True)
-        )
-        fits = tuple(
-            model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True)
-        )
-        tried[name] = replace(
-            first, fits=fits, predictions={best.kind: replace(pieces[0], records=records)}
-        )
-    # frozen models may know different classes: then their average is a failed candidate
-    except ValueError as error:
-        tried[name] = replace(
-            first, fits=(), predictions={}, failure=f"{type(error).__name__}: {error}"
-        )
+    fits = tuple(
+        model.of_fitted(list(of_one_fold))
+        for of_one_fold in zip(*(trial.fits for trial in trials), strict=True)
+    )
+    averaged = replace(predictions[0], records=records)
+    tried[name] = replace(trials[0], fits=fits, predictions={best.kind: averaged})
+
     scores = {candidate.score_name: candidate.score for candidate in same_kind}
-    return [
-        *candidates,
-        *(
-            replace(best, model_name=name, model=model, score_name=n, score=s)
-            for n, s in scores.items()
-        ),
+    averages = [
+        replace(best, model_name=name, model=model, score_name=score_name, score=score)
+        for score_name, score in scores.items()
     ]
+    return [*candidates, *averages]
 
 
 def with_levelled(candidates: Sequence[Candidate], trials: Trials) -> list[Candidate]:

@@ -39,7 +39,7 @@ from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults, scores_for
 from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions, check_support, conditions_of, note_below_zero, slices_of
-from dco.tuning.proposals import searched, with_ensemble, with_levelled
+from dco.tuning.proposals import searched, with_average, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
 from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
 from dco.tuning.stability import Stability, split_stability
@@ -69,7 +69,6 @@ class Choosing:
     """How one structure is chosen and fitted, and by how many processes."""
 
     strategy: Strategy | None = None  # None: every candidate is tried
-    ensemble: bool = False
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
@@ -449,7 +448,8 @@ def select(
                 "all the rows that tuned."
             )
         )
-    levelled = isinstance(models, Defaults) and scores is None and bench.classes is None
+    by_default = isinstance(models, Defaults)
+    levelled = by_default and scores is None and bench.classes is None
     support, both = bench.choosing.support, bench.together
     y = np.concatenate([bench.train.y, bench.tune.y]) if both is None else both.y
     if isinstance(models, Defaults):
@@ -478,12 +478,8 @@ def select(
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
-    if levelled or bench.choosing.ensemble:
-        candidates = (
-            with_ensemble(candidates, trials.tried, ranking)
-            if bench.choosing.ensemble
-            else candidates
-        )
+    if by_default:
+        candidates = with_average(candidates, trials.tried, ranking)
         candidates = with_levelled(candidates, trials) if levelled else candidates
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
