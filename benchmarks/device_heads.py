@@ -23,7 +23,7 @@ import numpy as np
 
 from dco.bayes.mc_dropout import MCDropoutClassifier
 from dco.datasets.images import ImageFeatures, load_cifar100_features
-from dco.reproduction.heads import HEADS
+from dco.paper.heads import HEADS
 
 Fits = list[list[MCDropoutClassifier]]
 

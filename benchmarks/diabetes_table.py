@@ -29,10 +29,10 @@ from scipy.special import logsumexp
 from dco import split_conformal
 from dco.bayes.bayesian_linear import effective_sample_size
 from dco.foundations.ranks import order_statistic
+from dco.paper.experiment import Options
+from dco.paper.regression import load_rows, paper_split, run_split
+from dco.paper.regression_tables import PRIOR_SCALES, STUDIES
 from dco.predictions import Points
-from dco.reproduction.experiment import Options
-from dco.reproduction.regression import load_rows, paper_split, run_split
-from dco.reproduction.regression_tables import PRIOR_SCALES, STUDIES
 from dco.scores.regression import AbsoluteResidual
 
 ALPHA = 0.2

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -43,6 +44,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     workers then collect different tests.
     """
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture(scope="session")
+def data_home() -> str | None:
+    """Find the folder with the data files: DCO_DATA_HOME, or shared/data beside the checkout."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    return os.environ.get("DCO_DATA_HOME") or (str(beside) if beside.is_dir() else None)
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ estimators
 storage
 bayes risk datasets
 service
-reproduction
+paper
 report
 cli
 __main__

@@ -22,11 +22,11 @@ import dco
 from dco.cli.printing import print_json
 from dco.datasets.images import _claim, _write
 from dco.foundations.files import alone_in, plain, written_beside, written_together
+from dco.paper.experiment import Experiment, Options
+from dco.paper.records import plain as records_plain
+from dco.paper.records import run_splits
 from dco.report import write_results_page
 from dco.report.rendering import strict_json
-from dco.reproduction.experiment import Experiment, Options
-from dco.reproduction.records import plain as records_plain
-from dco.reproduction.records import run_splits
 from dco.storage.saving import save
 
 SOURCE = Path(dco.__file__).parent

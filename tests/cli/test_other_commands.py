@@ -21,7 +21,7 @@ from dco.cli.options import spelled
 from dco.cli.reading import read_table
 from dco.foundations.notes import Message, Note, NoteWarning
 from dco.guarantees.rules import RULES
-from dco.reproduction.records import unpacked
+from dco.paper.records import unpacked
 
 # --- plan -----------------------------------------------------------------------------------------
 # ----------------

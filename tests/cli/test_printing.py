@@ -17,7 +17,7 @@ from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare
 from dco.foundations.parallel import followed
 from dco.guarantees.planning import plan
-from dco.reproduction.tables import Measured, ResultTable
+from dco.paper.tables import Measured, ResultTable
 
 COLUMNS = [
     "method",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dco.reproduction import figures
+from dco.paper import figures
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from dco.cli.main import main
+from dco.paper.methods import METHODS, TABLE_ROWS
 from dco.report.finding import explained, findings
 from dco.report.results import results_html
-from dco.reproduction.methods import METHODS, TABLE_ROWS
 
 HEAD = ("target", "first", "second", "width %", "low %", "high %")
 RESULTS = Path(__file__).parents[2] / "results"

@@ -34,8 +34,8 @@ from dco.foundations.files import (
     written_together,
 )
 from dco.models.adapt import predict_record, seeded_models
-from dco.reproduction.experiment import Experiment, Options, column, rows_by
-from dco.reproduction.methods import (
+from dco.paper.experiment import Experiment, Options, column, rows_by
+from dco.paper.methods import (
     METHODS,
     SELECTIONS,
     TABLE_ROWS,
@@ -43,8 +43,8 @@ from dco.reproduction.methods import (
     evaluated_roles,
     select_sets,
 )
-from dco.reproduction.records import run_splits
-from dco.reproduction.tables import Measured, ResultTable
+from dco.paper.records import run_splits
+from dco.paper.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows

@@ -73,7 +73,7 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
     was. Results with another seed, level or number of splits are replaced only with --force.
     """
     from dco.datasets.images import Backbone
-    from dco.reproduction import catalogue
+    from dco.paper import catalogue
 
     entries = catalogue.names(data_home=options["data_home"])
     if name is None or listed:

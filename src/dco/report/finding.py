@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dco.paper.methods import METHODS, TABLE_ROWS
 from dco.report import plots
-from dco.reproduction.methods import METHODS, TABLE_ROWS
 
 _GUARANTEES = {
     "pac": "PAC guarantee: with confidence 1 − δ, the coverage of this one calibration is at "

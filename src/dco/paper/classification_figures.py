@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from dco.reproduction import figures
-from dco.reproduction.beyond_classification_tables import better_dco
-from dco.reproduction.classification_splits import METHOD_OF, Study
-from dco.reproduction.classification_tables import compared, methods_of, ratios_of
-from dco.reproduction.coverage_z import target
-from dco.reproduction.experiment import Options, Records, Row, column
+from dco.paper import figures
+from dco.paper.beyond_classification_tables import better_dco
+from dco.paper.classification_splits import METHOD_OF, Study
+from dco.paper.classification_tables import compared, methods_of, ratios_of
+from dco.paper.coverage_z import target
+from dco.paper.experiment import Options, Records, Row, column
 
 SHOWN = (
     "BQ",

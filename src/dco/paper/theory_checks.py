@@ -19,11 +19,11 @@ from scipy.special import ndtr, ndtri
 from dco.datasets.synthetic import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import conformal_rank, order_statistic, pac_rank, tuning_rank
-from dco.reproduction import figures
-from dco.reproduction.coverage_z import target
-from dco.reproduction.experiment import Experiment, Options, Records, Row, column, rows_by
-from dco.reproduction.methods import METHODS
-from dco.reproduction.tables import Cell, Measured, ResultTable
+from dco.paper import figures
+from dco.paper.coverage_z import target
+from dco.paper.experiment import Experiment, Options, Records, Row, column, rows_by
+from dco.paper.methods import METHODS
+from dco.paper.tables import Cell, Measured, ResultTable
 from dco.scores.regression import NormalisedResidual
 from dco.theory import (
     coverage_law_of_rank,

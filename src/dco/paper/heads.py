@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
-from dco.reproduction.methods import ByRole, Role
+from dco.paper.methods import ByRole, Role
 from dco.scores.bayesian_classes import AddOneIn, NegativeLogScore, PosteriorNLL
 from dco.tuning import EvaluatedCandidate
 

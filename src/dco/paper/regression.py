@@ -25,9 +25,8 @@ from dco.datasets.tabular import (
     load_diabetes,
 )
 from dco.foundations.arrays import Floats, Integers
-from dco.predictions import Points, Prediction
-from dco.reproduction.experiment import Experiment, Options, needs_file
-from dco.reproduction.methods import (
+from dco.paper.experiment import Experiment, Options, needs_file
+from dco.paper.methods import (
     METHODS,
     TABLE_ROWS,
     ByRole,
@@ -37,13 +36,14 @@ from dco.reproduction.methods import (
     Role,
     compared_thresholds,
 )
-from dco.reproduction.regression_tables import (
+from dco.paper.regression_tables import (
     PRIOR_SCALES,
     STUDIES,
     Study,
     study_figures,
     study_tables,
 )
+from dco.predictions import Points, Prediction
 from dco.rows.roles import Splits, assign_roles
 from dco.scores.density import PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, QuantileResidual

@@ -18,8 +18,8 @@ from PIL import Image
 from dco.cli.main import main
 from dco.datasets import images as module
 from dco.datasets.images import Backbone
-from dco.reproduction import classification_splits, protocol_classification
-from dco.reproduction.classification_splits import Sizes
+from dco.paper import classification_splits, protocol_classification
+from dco.paper.classification_splits import Sizes
 
 COLOURS = ((200, 40, 40), (40, 200, 40), (40, 40, 200), (180, 180, 40))
 

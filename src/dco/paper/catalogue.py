@@ -17,10 +17,10 @@ from dco.datasets.images import Backbone
 from dco.foundations.errors import MissingExtraError
 from dco.foundations.files import Written, write_whole, written_together
 from dco.foundations.ranks import as_rational
-from dco.reproduction.coverage_z import all_z
-from dco.reproduction.experiment import Experiment, Options, Records
-from dco.reproduction.records import machine, recorded_settings, run_splits
-from dco.reproduction.tables import ResultTable
+from dco.paper.coverage_z import all_z
+from dco.paper.experiment import Experiment, Options, Records
+from dco.paper.records import machine, recorded_settings, run_splits
+from dco.paper.tables import ResultTable
 
 # Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
 MODULES = (
@@ -71,10 +71,8 @@ def experiments() -> dict[str, Experiment]:
     """Every single experiment by name, in the order of the paper."""
     found: dict[str, Experiment] = {}
     for module in MODULES:
-        if find_spec(f"dco.reproduction.{module}") is not None:
-            found |= {
-                each.name: each for each in import_module(f"dco.reproduction.{module}").EXPERIMENTS
-            }
+        if find_spec(f"dco.paper.{module}") is not None:
+            found |= {each.name: each for each in import_module(f"dco.paper.{module}").EXPERIMENTS}
     return found
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dco
-from dco.reproduction import protocol_classification
-from dco.reproduction.coverage_z import coverage_sd, expected_coverage
-from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.paper_values import CALIFORNIA, CONCRETE, DIABETES
-from dco.reproduction.protocol import (
+from dco.paper import protocol_classification
+from dco.paper.coverage_z import coverage_sd, expected_coverage
+from dco.paper.experiment import Options, SplitRecord
+from dco.paper.paper_values import CALIFORNIA, CONCRETE, DIABETES
+from dco.paper.protocol import (
     EXPERIMENTS,
     LEVELS,
     VARIANTS,
@@ -20,7 +20,7 @@ from dco.reproduction.protocol import (
     protocol_split,
     protocol_tables,
 )
-from dco.reproduction.protocol_classification import grid_table
+from dco.paper.protocol_classification import grid_table
 from dco.scores import PredictiveDensity
 
 

@@ -32,12 +32,12 @@ from dco.datasets.images import (
 )
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import size_quantile
-from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
-from dco.reproduction.beyond_classification import strong_tables
-from dco.reproduction.experiment import Options
-from dco.reproduction.growing_split import GrowthStep, grow_until_settled
-from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
+from dco.paper.beyond_classification import FIXED as STRONG_FIXED
+from dco.paper.beyond_classification import strong_tables
+from dco.paper.experiment import Options
+from dco.paper.growing_split import GrowthStep, grow_until_settled
+from dco.paper.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
+from dco.paper.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
 from dco.risk import bq_confidence
 from dco.rows.roles import RowOrder, random_order
 from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated

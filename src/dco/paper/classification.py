@@ -11,24 +11,24 @@ from typing import Any
 
 from dco.datasets.images import CIFAR100_FEATURES
 from dco.foundations.files import write_whole, written_together
-from dco.reproduction import classification_splits as splits
-from dco.reproduction import classification_tables as tables
-from dco.reproduction.beyond_classification import set_aside_table
-from dco.reproduction.beyond_classification_tables import (
+from dco.paper import classification_splits as splits
+from dco.paper import classification_tables as tables
+from dco.paper.beyond_classification import set_aside_table
+from dco.paper.beyond_classification_tables import (
     auto_table,
     beyond_table,
     chosen_table,
     gain_table,
 )
-from dco.reproduction.classification_figures import (
+from dco.paper.classification_figures import (
     gain_figures,
     level_figures,
     main_figures,
     ratio_figures,
 )
-from dco.reproduction.classification_splits import LEVELS, Study
-from dco.reproduction.experiment import Experiment, Options, Records, needs_file
-from dco.reproduction.tables import ResultTable
+from dco.paper.classification_splits import LEVELS, Study
+from dco.paper.experiment import Experiment, Options, Records, needs_file
+from dco.paper.tables import ResultTable
 
 CIFAR100 = Study(
     "cifar100",

@@ -7,8 +7,8 @@ from sklearn.tree import DecisionTreeRegressor
 import dco
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import conformal_rank, pac_rank
+from dco.paper.methods import METHODS, Given, evaluated_roles
 from dco.predictions import ClassProbabilities, Points, Quantiles
-from dco.reproduction.methods import METHODS, Given, evaluated_roles
 from dco.risk import (
     bayesian_quadrature_risk,
     conformal_risk_control,

@@ -25,9 +25,9 @@ from scipy.special import log_softmax
 
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import order_statistic, tuning_rank
+from dco.paper.heads import ScoreTable
+from dco.paper.tables import Cell, Measured, ResultTable
 from dco.predictions import ClassProbabilities
-from dco.reproduction.heads import ScoreTable
-from dco.reproduction.tables import Cell, Measured, ResultTable
 from dco.scores.classification import RAPS, SAPS, LabelScore
 
 SHRINKAGE = (0.6, 0.75, 0.85)

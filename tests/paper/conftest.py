@@ -1,19 +1,7 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from dco.datasets.images import ImageFeatures
-
-
-@pytest.fixture(scope="session")
-def data_home() -> str | None:
-    """The folder with the data files, where there is one: DCO_DATA_HOME, or shared/data beside the
-    checkout.
-    """
-    beside = Path(__file__).parents[3] / "shared" / "data"
-    return os.environ.get("DCO_DATA_HOME") or (str(beside) if beside.is_dir() else None)
 
 
 @pytest.fixture(scope="session")

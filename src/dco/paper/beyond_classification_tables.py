@@ -8,16 +8,16 @@ from collections import Counter
 
 import numpy as np
 
-from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
-from dco.reproduction.beyond_classification import STRUCTURES
-from dco.reproduction.classification_splits import (
+from dco.paper.beyond_classification import FIXED as STRONG_FIXED
+from dco.paper.beyond_classification import STRUCTURES
+from dco.paper.classification_splits import (
     AUTO,
     LEAST_CALIBRATION,
     SET_ASIDE,
     SETTLED,
     Study,
 )
-from dco.reproduction.classification_tables import (
+from dco.paper.classification_tables import (
     BOTH,
     Cells,
     compared,
@@ -26,9 +26,9 @@ from dco.reproduction.classification_tables import (
     measured,
     methods_of,
 )
-from dco.reproduction.coverage_z import target
-from dco.reproduction.experiment import Options, Records, Row, column
-from dco.reproduction.tables import ResultTable
+from dco.paper.coverage_z import target
+from dco.paper.experiment import Options, Records, Row, column
+from dco.paper.tables import ResultTable
 
 ONE, SEARCHED = "Stronger class, one structure", "Stronger class, searched"
 REFIT = f"{SEARCHED}, refit"

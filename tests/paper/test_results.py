@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dco.reproduction.catalogue import experiments
-from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.records import machine, plain, unpacked, versions
+from dco.paper.catalogue import experiments
+from dco.paper.experiment import Options, SplitRecord
+from dco.paper.records import machine, plain, unpacked, versions
 
 PROCESSOR = machine()["processor"]
 RESULTS = Path(__file__).parents[2] / "results"

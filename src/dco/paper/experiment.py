@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from dco.datasets.images import Backbone
 from dco.datasets.tabular import find_file
-from dco.reproduction.tables import ResultTable
+from dco.paper.tables import ResultTable
 
 Row: TypeAlias = Mapping[str, Any]
 

@@ -25,13 +25,12 @@ import numpy as np
 from dco.datasets.tabular import Table
 from dco.evaluation.evaluate import paired_comparison
 from dco.foundations.arrays import Floats, Integers
-from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, take
-from dco.reproduction import figures
-from dco.reproduction.coverage_z import bonferroni_point, own_law, target
-from dco.reproduction.experiment import Experiment, Options, Records, column, needs_file, rows_by
-from dco.reproduction.growing_split import grow_tuning_split
-from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Given
-from dco.reproduction.regression import (
+from dco.paper import figures
+from dco.paper.coverage_z import bonferroni_point, own_law, target
+from dco.paper.experiment import Experiment, Options, Records, column, needs_file, rows_by
+from dco.paper.growing_split import grow_tuning_split
+from dco.paper.methods import METHODS, TABLE_ROWS, ByRole, Given
+from dco.paper.regression import (
     density_candidate,
     load_rows,
     on_roles,
@@ -39,8 +38,9 @@ from dco.reproduction.regression import (
     paper_split,
     recorded,
 )
-from dco.reproduction.regression_tables import STUDIES
-from dco.reproduction.tables import Cell, Measured, ResultTable
+from dco.paper.regression_tables import STUDIES
+from dco.paper.tables import Cell, Measured, ResultTable
+from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, take
 from dco.rows.roles import Splits
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from scipy.special import ndtri
 
 from dco.foundations.ranks import as_rational
-from dco.reproduction.experiment import Row
-from dco.reproduction.tables import Cell, ResultTable
+from dco.paper.experiment import Row
+from dco.paper.tables import Cell, ResultTable
 from dco.theory import coverage_law_of_rank
 
 FAMILY_ERROR = 0.01

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from dco.datasets.tabular import Table
-from dco.reproduction import beyond_regression as beyond
-from dco.reproduction.experiment import Options, SplitRecord, rows_by
-from dco.reproduction.methods import METHODS
-from dco.reproduction.regression import paper_split
+from dco.paper import beyond_regression as beyond
+from dco.paper.experiment import Options, SplitRecord, rows_by
+from dco.paper.methods import METHODS
+from dco.paper.regression import paper_split
 from dco.rows.roles import Splits
 
 LEVELS = Options(alphas=(0.2, 0.1))

@@ -15,14 +15,13 @@ from threadpoolctl import threadpool_limits
 import dco
 from dco.datasets.images import ImageFeatures
 from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
-from dco.predictions import ClassDraws
-from dco.reproduction import classification, paper_values
-from dco.reproduction import classification_splits as splits
-from dco.reproduction import classification_tables as tabled
-from dco.reproduction.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
-from dco.reproduction.coverage_z import coverage_z
-from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.heads import (
+from dco.paper import classification, paper_values
+from dco.paper import classification_splits as splits
+from dco.paper import classification_tables as tabled
+from dco.paper.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
+from dco.paper.coverage_z import coverage_z
+from dco.paper.experiment import Options, SplitRecord
+from dco.paper.heads import (
     BY_NAME,
     CANDIDATES,
     FIXED,
@@ -32,9 +31,10 @@ from dco.reproduction.heads import (
     score_heads,
     train_heads,
 )
-from dco.reproduction.methods import Given
-from dco.reproduction.records import machine, plain, unpacked, versions
-from dco.reproduction.tables import Measured
+from dco.paper.methods import Given
+from dco.paper.records import machine, plain, unpacked, versions
+from dco.paper.tables import Measured
+from dco.predictions import ClassDraws
 
 RESULTS = Path(__file__).parents[2] / "results"
 SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)

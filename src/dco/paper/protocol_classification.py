@@ -15,8 +15,8 @@ import numpy as np
 from dco.datasets.images import CIFAR100_FEATURES
 from dco.foundations.ranks import conformal_rank
 from dco.guarantees.rules import split_conformal
-from dco.reproduction.classification import CIFAR100
-from dco.reproduction.classification_splits import (
+from dco.paper.classification import CIFAR100
+from dco.paper.classification_splits import (
     PAPER_SIZES,
     PAPER_TRAINING,
     QUICK_SIZES,
@@ -29,14 +29,14 @@ from dco.reproduction.classification_splits import (
     head_tables,
     ratio_rows,
 )
-from dco.reproduction.classification_tables import describe, measured, ratio_beside_table
-from dco.reproduction.coverage_z import coverage_sd, coverage_z, expected_coverage
-from dco.reproduction.experiment import Experiment, Options, Records, needs_file, rows_by
-from dco.reproduction.heads import BY_NAME, FIXED, score_heads, train_heads
-from dco.reproduction.methods import Choice
-from dco.reproduction.paper_values import CIFAR100 as PRINTED
-from dco.reproduction.protocol import THRESHOLDS, winner
-from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
+from dco.paper.classification_tables import describe, measured, ratio_beside_table
+from dco.paper.coverage_z import coverage_sd, coverage_z, expected_coverage
+from dco.paper.experiment import Experiment, Options, Records, needs_file, rows_by
+from dco.paper.heads import BY_NAME, FIXED, score_heads, train_heads
+from dco.paper.methods import Choice
+from dco.paper.paper_values import CIFAR100 as PRINTED
+from dco.paper.protocol import THRESHOLDS, winner
+from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
 
 VARIANTS: dict[str, int | None] = {"exact thresholds": None, f"{THRESHOLDS} thresholds": THRESHOLDS}
 

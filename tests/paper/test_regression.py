@@ -6,12 +6,12 @@ import pytest
 from scipy.stats import betabinom
 
 import dco
-from dco.reproduction import regression, regression_tables
-from dco.reproduction.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
-from dco.reproduction.experiment import Options, SplitRecord, needs_file
-from dco.reproduction.regression import DENSITY, load_rows, paper_fits, paper_split
-from dco.reproduction.regression_tables import STUDIES
-from dco.reproduction.tables import Measured, ResultTable, standard_errors
+from dco.paper import regression, regression_tables
+from dco.paper.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
+from dco.paper.experiment import Options, SplitRecord, needs_file
+from dco.paper.regression import DENSITY, load_rows, paper_fits, paper_split
+from dco.paper.regression_tables import STUDIES
+from dco.paper.tables import Measured, ResultTable, standard_errors
 
 DIABETES = Options(alphas=(0.2,))
 

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from dco.cli.main import main
-from dco.reproduction import catalogue
-from dco.reproduction.experiment import Experiment, Options, Records
-from dco.reproduction.records import append, packed, plain, read, run_splits, unpacked
-from dco.reproduction.tables import Measured, ResultTable
+from dco.paper import catalogue
+from dco.paper.experiment import Experiment, Options, Records
+from dco.paper.records import append, packed, plain, read, run_splits, unpacked
+from dco.paper.tables import Measured, ResultTable
 
 OPTIONS = Options(alphas=(0.2,))
 

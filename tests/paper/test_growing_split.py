@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from dco.paper import growing_split
+from dco.paper.growing_split import grow_tuning_split, grow_until_settled
 from dco.predictions import Points
-from dco.reproduction import growing_split
-from dco.reproduction.growing_split import grow_tuning_split, grow_until_settled
 from dco.scores import AbsoluteResidual
 from dco.tuning import bootstrap_stability
 from dco.tuning.stability import Stability

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from dco.reproduction import theory_checks
-from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.methods import METHODS
-from dco.reproduction.tables import Measured
-from dco.reproduction.theory_checks import (
+from dco.paper import theory_checks
+from dco.paper.experiment import Options, SplitRecord
+from dco.paper.methods import METHODS
+from dco.paper.tables import Measured
+from dco.paper.theory_checks import (
     FLOORS,
     POPULATION,
     oracle_size,

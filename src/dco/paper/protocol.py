@@ -19,11 +19,11 @@ import numpy as np
 from dco.datasets.tabular import Table
 from dco.foundations.arrays import Floats
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
+from dco.paper.experiment import Experiment, Options, Records, column, needs_file, rows_by
+from dco.paper.regression import DENSITY, load_rows, paper_fits, paper_split
+from dco.paper.regression_tables import PRIOR_SCALES, STUDIES, Study
+from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
 from dco.predictions import Prediction
-from dco.reproduction.experiment import Experiment, Options, Records, column, needs_file, rows_by
-from dco.reproduction.regression import DENSITY, load_rows, paper_fits, paper_split
-from dco.reproduction.regression_tables import PRIOR_SCALES, STUDIES, Study
-from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
 from dco.rows.roles import Splits
 from dco.sets.intervals import Intervals
 from dco.tuning import EvaluatedCandidate

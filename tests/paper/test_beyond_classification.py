@@ -9,14 +9,14 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from dco.datasets.images import ImageFeatures
 from dco.foundations.ranks import conformal_rank
-from dco.reproduction import beyond_classification as strong
-from dco.reproduction import classification
-from dco.reproduction import classification_splits as splits
-from dco.reproduction.beyond_classification_tables import auto_table, chosen_table
-from dco.reproduction.classification_tables import law_cells
-from dco.reproduction.coverage_z import coverage_sd, own_law
-from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.heads import ScoreTable
+from dco.paper import beyond_classification as strong
+from dco.paper import classification
+from dco.paper import classification_splits as splits
+from dco.paper.beyond_classification_tables import auto_table, chosen_table
+from dco.paper.classification_tables import law_cells
+from dco.paper.coverage_z import coverage_sd, own_law
+from dco.paper.experiment import Options, SplitRecord
+from dco.paper.heads import ScoreTable
 from dco.tuning import bootstrap_stability
 
 SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)

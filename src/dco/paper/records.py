@@ -24,7 +24,7 @@ from typing import Any
 from dco.foundations import files
 from dco.foundations.extras import installed
 from dco.foundations.parallel import run_many
-from dco.reproduction.experiment import Experiment, Options, SplitRecord
+from dco.paper.experiment import Experiment, Options, SplitRecord
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "jax", "numpyro", "joblib")
 # splits sent to a cluster at a time; its workers may not see our disk, so records are written here
