@@ -24,9 +24,11 @@ sets
 predictions
 scores
 models
+structure
 tuning search objectives
 theory
-guarantees
+calibration
+certificate
 evaluation
 predictor
 estimators

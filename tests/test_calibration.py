@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import beta, binom
 
 import dco
+from dco.calibration.calibration import Calibration, Statement, note_new_conditions
+from dco.calibration.rules.rule import RULES
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import InfeasibleLevelWarning
-from dco.guarantees.calibration import Calibration, Statement, note_new_conditions
-from dco.guarantees.rules.rule import RULES
 from dco.theory import coverage_consistency, ranks_near_threshold
 
 FEW = np.array([0.3, 0.1, 0.2])

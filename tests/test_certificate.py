@@ -19,9 +19,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dco
-from dco.guarantees.facts import certified_threshold
-from dco.guarantees.verification import _rounding_slack
-from dco.guarantees.words import words
+from dco.certificate.facts import certified_threshold
+from dco.certificate.verification import _rounding_slack
+from dco.certificate.words import words
 from dco.theory import simultaneous_slack
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import dco
+from dco.calibration.calibration import Calibration
 from dco.foundations.arrays import as_labels
-from dco.guarantees.calibration import Calibration
 from dco.rows.conditions import MISSING, condition_names, rows_by_condition
 from dco.rows.rows import is_missing
 

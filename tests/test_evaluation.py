@@ -8,6 +8,7 @@ from scipy.stats import binomtest, ttest_rel, wilcoxon
 from sklearn.linear_model import Ridge
 
 import dco
+from dco.calibration.rules import bayesian_quadrature, split_conformal
 from dco.evaluation.evaluate import (
     evaluate,
     paired_comparison,
@@ -17,7 +18,6 @@ from dco.evaluation.evaluate import (
 )
 from dco.foundations.errors import InfeasibleLevelWarning
 from dco.foundations.ranks import Threshold
-from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.sets import Intervals, IntervalUnions, LabelSets
 from dco.theory import coverage_consistency
 

@@ -17,8 +17,8 @@ from scipy.stats import beta, kstest
 from sklearn.linear_model import Ridge
 
 import dco
+from dco.calibration.rules.rule import RULES
 from dco.cli.main import main
-from dco.guarantees.rules.rule import RULES
 from dco.scores import registry
 
 RNG = np.random.default_rng(0)

@@ -6,9 +6,9 @@ import pytest
 from scipy.stats import beta
 
 from dco import theory
+from dco.certificate.planning import Plan, plan
 from dco.foundations.errors import InfeasibleLevelError
 from dco.foundations.ranks import pac_rank, rank_for, smallest_pac_n
-from dco.guarantees.planning import Plan, plan
 
 
 def note(result: Plan, opening: str) -> str:

@@ -20,9 +20,9 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 import dco
+from dco.calibration.calibration import Calibration, Statement, calibrate
 from dco.foundations.errors import SealBrokenError
 from dco.foundations.ranks import smallest_pac_n
-from dco.guarantees.calibration import Calibration, Statement, calibrate
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import assign_roles
 from dco.rows.rows import SealedRows

@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 import dco
+from dco.calibration.calibration import rows_scored_again
 from dco.foundations.notes import NoteWarning
-from dco.guarantees.calibration import rows_scored_again
 from dco.rows.rows import Rows
 from dco.service.recalibration import ScoredRows, recalibrated
 

@@ -13,6 +13,23 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from dco import bayes, datasets, models, objectives, risk, scores, search, sets, theory
+    from dco.calibration.rules import (
+        Rule,
+        Threshold,
+        WeightedThresholds,
+        bayesian_quadrature,
+        conditional_conformal,
+        grouped_conformal,
+        one_row_per_group,
+        partitioned_conformal,
+        register_rule,
+        split_conformal,
+        weighted_conformal,
+    )
+    from dco.calibration.select_and_calibrate import select_and_calibrate
+    from dco.calibration.shift import ShiftWeights
+    from dco.certificate.certificate import Certificate
+    from dco.certificate.planning import Plan, plan
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.evaluation import scoring
     from dco.evaluation.displays import (
@@ -35,23 +52,6 @@ if TYPE_CHECKING:
         UntrustedTypeError,
     )
     from dco.foundations.ranks import conformal_rank, pac_rank
-    from dco.guarantees.certificate import Certificate
-    from dco.guarantees.planning import Plan, plan
-    from dco.guarantees.rules import (
-        Rule,
-        Threshold,
-        WeightedThresholds,
-        bayesian_quadrature,
-        conditional_conformal,
-        grouped_conformal,
-        one_row_per_group,
-        partitioned_conformal,
-        register_rule,
-        split_conformal,
-        weighted_conformal,
-    )
-    from dco.guarantees.select_and_calibrate import select_and_calibrate
-    from dco.guarantees.shift import ShiftWeights
     from dco.models.grid import grid
     from dco.predictions import (
         ClassDraws,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
-    "dco.guarantees.certificate": "Certificate",
+    "dco.certificate.certificate": "Certificate",
     "dco.foundations.errors": (
         "CorruptModelError DcoError IncompatibleScoreError InfeasibleLevelError "
         "InfeasibleLevelWarning MissingExtraError "
@@ -91,9 +91,9 @@ _HOME = {
     "dco.service.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
     "dco.service.recalibration": "recalibrate",
     "dco.models.grid": "grid",
-    "dco.guarantees.select_and_calibrate": "select_and_calibrate",
-    "dco.guarantees.shift": "ShiftWeights",
-    "dco.guarantees.planning": "Plan plan",
+    "dco.calibration.select_and_calibrate": "select_and_calibrate",
+    "dco.calibration.shift": "ShiftWeights",
+    "dco.certificate.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread "
     "Quantiles",
     "dco.foundations.ranks": "conformal_rank pac_rank",
@@ -101,7 +101,7 @@ _HOME = {
     "dco.sets": "IntervalUnions Intervals LabelSets",
     "dco.rows.roles": "Role Splits assign_roles",
     "dco.storage.saving": "load save",
-    "dco.guarantees.rules": (
+    "dco.calibration.rules": (
         "Rule Threshold WeightedThresholds bayesian_quadrature conditional_conformal "
         "grouped_conformal one_row_per_group partitioned_conformal register_rule "
         "split_conformal weighted_conformal"

@@ -16,12 +16,12 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dco.calibration.calibration import Statement
+from dco.certificate.certificate import Certificate
 from dco.evaluation.on_rows import evaluate_on_rows, slices_by
 from dco.foundations.arrays import AnyArray, Floats, without_mask
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
-from dco.guarantees.calibration import Statement
-from dco.guarantees.certificate import Certificate
 from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities

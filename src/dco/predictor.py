@@ -15,28 +15,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Floats
-from dco.foundations.display import counted
-from dco.foundations.notes import Note
-from dco.foundations.ranks import Level, Threshold
-from dco.guarantees.calibration import (
+from dco.calibration.calibration import (
     Calibration,
     Statement,
     calibrate,
     note_new_conditions,
     note_targets,
 )
-from dco.guarantees.certificate import Certificate
-from dco.guarantees.facts import certified_facts, describe, structure_digest
-from dco.models.adapt import is_frozen, predict_record
+from dco.certificate.certificate import Certificate
+from dco.certificate.facts import certified_facts, describe, structure_digest
+from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.display import counted
+from dco.foundations.notes import Note
+from dco.foundations.ranks import Level, Threshold
+from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
-from dco.rows.conditions import cluster_names, condition_values, group_sizes, groups_of, is_label
-from dco.rows.fingerprints import row_uniforms
+from dco.rows.conditions import group_sizes, groups_of, is_label
 from dco.rows.roles import Roles, Split, Splits, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
 from dco.scores.score import Score, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
+from dco.structure import Structure
 from dco.tuning import Ranking
 from dco.tuning.defaults import Defaults
 from dco.tuning.label_clusters import ENOUGH, label_clusters
@@ -103,39 +103,6 @@ def fit_decoupled(
     return made
 
 
-@dataclass(frozen=True, eq=False)
-class Structure:
-    """The paper's phi, fixed before calibration rows are opened: a fitted model, a score, a rule
-    that names conditions.
-    """
-
-    name: str
-    model: Any
-    score: Score
-    kind: type
-    condition_on: Any
-    classes: AnyArray | None
-    uniform_seed: int
-    fingerprint: str
-    clusters: tuple[tuple[Any, ...], ...] = ()  # of labels that share a threshold
-
-    def prediction(self, X: Any) -> Prediction:
-        """What the model says about the rows of X, as the record that the score reads."""
-        uniforms = row_uniforms(X, seed=self.uniform_seed) if self.score.randomised else None
-        return predict_record(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
-
-    def scores(self, X: Any, y: AnyArray) -> Floats:
-        """The score of each row with its y."""
-        return np.asarray(self.score.observed(self.prediction(X), y))
-
-    def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
-        """The condition of each row; for "label" the label itself, or its cluster, where it is
-        known.
-        """
-        found = None if self.condition_on is None else condition_values(self.condition_on, X, y)
-        return cluster_names(self.clusters, found) if self.clusters and found is not None else found
-
-
 def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: Roles) -> Structure:
     """The winner, refitted on training and tuning rows unless told otherwise, with a fingerprint of
     what it is.
@@ -171,8 +138,17 @@ def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: 
         ],
         seed=bench.uniform_seed,
     )
-    named = statement.condition_on, classes, bench.uniform_seed, digest, clusters
-    return Structure(winner.name, model, winner.score, winner.kind, *named)
+    return Structure(
+        name=winner.name,
+        model=model,
+        score=winner.score,
+        record_type=winner.record_type,
+        condition_on=statement.condition_on,
+        classes=classes,
+        uniform_seed=bench.uniform_seed,
+        fingerprint=digest,
+        label_clusters=clusters,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,12 +15,12 @@ import pandas as pd
 import pytest
 
 import dco as library
+from dco.calibration.rules import RULES
 from dco.cli.columns import features
 from dco.cli.layout import Layout
 from dco.cli.options import spelled
 from dco.cli.reading import read_table
 from dco.foundations.notes import Message, Note, NoteWarning
-from dco.guarantees.rules import RULES
 from dco.paper.records import unpacked
 
 # --- plan -----------------------------------------------------------------------------------------

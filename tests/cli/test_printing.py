@@ -10,13 +10,13 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import LinearRegression
 
 import dco as library
+from dco.certificate.planning import plan
 from dco.cli import printing
 from dco.cli.comparison import shown
 from dco.cli.plan import _print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare
 from dco.foundations.parallel import followed
-from dco.guarantees.planning import plan
 from dco.paper.tables import Measured, ResultTable
 
 COLUMNS = [

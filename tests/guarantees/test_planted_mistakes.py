@@ -15,13 +15,13 @@ from scipy.stats import beta, kstest, norm
 from sklearn.linear_model import Ridge
 
 import dco
+import dco.calibration.calibration
+import dco.calibration.rules.rule
 import dco.foundations.ranks
-import dco.guarantees.calibration
-import dco.guarantees.rules.rule
 import dco.predictor
 from dco.scores.classification import LAC
 
-RULE = dco.guarantees.rules.rule
+RULE = dco.calibration.rules.rule
 
 
 def check_ranks() -> None:
@@ -142,7 +142,7 @@ def _calibrate_on_tuning_rows(
     _, targets, rounding = _right(structure, sealed, weights, clusters=clusters, seed=seed)
     X, y = _calibrate_on_tuning_rows.tuning  # type: ignore[attr-defined]
     scores = structure.score.observed(structure.prediction(X), y)
-    return dco.guarantees.calibration.Calibration(scores), targets, rounding
+    return dco.calibration.calibration.Calibration(scores), targets, rounding
 
 
 MISTAKES = {

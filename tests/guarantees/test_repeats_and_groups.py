@@ -9,13 +9,13 @@ import pytest
 from laws import FULL, check_loses, check_mean
 from scipy.stats import binom, norm
 
-from dco.foundations.ranks import conformal_rank
-from dco.guarantees.rules import (
+from dco.calibration.rules import (
     bayesian_quadrature,
     grouped_conformal,
     one_row_per_group,
     split_conformal,
 )
+from dco.foundations.ranks import conformal_rank
 from dco.rows.fingerprints import overlap, row_fingerprints
 from dco.rows.roles import assign_roles
 

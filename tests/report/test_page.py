@@ -19,8 +19,8 @@ from scipy.stats import beta
 from sklearn.dummy import DummyRegressor
 
 import dco
-from dco.guarantees.certificate import Certificate
-from dco.guarantees.facts import certified_threshold
+from dco.certificate.certificate import Certificate
+from dco.certificate.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.formats import level_percent, percent, shortened
 from dco.report.numbers import by_fifth

@@ -8,8 +8,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from dco.calibration.rules import Threshold, split_conformal
 from dco.foundations.errors import IncompatibleScoreError
-from dco.guarantees.rules import Threshold, split_conformal
 from dco.predictions import (
     ClassProbabilities,
     GaussianMixtures,

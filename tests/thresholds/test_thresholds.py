@@ -15,10 +15,10 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import beta, binomtest, kstest
 
 from dco import partitioned_conformal, theory
+from dco.calibration.rules import RULES, bayesian_quadrature, register_rule, split_conformal
+from dco.calibration.rules.rule import SplitConformal
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.foundations.ranks import Threshold, conformal_rank, pac_rank
-from dco.guarantees.rules import RULES, bayesian_quadrature, register_rule, split_conformal
-from dco.guarantees.rules.rule import SplitConformal
 from dco.predictions import ClassProbabilities
 from dco.scores import APS
 

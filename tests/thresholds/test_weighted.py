@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dco
-from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
-from dco.foundations.ranks import as_rational
-from dco.guarantees.rules import (
+from dco.calibration.rules import (
     grouped_conformal,
     one_row_per_group,
     split_conformal,
     weighted_conformal,
 )
+from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.foundations.ranks import as_rational
 
 ALPHAS = st.sampled_from([0.05, 0.1, 1 - 0.9, 0.2, 0.25, Fraction(1, 3), 0.5, 0.75, 0.9])
 SCORES = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5, np.inf])

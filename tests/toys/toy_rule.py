@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from dco.calibration.rules.rule import Rule, register_rule
 from dco.foundations.ranks import as_rational, conformal_rank, smallest_marginal_n
-from dco.guarantees.rules.rule import Rule, register_rule
 
 
 @dataclass(frozen=True)

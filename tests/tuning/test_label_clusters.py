@@ -132,7 +132,7 @@ def test_coverage_within_a_cluster_follows_its_beta_law():
         est = fitted(seed)
         names = {
             name: labels
-            for labels in est.predictor_.structure.clusters
+            for labels in est.predictor_.structure.label_clusters
             for name in [", ".join(map(str, labels))]
         }
         for entry in est.certificate_.thresholds:
@@ -160,7 +160,7 @@ def test_calibration_rows_have_no_say_in_the_clusters():
             if len(set(calibrate[1])) == 1
             else nullcontext()
         ):
-            found.append(est.fit(X, y, calibrate=calibrate).predictor_.structure.clusters)
+            found.append(est.fit(X, y, calibrate=calibrate).predictor_.structure.label_clusters)
     assert found[0] == found[1] == found[2]
     assert len(found[0]) > 2
 

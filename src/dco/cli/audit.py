@@ -124,7 +124,7 @@ def _verdict(failed: set[str], data: Path | None) -> str:
 
 def _read(path: Path) -> Any:
     """The certificate in a file: by itself, or within the JSON of `dco fit`."""
-    from dco.guarantees.certificate import Certificate
+    from dco.certificate.certificate import Certificate
 
     try:
         text = path.read_text(encoding="utf-8")
@@ -281,7 +281,7 @@ class _Table:
 
 def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) -> Any:
     """The report with a line for training and tuning rows, or with the reason why there is none."""
-    from dco.guarantees.verification import Check
+    from dco.certificate.verification import Check
 
     checks, unchecked = list(report.checks), dict(report.unchecked)
     for role, word in _OTHER_ROLES.items():

@@ -377,12 +377,13 @@ class Split:
                 )
                 records = {
                     (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)
-                    for kind in dict.fromkeys(each.kind for each in candidates)
+                    for kind in dict.fromkeys(each.record_type for each in candidates)
                     for role, at in rows.items()
                 }
                 for role in rows:
                     found[role] |= {
-                        each.name: (each.score, records[role, each.kind]) for each in candidates
+                        each.name: (each.score, records[role, each.record_type])
+                        for each in candidates
                     }
             except Exception as error:  # a model that cannot be fitted is named and left out
                 failed.append(f"{name}: {type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ Decorator = Callable[[Any], Any]
 FILE = click.Path(path_type=Path)
 _DELTA = 0.05
 _OBJECTIVES = "dco.tuning.objectives:OBJECTIVES"
-_RULES = "dco.guarantees.rules:RULES"
+_RULES = "dco.calibration.rules:RULES"
 _OF_MODEL = "that of the model"
 _MODELS = {
     "dco.models.QuantilePair(model)": "quantiles",

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dco.calibration.calibration import rows_scored_again
 from dco.cli.columns import NewValues
 from dco.cli.model_files import opened_once
 from dco.cli.model_tables import known_batches
@@ -22,7 +23,6 @@ from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import counted
 from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
-from dco.guarantees.calibration import rows_scored_again
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows, given_rows, take_features
 from dco.scores.score import is_ours

@@ -65,9 +65,9 @@ def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: An
     A rule of thumb divides the rows; the coverage law that follows from the calibration rows is
     exact.
     """
+    from dco.certificate.planning import plan
     from dco.cli.outputs import check_output, check_suffix
     from dco.foundations.errors import InfeasibleLevelError
-    from dco.guarantees.planning import plan
 
     wish["alpha"] = opt.chosen_alpha(wish["alpha"], wish.pop("confidence"))
     wish["delta"] = opt.chosen_delta(wish["guarantee"], wish["delta"])

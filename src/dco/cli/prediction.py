@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from dco.calibration.calibration import note_new_conditions
 from dco.cli.arrow import parquet
 from dco.cli.columns import NewValues
 from dco.cli.layout import Layout, need_column
@@ -46,7 +47,6 @@ from dco.foundations.display import counted
 from dco.foundations.files import Written, take_places, written_beside
 from dco.foundations.notes import Note, show
 from dco.foundations.parallel import run_many
-from dco.guarantees.calibration import note_new_conditions
 from dco.predictions import Points
 from dco.storage.saving import versions
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dco.calibration.calibration import Statement
 from dco.evaluation.evaluate import Evaluation, Outcomes, evaluate, is_full, law_of_counts
 from dco.evaluation.evenness import share_interval
 from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
 from dco.foundations.notes import Note
-from dco.guarantees.calibration import Statement
 from dco.rows.conditions import (
     check_condition,
     condition_values,
@@ -25,10 +25,11 @@ from dco.rows.conditions import (
     rows_by_condition,
 )
 from dco.rows.fingerprints import row_fingerprints
+from dco.structure import Structure
 from dco.theory import Consistency
 
 if TYPE_CHECKING:
-    from dco.predictor import DecoupledPredictor, Structure
+    from dco.predictor import DecoupledPredictor
 
 WEIGHTED = (
     "each row has a threshold of its own, by its weight, and such sets have no known law "

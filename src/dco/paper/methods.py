@@ -25,12 +25,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.calibration.rules import bayesian_quadrature, split_conformal
+from dco.calibration.select_and_calibrate import Method as Selection
+from dco.calibration.select_and_calibrate import SelectedSets, select_and_calibrate
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
-from dco.guarantees.rules import bayesian_quadrature, split_conformal
-from dco.guarantees.select_and_calibrate import Method as Selection
-from dco.guarantees.select_and_calibrate import SelectedSets, select_and_calibrate
 from dco.predictions import ClassDraws, ClassProbabilities
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import QuantileResidual

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from dco.certificate.certificate import Certificate
+from dco.certificate.facts import CertifiedThreshold, certified_thresholds
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, Outcomes, evaluate
 from dco.evaluation.on_rows import no_law
 from dco.evaluation.sizes import BINS, nice_step, point_in_words, size_counts, size_edges
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.notes import Note, NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
-from dco.guarantees.certificate import Certificate
-from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.predictions import fifths
-from dco.predictor import DecoupledPredictor, Structure
+from dco.predictor import DecoupledPredictor
 from dco.report.formats import number
 from dco.rows.conditions import condition_names, groups_of, rows_by_condition
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
@@ -31,6 +31,7 @@ from dco.scores.score import LEAST
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
+from dco.structure import Structure
 from dco.tuning import Ranking
 
 Parts = Sequence[tuple[Any, Integers]]  # parts of the rows: a name and the rows of each

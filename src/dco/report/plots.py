@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dco.certificate.facts import CertifiedThreshold
 from dco.evaluation.sizes import nice_step
 from dco.foundations.arrays import Floats
-from dco.guarantees.facts import CertifiedThreshold
 from dco.report.formats import exponential, number
 from dco.report.numbers import ReportNumbers
 from dco.theory import coverage_law_of_rank

@@ -8,9 +8,9 @@ from hashlib import sha256
 from importlib import resources
 from typing import Any
 
+from dco.certificate.words import stability_in_words
 from dco.foundations import files
 from dco.foundations.extras import require
-from dco.guarantees.words import stability_in_words
 from dco.report.formats import fixed, label, percent, shortened
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from dco.certificate.facts import CertifiedThreshold
 from dco.evaluation.evaluate import Evaluation
 from dco.evaluation.sizes import middle_range, size_in_words
 from dco.foundations.display import counted, have, p_in_words
-from dco.guarantees.facts import CertifiedThreshold
 from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
 from dco.scores.score import LEAST

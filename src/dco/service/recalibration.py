@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dco.calibration.calibration import calibrate, note_targets
+from dco.certificate.facts import recalibrated_facts
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import show
-from dco.guarantees.calibration import calibrate, note_targets
-from dco.guarantees.facts import recalibrated_facts
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import (
     KeptRows,
@@ -28,10 +28,10 @@ from dco.rows.rows import (
     take_features,
 )
 from dco.rows.targets import check_label_kinds
+from dco.structure import Structure
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
-    from dco.predictor import Structure
 
 
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:

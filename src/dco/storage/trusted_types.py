@@ -65,10 +65,10 @@ OWN = _full_names("""
     dco.estimators: DecoupledClassifier DecoupledRegressor
     dco.foundations.notes: Note
     dco.foundations.ranks: Threshold
-    dco.guarantees.calibration: Calibration Statement
-    dco.guarantees.certificate: Certificate
-    dco.guarantees.facts: CertifiedThreshold
-    dco.guarantees.shift: ShiftWeights WeightFacts
+    dco.calibration.calibration: Calibration Statement
+    dco.certificate.certificate: Certificate
+    dco.certificate.facts: CertifiedThreshold
+    dco.calibration.shift: ShiftWeights WeightFacts
     dco.models.averaged: AveragedModel
     dco.models.plain_columns: PlainColumns
     dco.models.quantile_pair: QuantilePair
@@ -76,10 +76,11 @@ OWN = _full_names("""
     dco.models.transformed_target: TransformedTarget
     dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread
     dco.predictions: Quantiles
-    dco.predictor: DecoupledPredictor Structure
+    dco.predictor: DecoupledPredictor
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
     dco.service.monitor: Monitor
+    dco.structure: Structure
     dco.tuning.objectives: DecisionLoss Even MeanSize P95Size
     dco.scores.scales: QuantileScale
     dco.tuning.ranking: FailedCandidate Ranking RankingRow

@@ -14,11 +14,12 @@ from dco.foundations.ranks import as_rational, smallest_marginal_n
 from dco.models.averaged import AveragedModel
 from dco.scores.levelled import Levelled
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
+from dco.structure import Candidate
 from dco.tuning.ranking import Ranking
 from dco.tuning.strategies import Strategy
 
 if TYPE_CHECKING:
-    from dco.tuning.selection import Candidate, Trials, Tried
+    from dco.tuning.selection import Trials, Tried
 
 _AVERAGED = 3  # models at most
 
@@ -83,7 +84,11 @@ def with_average(
     """
     by_name = {candidate.name: candidate for candidate in candidates}
     best = by_name[ranking.best]
-    same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
+    same_kind = [
+        by_name[row.name]
+        for row in ranking.table
+        if by_name[row.name].record_type is best.record_type
+    ]
     model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # best first
     members = list(model_of)[:_AVERAGED]
     if len(members) < 2:
@@ -92,7 +97,7 @@ def with_average(
     name = "average of " + ", ".join(members)
     model = AveragedModel([model_of[member] for member in members])
     trials = [tried[member] for member in members]
-    predictions = [trial.predictions[best.kind] for trial in trials]
+    predictions = [trial.predictions[best.record_type] for trial in trials]
 
     # One record and one fitted average for each fold, or one of each without folds.
     records = tuple(
@@ -104,7 +109,7 @@ def with_average(
         for of_one_fold in zip(*(trial.fits for trial in trials), strict=True)
     )
     averaged = replace(predictions[0], records=records)
-    tried[name] = replace(trials[0], fits=fits, predictions={best.kind: averaged})
+    tried[name] = replace(trials[0], fits=fits, predictions={best.record_type: averaged})
 
     scores = {candidate.score_name: candidate.score for candidate in same_kind}
     averages = [
@@ -124,7 +129,7 @@ def with_levelled(candidates: Sequence[Candidate], trials: Trials) -> list[Candi
         return found
     for each in candidates:
         if trials.tried[each.model_name].failure is None:
-            pieces = trials.tried[each.model_name].predictions[each.kind]
+            pieces = trials.tried[each.model_name].predictions[each.record_type]
             observed = pieces.observed(each.score, y)
             score = Levelled.of(
                 each.score, pieces.centres(), observed, alpha=float(as_rational(trials.alpha))

@@ -36,6 +36,7 @@ from dco.rows.roles import folds
 from dco.rows.rows import Cut, Rows
 from dco.scores.score import Score
 from dco.scores.transformed import Within
+from dco.structure import Candidate
 from dco.tuning.defaults import Defaults, scores_for
 from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions, check_support, conditions_of, note_below_zero, slices_of
@@ -44,24 +45,6 @@ from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
 from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
 from dco.tuning.stability import Stability, split_stability
 from dco.tuning.strategies import Strategy
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One structure of the paper's class Phi: a model and a score, and the record through which
-    they meet.
-    """
-
-    model_name: str
-    score_name: str
-    model: Any
-    score: Score
-    kind: type
-
-    @property
-    def name(self) -> str:
-        """As rankings show it."""
-        return f"{self.model_name} / {self.score_name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +111,9 @@ class Workbench:
         ]
         wrong = next(
             (
-                each.kind
+                each.record_type
                 for each in found
-                if (each.kind in CLASS_RECORDS) != (self.classes is not None)
+                if (each.record_type in CLASS_RECORDS) != (self.classes is not None)
             ),
             None,
         )
@@ -262,7 +245,7 @@ def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job
     for own in by_model:
         model = own[0].model
         kinds, draws = (
-            tuple({each.kind: None for each in own}),
+            tuple({each.record_type: None for each in own}),
             any(each.score.randomised for each in own),
         )
         uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if draws else None
@@ -321,14 +304,16 @@ class Trials:
         new = {
             c.model_name
             for c, own in tried
-            if own is None or (own.failure is None and c.kind not in own.predictions)
+            if own is None or (own.failure is None and c.record_type not in own.predictions)
         }
         if new:  # for another kind of record a model is fitted again, for all of them
             self.tried.update(
                 try_models([c for c in self.seen.values() if c.model_name in new], self.bench)
             )
         known = [(c, self.tried[c.model_name]) for c in candidates]
-        found = {c.name: (c.score, own.predictions[c.kind]) for c, own in known if not own.failure}
+        found = {
+            c.name: (c.score, own.predictions[c.record_type]) for c, own in known if not own.failure
+        }
         if not found:  # told once per model, not once per score
             reasons = "; ".join(dict.fromkeys(f"{c.model_name}: {own.failure}" for c, own in known))
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
@@ -352,7 +337,7 @@ class Trials:
             parts.append(_fit_and_predict(job))
             if parts[-1].failure is not None:
                 break
-            pair = candidate.score, parts[-1].predictions[candidate.kind]
+            pair = candidate.score, parts[-1].predictions[candidate.record_type]
             y = self.bench.tuning_rows().y[job.predicted]
             rule = Rule.of(len(y), self.alpha, objective=self.bench.choosing.objective)
             if report(step, rank_pairs({candidate.name: pair}, y, [rule])[0].table[0].steering):
@@ -374,7 +359,7 @@ class Trials:
             {row.name for row in ranking.table[:most] if row.feasible},
         )
         taken = [candidate for candidate in candidates if candidate.name in best]
-        slow = any(candidate.kind is GaussianMixtures for candidate in taken)
+        slow = any(candidate.record_type is GaussianMixtures for candidate in taken)
         if (
             slow
             or min(len(taken), len(rows)) < 2
@@ -382,7 +367,9 @@ class Trials:
             or rows.clusters is not None
         ):
             return None
-        pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
+        pairs = {
+            c.name: (c.score, self.tried[c.model_name].predictions[c.record_type]) for c in taken
+        }
         # not the draws that dealt roles and clusters
         rng = np.random.default_rng([self.bench.seed, 3])
         aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
@@ -500,7 +487,7 @@ def select(
     )
     tried = trials.tried[winner.model_name]
     pieces, threshold, tuned = (
-        tried.predictions[winner.kind],
+        tried.predictions[winner.record_type],
         ranking.table[0].ranking_threshold,
         None,
     )

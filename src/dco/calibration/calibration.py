@@ -10,27 +10,25 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from dco.calibration.rules.overlapping import pattern_cutoffs
+from dco.calibration.rules.rule import RULES, Rule
+from dco.calibration.rules.weighted import one_row_per_group, rounded_up
+from dco.calibration.shift import ShiftWeights
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
-from dco.guarantees.rules.overlapping import pattern_cutoffs
-from dco.guarantees.rules.rule import RULES, Rule
-from dco.guarantees.rules.weighted import one_row_per_group, rounded_up
-from dco.guarantees.shift import ShiftWeights
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
 from dco.scores.score import check_inverse, is_ours
+from dco.structure import Structure
 from dco.theory import ranks_near_threshold
-
-if TYPE_CHECKING:
-    from dco.predictor import Structure
 
 _LARGER = "such scores are infinite, so the statement stays valid and sets are larger."
 

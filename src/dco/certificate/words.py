@@ -8,15 +8,15 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dco.calibration.rules.rule import RULES
 from dco.foundations.display import counted
 from dco.foundations.files import plain
 from dco.foundations.ranks import as_rational
-from dco.guarantees.rules.rule import RULES
 from dco.scores.score import LEAST
 
 if TYPE_CHECKING:
-    from dco.guarantees.certificate import Certificate
-    from dco.guarantees.facts import CertifiedThreshold
+    from dco.certificate.certificate import Certificate
+    from dco.certificate.facts import CertifiedThreshold
 
 
 def words(facts: Certificate) -> dict[str, str]:

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
+from dco.calibration.calibration import Calibration, Statement
+from dco.calibration.shift import ESTIMATED
 from dco.foundations.extras import installed
 from dco.foundations.ranks import Threshold, as_rational
-from dco.guarantees.calibration import Calibration, Statement
-from dco.guarantees.shift import ESTIMATED
 from dco.models.adapt import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.roles import Roles
@@ -158,7 +158,7 @@ def certified_facts(
             "exchangeable with a new row and "
             "coverage is only approximately at its level"
         )
-    shared = f": {describe(structure.clusters)}" if structure.clusters else ""
+    shared = f": {describe(structure.label_clusters)}" if structure.label_clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
     best = selection.ranking.table[0] if selection.ranking.table else None

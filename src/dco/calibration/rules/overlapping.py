@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.calibration.rules.weighted import rounded_up
 from dco.foundations.arrays import AnyArray, Floats, Integers, real_numbers
 from dco.foundations.display import are, counted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational, checked_scores
-from dco.guarantees.rules.weighted import rounded_up
 from dco.scores.score import LEAST
 
 _ZERO = 1e-9  # features are scaled to at most 1: what is smaller is rounding

@@ -1,8 +1,7 @@
 """Calibration rules: scores or losses in, one `Threshold` out."""
 
-from dco.foundations.ranks import Guarantee, Threshold, WeightedThresholds
-from dco.guarantees.rules.overlapping import conditional_conformal
-from dco.guarantees.rules.rule import (
+from dco.calibration.rules.overlapping import conditional_conformal
+from dco.calibration.rules.rule import (
     RULES,
     Rule,
     bayesian_quadrature,
@@ -10,7 +9,8 @@ from dco.guarantees.rules.rule import (
     register_rule,
     split_conformal,
 )
-from dco.guarantees.rules.weighted import grouped_conformal, one_row_per_group, weighted_conformal
+from dco.calibration.rules.weighted import grouped_conformal, one_row_per_group, weighted_conformal
+from dco.foundations.ranks import Guarantee, Threshold, WeightedThresholds
 
 __all__ = [
     "RULES",

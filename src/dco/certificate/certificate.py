@@ -13,12 +13,12 @@ from html import escape
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from dco.calibration.shift import WeightFacts
+from dco.certificate.facts import VOIDED_BY, CertifiedThreshold
+from dco.certificate.verification import VerificationReport, verify
+from dco.certificate.words import as_plain, lines, words
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.ranks import Guarantee, Level, as_rational
-from dco.guarantees.facts import VOIDED_BY, CertifiedThreshold
-from dco.guarantees.shift import WeightFacts
-from dco.guarantees.verification import VerificationReport, verify
-from dco.guarantees.words import as_plain, lines, words
 from dco.theory import simultaneous_slack
 
 FORMAT = 3

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dco.foundations.arrays import Floats
-from dco.foundations.display import ShownAsPrinted, counted
-from dco.foundations.ranks import as_rational
-from dco.guarantees.calibration import Calibration, batch_rounding
-from dco.guarantees.facts import (
+from dco.calibration.calibration import Calibration, batch_rounding
+from dco.calibration.rules.rule import RULES
+from dco.certificate.facts import (
     VOIDED_BY,
     CertifiedThreshold,
     calibrated_facts,
@@ -26,14 +24,16 @@ from dco.guarantees.facts import (
     scores_fingerprint,
     structure_digest,
 )
-from dco.guarantees.rules.rule import RULES
-from dco.guarantees.words import as_plain, words
+from dco.certificate.words import as_plain, words
+from dco.foundations.arrays import Floats
+from dco.foundations.display import ShownAsPrinted, counted
+from dco.foundations.ranks import as_rational
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
 from dco.scores.score import score_label
 
 if TYPE_CHECKING:
-    from dco.guarantees.certificate import Certificate
+    from dco.certificate.certificate import Certificate
     from dco.predictor import DecoupledPredictor
 
 _LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
@@ -254,7 +254,7 @@ def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
         candidate=structure.name,
         model=before.model,
         score=score_label(structure.score),
-        condition_on=structure.clusters or structure.condition_on,
+        condition_on=structure.label_clusters or structure.condition_on,
         fitted_on=[rows.get("train", ""), rows.get("tune", "") if before.refit else ""],
         seed=structure.uniform_seed,
     )

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.calibration.rules.weighted import grouped_threshold
 from dco.foundations import ranks
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.display import counted
@@ -31,7 +32,6 @@ from dco.foundations.ranks import (
     conformal_rank,
     order_statistic,
 )
-from dco.guarantees.rules.weighted import grouped_threshold
 
 _ROUNDS, _BITS = 4, 16
 _SIGN = np.uint64(1 << 63)  # of the pattern of a float

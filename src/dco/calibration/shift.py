@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from dco.calibration.rules.weighted import checked_weights, effective_n, weighted_conformal
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
-from dco.guarantees.rules.weighted import checked_weights, effective_n, weighted_conformal
 from dco.rows.rows import n_rows
 
 ESTIMATED = (

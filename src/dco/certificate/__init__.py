@@ -1,0 +1,1 @@
+"""What is certified: facts and words of a certificate, their verification, and planning."""

@@ -1,3 +1,0 @@
-"""What is guaranteed: statement, threshold rules, calibration, certificate, verification, laws and
-planning.
-"""
