@@ -4,15 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binomtest, ttest_rel, wilcoxon
+from scipy.stats import binomtest
 from sklearn.linear_model import Ridge
 
 import dco
 from dco.calibration.rules import bayesian_quadrature, split_conformal
 from dco.evaluation.evaluate import (
     evaluate,
-    paired_comparison,
-    paired_wilcoxon,
     share_interval,
     size_quantile,
 )
@@ -245,59 +243,6 @@ def test_an_evaluation_is_plain_data():
     result = evaluate(intervals(3, 1.0), np.zeros(3), **given)
     assert (result.to_dict()["consistency"]["rank"], result.to_dict()["by_group"][0]["n"]) == (9, 2)
     assert result == evaluate(intervals(3, 1.0), np.zeros(3), **given)
-
-
-# ---- paired comparisons
-# ----------------------------------------------------------------------------------------------
-
-
-def test_paired_wilcoxon_is_scipys():
-    rng = np.random.default_rng(4)
-    a, b = rng.normal(size=30), rng.normal(0.3, size=30)
-    assert paired_wilcoxon(a, b) == wilcoxon(a, b).pvalue
-    assert paired_wilcoxon(a, a) == 1.0
-    assert paired_wilcoxon(a, a + 1) < 1e-6
-
-
-def test_an_equal_pair_does_not_make_wilcoxon_approximate():
-    """Exact by all 2^n equally likely sums of signed ranks (counted by convolution); SciPy alone is
-    40 times off here.
-    """
-    many = 1 + np.random.default_rng(5).uniform(size=25)
-    many[0] *= -0.1
-    for difference in (many, np.array([0.5, -1.0, 2.0, 3.0, 4.0, 5.0])):
-        counts, ranks = np.ones(1), np.argsort(np.argsort(np.abs(difference))) + 1
-        for rank in ranks:
-            counts = np.append(counts, np.zeros(rank)) + np.append(np.zeros(rank), counts)
-        least = min(ranks[difference < 0].sum(), ranks[difference > 0].sum())
-        exact = 2 * counts[: least + 1].sum() / 2.0 ** len(ranks)
-        assert paired_wilcoxon(
-            np.append(difference, 0.0), np.zeros(len(ranks) + 1)
-        ) == pytest.approx(exact)
-    assert wilcoxon(np.append(many, 0.0)).pvalue > 40 * paired_wilcoxon(many, np.zeros(25))
-
-
-def test_paired_comparison_is_the_t_interval():
-    rng = np.random.default_rng(5)
-    a, b = rng.normal(size=25), rng.normal(0.3, size=25)
-    result, scipys = paired_comparison(a, b), ttest_rel(a, b).confidence_interval(0.95)
-    assert result.mean_difference == pytest.approx(np.mean(a - b))
-    assert (result.low, result.high) == pytest.approx((scipys.low, scipys.high))
-    assert result.p_value == paired_wilcoxon(a, b)
-    assert paired_comparison([1.0], [2.0]).low == -math.inf
-
-
-@pytest.mark.parametrize("compare", [paired_wilcoxon, paired_comparison])
-def test_bad_pairs_are_named(compare):
-    with pytest.raises(ValueError, match=r"got shapes \(2,\) and \(3,\)"):
-        compare([1, 2], [1, 2, 3])
-    with pytest.raises(ValueError, match=r"1 of 2 pairs are not finite \(first: pair 1\)"):
-        compare([1, math.inf], [1, math.inf])
-    for wrong in (["a", "b"], [1, [2]], [1j, 2], {1: 2}, "ab"):
-        with pytest.raises(ValueError, match=r"^a must be real numbers, got "):
-            compare(wrong, [1, 2])
-        with pytest.raises(ValueError, match=r"^b must be real numbers, got "):
-            compare([1, 2], wrong)
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -31,14 +31,13 @@ if TYPE_CHECKING:
     from dco.certificate.certificate import Certificate
     from dco.certificate.planning import Plan, plan
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
-    from dco.evaluation import scoring
     from dco.evaluation.displays import (
         CoverageDisplay,
         RankingDisplay,
         SetsDisplay,
         SizeDisplay,
     )
-    from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
+    from dco.evaluation.evaluate import Evaluation, evaluate
     from dco.foundations.errors import (
         CorruptModelError,
         DcoError,
@@ -87,7 +86,7 @@ _HOME = {
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
     "dco.evaluation.displays": "CoverageDisplay RankingDisplay SetsDisplay SizeDisplay",
     "dco.service.displays": "MonitorDisplay",
-    "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
+    "dco.evaluation.evaluate": "Evaluation evaluate",
     "dco.service.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
     "dco.service.recalibration": "recalibrate",
     "dco.models.grid": "grid",
@@ -116,7 +115,6 @@ _MODULES = {
     "objectives": "dco.objectives",
     "risk": "dco.risk",
     "scores": "dco.scores",
-    "scoring": "dco.evaluation.scoring",
     "search": "dco.search",
     "sets": "dco.sets",
     "theory": "dco.theory",
@@ -181,8 +179,6 @@ __all__ = [
     "objectives",
     "one_row_per_group",
     "pac_rank",
-    "paired_comparison",
-    "paired_wilcoxon",
     "partitioned_conformal",
     "plan",
     "recalibrate",
@@ -190,7 +186,6 @@ __all__ = [
     "risk",
     "save",
     "scores",
-    "scoring",
     "search",
     "select_and_calibrate",
     "sets",

@@ -23,7 +23,7 @@ from dco.cli.outputs import UNFINISHED, check_apart, check_folder, continues
 from dco.cli.printing import number, progress
 from dco.cli.reading import read_sample, read_table, table_format
 from dco.cli.sets_files import write_tables
-from dco.evaluation.evaluate import evaluate, paired_comparison
+from dco.evaluation.evaluate import evaluate
 from dco.foundations.display import counted
 from dco.foundations.files import (
     Written,
@@ -43,6 +43,7 @@ from dco.paper.methods import (
     evaluated_roles,
     select_sets,
 )
+from dco.paper.paired import paired_comparison
 from dco.paper.records import run_splits
 from dco.paper.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from dco.datasets.tabular import Table
-from dco.evaluation.evaluate import paired_comparison
 from dco.foundations.arrays import Floats, Integers
 from dco.paper import figures
 from dco.paper.coverage_z import bonferroni_point, own_law, target
 from dco.paper.experiment import Experiment, Options, Records, column, needs_file, rows_by
 from dco.paper.growing_split import grow_tuning_split
 from dco.paper.methods import METHODS, TABLE_ROWS, ByRole, Given
+from dco.paper.paired import paired_comparison
 from dco.paper.regression import (
     density_candidate,
     load_rows,

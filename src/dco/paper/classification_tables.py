@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dco.evaluation.evaluate import paired_comparison, paired_wilcoxon
 from dco.foundations.ranks import as_rational
 from dco.paper import paper_values as of_paper
 from dco.paper.classification_splits import METHOD_OF, PAPER_SIZES, QUICK_SIZES, Study
 from dco.paper.coverage_z import bonferroni_point, coverage_sd, expected_coverage, target
 from dco.paper.experiment import Options, Records, Row, column, rows_by
 from dco.paper.heads import CANDIDATES, HeadCandidate
+from dco.paper.paired import paired_comparison, paired_wilcoxon
 from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
 from dco.theory import hits_cdf
 

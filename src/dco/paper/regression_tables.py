@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dco.evaluation.evaluate import paired_comparison, paired_wilcoxon
 from dco.paper import figures
 from dco.paper import paper_values as of_paper
 from dco.paper.coverage_z import bonferroni_point, coverage_z, expected_coverage, target
 from dco.paper.experiment import Options, Records, Row, column, rows_by
+from dco.paper.paired import paired_comparison, paired_wilcoxon
 from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
 
 PRIOR_SCALES = (1.0, 0.02)
