@@ -169,7 +169,7 @@ def split(made_up):
 
     def garbled(start: int) -> dict[tuple[str, float], dict]:
         """Labels of all rows of the split from this place on are dealt again."""
-        labels, rows = data.labels.copy(), order.rows[start:]
+        labels, rows = data.labels.copy(), order[start:]
         labels[rows] = np.random.default_rng(8).permutation(labels[rows])
         return run(labels)
 

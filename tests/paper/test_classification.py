@@ -137,9 +137,9 @@ def test_the_paper_ratio_is_dco_itself(records):
 def test_roles_are_disjoint_and_have_the_papers_sizes():
     data = ImageFeatures(np.zeros((7500, 1), np.float32), np.tile(np.arange(10), 750))
     order = splits.deal(data, splits.PAPER_SIZES, seed=4, stratified=False).order
-    assert sorted(order.rows[:7000].tolist()) == sorted(set(order.rows[:7000].tolist()))
+    assert sorted(order[:7000].tolist()) == sorted(set(order[:7000].tolist()))
     stratified = splits.deal(data, splits.PAPER_SIZES, seed=4, stratified=True).order
-    assert np.ptp(np.bincount(data.labels[stratified.rows[:2000]])) <= 1
+    assert np.ptp(np.bincount(data.labels[stratified[:2000]])) <= 1
     with pytest.raises(ValueError, match="a split takes 7000 rows, but there are 6999"):
         splits.deal(
             ImageFeatures(data.features[:6999], data.labels[:6999]),

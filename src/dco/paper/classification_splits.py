@@ -39,7 +39,6 @@ from dco.paper.growing_split import GrowthStep, grow_until_settled
 from dco.paper.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
 from dco.paper.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
 from dco.risk import bq_confidence
-from dco.rows.roles import RowOrder, random_order
 from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated
 
 LEVELS = (0.2, 0.1, 0.05)
@@ -185,7 +184,7 @@ class Dealt:
     """
 
     data: ImageFeatures
-    order: RowOrder
+    order: Integers
     sizes: Sizes
 
     def parts(self, tune: int = 0) -> tuple[Floats, Integers, Floats, Integers]:
@@ -193,7 +192,7 @@ class Dealt:
         after them.
         """
         start = self.sizes.train + tune
-        first, later, _ = np.split(self.order.rows, [start, self.sizes.all])
+        first, later, _ = np.split(self.order, [start, self.sizes.all])
         X, y = self.data.features, self.data.labels
         return X[first], y[first], X[later], y[later]
 
@@ -207,11 +206,23 @@ def deal(data: ImageFeatures, sizes: Sizes, *, seed: int, stratified: bool) -> D
     """Deal the rows of one split at random."""
     if len(data) < sizes.all:
         raise ValueError(f"a split takes {sizes.all} rows, but there are {len(data)}.")
-    return Dealt(
-        data,
-        random_order(len(data), stratify=data.labels if stratified else None, seed=seed),
-        sizes,
-    )
+    rng = np.random.default_rng(seed)
+    order = balanced_order(data.labels, rng) if stratified else rng.permutation(len(data))
+    return Dealt(data, order, sizes)
+
+
+def balanced_order(labels: Integers, rng: np.random.Generator) -> Integers:
+    """Shuffle the rows so that any first n of them hold each class in its share, to within a row.
+
+    The j-th row of a class of m rows comes at time (j + u) / m, with one uniform u for each class.
+    Rows of a class are in random order.
+    """
+    shuffled = rng.permutation(len(labels))
+    times = np.empty(len(labels))
+    for label in np.unique(labels):
+        rows = shuffled[labels[shuffled] == label]
+        times[rows] = (np.arange(len(rows)) + rng.uniform()) / len(rows)
+    return np.argsort(times, kind="stable")
 
 
 # ---- one split -----------------------------------------------------------------------------------
