@@ -315,3 +315,21 @@ def test_bad_limits_get_one_sentence(limits, words):
     ):
         with pytest.raises(ValueError, match=words):
             sets.clip(*limits)
+
+
+@pytest.mark.parametrize(
+    ("sets", "is_full"),
+    [
+        (Intervals([-np.inf, -np.inf, 0.0], [np.inf, 1.0, 1.0]), [True, False, False]),
+        (
+            IntervalUnions([0, 1, 3], [-np.inf, -np.inf, 1.0], [np.inf, 0.0, np.inf]),
+            [True, False],
+        ),
+    ],
+    ids=["intervals", "unions"],
+)
+def test_sets_of_numbers_answer_what_label_sets_answer(sets, is_full):
+    assert sets.is_full().tolist() == is_full
+    assert sets.knows(np.zeros(len(sets))).all()
+    assert not sets.has_one_label().any()
+    assert sets.n_classes is None

@@ -217,3 +217,8 @@ def test_scores_of_few_classes_mark_what_their_scores_say(k, dtype):
             sets = score.sets(record, threshold)
             np.testing.assert_array_equal(sets.to_dense(), every <= threshold)
             np.testing.assert_array_equal(sets.sizes(), score.sizes(record, threshold))
+
+
+def test_a_set_with_one_label_says_so():
+    sets = LabelSets.from_dense(np.array([[True, False], [True, True], [False, False]]))
+    assert sets.has_one_label().tolist() == [True, False, False]

@@ -75,6 +75,19 @@ class _OnTheLine(PredictionSets):
         """Rows whose set reaches to infinity on a side."""
         return np.asarray(np.isinf(self.sizes()))
 
+    @property
+    def n_classes(self) -> None:
+        """None: these are sets of numbers, not of labels."""
+        return None
+
+    def has_one_label(self) -> Bools:
+        """No row: these are sets of numbers."""
+        return np.zeros(len(self), dtype=bool)
+
+    def knows(self, y: ArrayLike) -> Bools:
+        """Every row: any number could be in a set."""
+        return np.ones(len(self), dtype=bool)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervals(_OnTheLine):
@@ -132,6 +145,10 @@ class Intervals(_OnTheLine):
     def is_empty(self) -> Bools:
         """Rows whose set is empty."""
         return np.asarray(self.lower > self.upper)
+
+    def is_full(self) -> Bools:
+        """Rows whose set is the whole line."""
+        return np.asarray((self.lower == -np.inf) & (self.upper == np.inf))
 
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
         """The part of each interval in [lower, upper]; one number for all rows, or one per row.
@@ -262,6 +279,10 @@ class IntervalUnions(_OnTheLine):
     def is_empty(self) -> Bools:
         """Rows that hold no interval."""
         return np.asarray(np.diff(self.row_pointers) == 0)
+
+    def is_full(self) -> Bools:
+        """Rows whose set is the whole line, in one piece."""
+        return np.asarray((np.diff(self.row_pointers) == 1) & self.hull().is_full())
 
     def clip(
         self, lower: ArrayLike | None = None, upper: ArrayLike | None = None

@@ -185,6 +185,10 @@ class LabelSets:
         """Rows whose set holds every label."""
         return self.sizes() == self.n_classes  # type: ignore[no-any-return]
 
+    def has_one_label(self) -> Bools:
+        """Rows whose set is a single label."""
+        return self.sizes() == 1  # type: ignore[no-any-return]
+
     def in_order(self, classes: ArrayLike) -> LabelSets:
         """The same sets with labels in the order of `classes`, which must name the same labels."""
         names, here = as_labels(classes), self.on_host()

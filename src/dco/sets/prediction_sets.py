@@ -19,7 +19,14 @@ _FIRST, _ROWS = 3, 10  # sets that are printed, and that a notebook shows
 
 @runtime_checkable
 class PredictionSets(Protocol):
-    """One set per row. ``contains(y)`` is exactly ``observed(prediction, y) <= threshold``."""
+    """One set per row. ``contains(y)`` is exactly ``observed(prediction, y) <= threshold``.
+
+    `n_classes` is the number of labels that a set can hold, None for sets of numbers.
+    """
+
+    @property
+    def n_classes(self) -> int | None:
+        """The number of labels that a set can hold, None for sets of numbers."""
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -32,6 +39,15 @@ class PredictionSets(Protocol):
 
     def is_empty(self) -> Bools:
         """Rows whose set is empty."""
+
+    def is_full(self) -> Bools:
+        """Rows whose set rules nothing out: every label, or the whole line."""
+
+    def has_one_label(self) -> Bools:
+        """Rows whose set is a single label; none for sets of numbers."""
+
+    def knows(self, y: ArrayLike) -> Bools:
+        """Whether a set could hold each row's y: labels must be among the classes."""
 
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame, a row a set (needs the extra ``tables``)."""
