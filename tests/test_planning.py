@@ -229,17 +229,6 @@ def test_too_few_rows_are_refused_with_the_number_that_would_do(n, options, mess
         plan(n, alpha=0.1, **options)
 
 
-def test_proposition_3_2_is_left_out_where_it_says_nothing():
-    generous = note(plan(100_000, alpha=0.3), "What theory proves")
-    assert "by Proposition 3.2" in generous
-    assert "by the uniform bound" in generous
-    assert generous.endswith("The guarantee of coverage needs no such bound.")
-    # A bound between half of alpha and alpha says nothing either: it is added to alpha and taken
-    # from it.
-    for silent in (plan(442, alpha=0.1), plan(20_000, alpha=0.06)):
-        assert not any("What theory proves" in text for text in silent.notes)
-
-
 def test_the_printed_plan_shows_every_role_and_fits_a_terminal_and_is_strict_json_too():
     text = str(plan(442, alpha=0.1, guarantee="pac", test=40))
     for word in ("train", "tune", "calibrate", "test", "delta = 0.05", "The PAC guarantee costs"):

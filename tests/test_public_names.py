@@ -239,7 +239,7 @@ def test_models_give_prediction_records(name):
     assert callable(found(name).predict_distribution)
 
 
-@pytest.mark.parametrize("name", ["tuning_sample_size", "calibration_size", "quantile_accuracy"])
+@pytest.mark.parametrize("name", ["calibration_size", "pac_gap", "simultaneous_slack"])
 def test_theory_takes_its_numbers_by_name(name):
     parameters = inspect.signature(getattr(dco.theory, name)).parameters.values()
     assert all(

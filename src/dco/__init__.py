@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from dco.service.recalibration import recalibrate
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
+    from dco.theory import coverage_law
     from dco.tuning import (
         Ranking,
         bootstrap_stability,
@@ -105,6 +106,7 @@ _HOME = {
         "grouped_conformal one_row_per_group partitioned_conformal register_rule "
         "split_conformal weighted_conformal"
     ),
+    "dco.theory": "coverage_law",
     "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",
 }
 # public modules, and where each lies
@@ -169,6 +171,7 @@ __all__ = [
     "bootstrap_stability",
     "conditional_conformal",
     "conformal_rank",
+    "coverage_law",
     "datasets",
     "direct_tune",
     "evaluate",

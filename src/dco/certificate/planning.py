@@ -10,7 +10,6 @@ from html import escape
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
-from dco import theory
 from dco.foundations.display import ShownAsPrinted, are, counted, html_table
 from dco.foundations.errors import InfeasibleLevelError
 from dco.foundations.ranks import (
@@ -21,14 +20,22 @@ from dco.foundations.ranks import (
     rank_for,
     smallest_n_for,
 )
+from dco.theory import (
+    calibration_size,
+    coverage_law_of_rank,
+    coverage_variance,
+    least_wasteful_size,
+    pac_gap,
+)
 
-# beyond this a row is worth more in training than in calibration
-_LARGEST_CALIBRATION_SHARE = Fraction(1, 3)
-# the default standard deviation of coverage, unless alpha / 5 is less
-_WIDEST_SPREAD = Fraction(1, 50)
-_TUNING_SHARE = Fraction(1, 4)  # of the rows that calibration leaves
-# a mean size is then known to about 1 % where sizes vary by half their mean
-_ENOUGH_TUNING_ROWS = 2_000
+# Beyond this share a row is worth more in training than in calibration.
+LARGEST_CALIBRATION_SHARE = Fraction(1, 3)
+# The default standard deviation of coverage, unless alpha / 5 is less.
+WIDEST_SPREAD = Fraction(1, 50)
+# Of the rows that calibration leaves.
+TUNING_SHARE = Fraction(1, 4)
+# A mean size is then known to about 1 % where sizes vary by half their mean.
+ENOUGH_TUNING_ROWS = 2_000
 
 
 @dataclass(frozen=True)
@@ -42,8 +49,7 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Outlook:
-    """A split of `n` rows in numbers: rows by role, and the law of coverage that the calibration
-    rows imply.
+    """A split of `n` rows in numbers, with the law of coverage that the calibration rows imply.
 
     Coverage has mean `expected_coverage` and standard deviation `coverage_sd`, and lies between
     `coverage_low` and `coverage_high` (its 5 % and 95 % points) in nine of ten draws of the
@@ -97,15 +103,15 @@ class Plan(ShownAsPrinted):
         return self.now.calibrate
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and texts, nested."""
+        """Return plain numbers and texts, nested."""
         return asdict(self)
 
     @property
     def heading(self) -> str:
-        """What was asked for."""
-        level = f"alpha = {self.alpha:g}" + (
-            "" if self.delta is None else f", delta = {self.delta:g}"
-        )
+        """What was asked for, in one line."""
+        level = f"alpha = {self.alpha:g}"
+        if self.delta is not None:
+            level += f", delta = {self.delta:g}"
         return f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}"
 
     def _repr_html_(self) -> str:
@@ -116,9 +122,8 @@ class Plan(ShownAsPrinted):
     def __str__(self) -> str:
         lines = [self.heading, ""]
         for row in self.rows:
-            lines += wrap(
-                f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21
-            )
+            text = f"{row.role:<10}{row.rows:>9}  {row.reason}"
+            lines += wrap(text, 100, subsequent_indent=" " * 21)
         for note in self.notes:
             lines += ["", *wrap(note, 100)]
         return "\n".join(lines)
@@ -135,110 +140,212 @@ def plan(
     tune_folds: SupportsIndex | None = None,
     test: SupportsIndex = 0,
 ) -> Plan:
-    """Divide `n` rows among training, tuning and calibration (and `test` rows set aside), with
-    reasons.
+    """Divide `n` rows among training, tuning and calibration, with reasons.
 
-    Calibration gets what ``sd(coverage) <= spread`` needs (`dco.theory.calibration_size`) and not
-    more, at most a third of the rows, because a row moved from calibration to training is worth
-    more than any search. By default `spread` is min(0.02, alpha / 5), so that the share of misses
-    stays near a small `alpha`. A quarter of the rest tunes, up to 2,000 rows: a rule of thumb, not
-    a theorem. With `tune_folds`, or a single candidate, tuning costs no rows. `delta` is used by
-    the PAC guarantee only. Too few rows for a finite threshold raise `InfeasibleLevelError`.
+    Calibration gets the rows for which the standard deviation of coverage is at most `spread`
+    (`dco.theory.calibration_size`), but at most a third of all rows, because a further row is then
+    worth more in training. A quarter of the rest tunes, up to 2,000 rows: a rule of thumb, not a
+    theorem. With `tune_folds`, or a single candidate, tuning costs no rows.
+
+    Parameters
+    ----------
+    n
+        All rows there are.
+    alpha, guarantee, delta
+        What is to be guaranteed, as in the estimators. Only "pac" uses `delta`.
+    spread
+        The standard deviation of coverage that is small enough. None is min(0.02, alpha / 5), so
+        that the share of misses stays near a small `alpha`.
+    candidates
+        How many candidates will be compared.
+    tune_folds
+        Rank candidates by this many folds of the training rows.
+    test
+        Rows to set aside.
+
+    Raises
+    ------
+    InfeasibleLevelError
+        If there are too few rows for a finite threshold.
     """
-    if guarantee not in ("marginal", "pac"):
-        raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
-    level = as_rational(alpha)
-    wish = _Wish(
-        alpha=level,
-        delta=as_rational(delta, name="delta") if guarantee == "pac" else None,
-        spread=float(min(_WIDEST_SPREAD, level / 5))
-        if spread is None
-        else as_positive(spread, name="spread"),
-        candidates=as_count(candidates, name="candidates", least=1),
-        folds=None if tune_folds is None else as_count(tune_folds, name="tune_folds", least=2),
+    request = _read_request(
+        alpha=alpha,
+        guarantee=guarantee,
+        delta=delta,
+        spread=spread,
+        candidates=candidates,
+        tune_folds=tune_folds,
     )
-    count, held_out = as_count(n), as_count(test, name="test")
-    # A finite threshold, tuning rows that may miss one, and as many training rows as both together.
-    useful = 2 * (wish.least + (math.ceil(1 / level) if wish.own_rows else 0)) + held_out
-    if count - held_out < wish.least + 2:
-        kept = f" less {counted(held_out, 'test row')}" if held_out else ""
-        raise InfeasibleLevelError(
-            f"{counted(count, 'row')}{kept} {are(count)} too few: calibration alone needs "
-            f"{wish.least} for a finite "
-            f"threshold at alpha = {float(level):g}. A plan makes sense from {useful} rows on."
-        )
-    now, doubled = wish.outlook(count, held_out), wish.outlook(2 * count, held_out)
-    stated = None if wish.delta is None else float(wish.delta)
-    rows, notes = _rows(wish, now), _notes(wish, now, doubled, useful)
+    n_rows = as_count(n)
+    n_test = as_count(test, name="test")
+    smallest_useful_n = request.smallest_useful_size() + n_test
+    _check_enough_rows(n_rows, n_test, request=request, smallest_useful_n=smallest_useful_n)
+
+    now = request.outlook(n_rows, n_test)
+    doubled = request.outlook(2 * n_rows, n_test)
+
+    notes = [_note_coverage(now)]
+    if request.delta is not None:
+        notes.append(_note_price_of_pac(now, request.alpha, request.delta))
+    notes.append(_note_doubled_rows(request, now, doubled))
+    if request.takes_tuning_rows and now.tune == 0:
+        notes.append("There are no rows for tuning: use folds, or a single candidate.")
+    notes.append(_note_smallest_useful_n(n_rows, smallest_useful_n))
+
     return Plan(
-        count, float(level), guarantee, stated, wish.spread, rows, now, doubled, useful, notes
+        n=n_rows,
+        alpha=float(request.alpha),
+        guarantee=guarantee,
+        delta=None if request.delta is None else float(request.delta),
+        spread=request.spread,
+        rows=_explain_roles(request, now),
+        now=now,
+        doubled=doubled,
+        smallest_useful_n=smallest_useful_n,
+        notes=tuple(notes),
     )
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """What the caller asked for, in exact numbers."""
+class _Request:
+    """What the caller of `plan` asked for, in exact numbers."""
 
     alpha: Fraction
-    delta: Fraction | None
+    delta: Fraction | None  # None for the marginal guarantee
     spread: float
     candidates: int
     folds: int | None
 
     @property
-    def own_rows(self) -> bool:
+    def takes_tuning_rows(self) -> bool:
         """Whether tuning takes rows of its own."""
         return self.candidates > 1 and self.folds is None
 
     @cached_property
-    def least(self) -> int:
+    def fewest_calibration_rows(self) -> int:
         """Calibration rows for a finite threshold."""
         return smallest_n_for(alpha=self.alpha, delta=self.delta)
 
     @cached_property
-    def wanted(self) -> int:
+    def wanted_calibration_rows(self) -> int:
         """Calibration rows for the spread.
 
         PAC gets no fewer than marginal: its spread is smaller only because its coverage is higher
         than asked for.
         """
         if self.delta is None:
-            return theory.calibration_size(alpha=self.alpha, spread=self.spread).recommended
-        # above 1/2 it is the PAC rank that spreads more
-        ruling = self.delta if self.alpha > Fraction(1, 2) else None
-        enough = theory.calibration_size(
-            alpha=self.alpha, spread=self.spread, pac_delta=ruling
-        ).safe_from
-        size = theory.least_wasteful_size(
-            max(enough, self.least), alpha=self.alpha, delta=self.delta
+            return calibration_size(alpha=self.alpha, spread=self.spread).recommended
+
+        # A level below one half has a PAC rank that spreads more than the marginal one.
+        pac_delta = self.delta if self.alpha > Fraction(1, 2) else None
+        size = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=pac_delta)
+        enough = max(size.safe_from, self.fewest_calibration_rows)
+        n_calibrate = least_wasteful_size(enough, alpha=self.alpha, delta=self.delta)
+
+        while self.coverage_sd(n_calibrate) > self.spread:  # a delta near 1/2 may rank lower
+            n_calibrate += 1
+        return n_calibrate
+
+    def coverage_sd(self, n_calibrate: int) -> float:
+        """Return the standard deviation of coverage that these calibration rows imply."""
+        rank = rank_for(n_calibrate, alpha=self.alpha, delta=self.delta)
+        return math.sqrt(coverage_variance(rank, n_calibrate))
+
+    def smallest_useful_size(self) -> int:
+        """Return the fewest rows at which every role has something to do.
+
+        Calibration has a finite threshold, tuning has rows of which one may be missed, and training
+        has as many rows as both together.
+        """
+        tuning_rows = math.ceil(1 / self.alpha) if self.takes_tuning_rows else 0
+        return 2 * (self.fewest_calibration_rows + tuning_rows)
+
+    def outlook(self, n: int, n_test: int) -> Outlook:
+        """Divide n rows and compute the law of coverage that follows."""
+        n_calibrate = self.calibration_rows(n - n_test)
+        rest = n - n_test - n_calibrate
+        n_tune = 0
+        if self.takes_tuning_rows:
+            n_tune = min(math.floor(rest * TUNING_SHARE), ENOUGH_TUNING_ROWS)
+
+        rank = rank_for(n_calibrate, alpha=self.alpha, delta=self.delta)
+        law = coverage_law_of_rank(rank, n_calibrate)
+        low, high = law.ppf([0.05, 0.95])
+        return Outlook(
+            n=n,
+            train=rest - n_tune,
+            tune=n_tune,
+            calibrate=n_calibrate,
+            test=n_test,
+            rank=rank,
+            expected_coverage=rank / (n_calibrate + 1),
+            coverage_sd=float(law.std()),
+            coverage_low=float(low),
+            coverage_high=float(high),
         )
-        while (
-            math.sqrt(
-                theory.coverage_variance(rank_for(size, alpha=self.alpha, delta=self.delta), size)
-            )
-            > self.spread
-        ):
-            size += 1  # a delta near 1/2 may have a lower rank
-        return size
 
-    def outlook(self, n: int, test: int) -> Outlook:
-        most = math.floor((n - test) * _LARGEST_CALIBRATION_SHARE)
-        calibrate = self.wanted
-        if calibrate > most:
-            thrifty = theory.least_wasteful_size(
-                max(most, self.least), alpha=self.alpha, delta=self.delta, downwards=True
-            )
-            calibrate = max(self.least, thrifty)
-        rest = n - test - calibrate
-        tune = min(math.floor(rest * _TUNING_SHARE), _ENOUGH_TUNING_ROWS) if self.own_rows else 0
-        rank = rank_for(calibrate, alpha=self.alpha, delta=self.delta)
-        law = theory.coverage_law_of_rank(rank, calibrate)
-        mean, sd, ends = rank / (calibrate + 1), float(law.std()), map(float, law.ppf([0.05, 0.95]))
-        return Outlook(n, rest - tune, tune, calibrate, test, rank, mean, sd, *ends)
+    def calibration_rows(self, n: int) -> int:
+        """Return the rows that calibrate, of n rows that are not set aside."""
+        largest = math.floor(n * LARGEST_CALIBRATION_SHARE)
+        if self.wanted_calibration_rows <= largest:
+            return self.wanted_calibration_rows
+
+        thrifty = least_wasteful_size(
+            max(largest, self.fewest_calibration_rows),
+            alpha=self.alpha,
+            delta=self.delta,
+            downwards=True,
+        )
+        return max(self.fewest_calibration_rows, thrifty)
 
 
-def _rows(wish: _Wish, now: Outlook) -> tuple[PlanRow, ...]:
-    if wish.own_rows:
+def _read_request(
+    *,
+    alpha: Level,
+    guarantee: str,
+    delta: Level,
+    spread: float | None,
+    candidates: SupportsIndex,
+    tune_folds: SupportsIndex | None,
+) -> _Request:
+    """Check what the caller of `plan` gave, and fill in the default spread."""
+    if guarantee not in ("marginal", "pac"):
+        raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
+    level = as_rational(alpha)
+    if spread is None:
+        checked_spread = float(min(WIDEST_SPREAD, level / 5))
+    else:
+        checked_spread = as_positive(spread, name="spread")
+    return _Request(
+        alpha=level,
+        delta=as_rational(delta, name="delta") if guarantee == "pac" else None,
+        spread=checked_spread,
+        candidates=as_count(candidates, name="candidates", least=1),
+        folds=None if tune_folds is None else as_count(tune_folds, name="tune_folds", least=2),
+    )
+
+
+def _check_enough_rows(
+    n_rows: int, n_test: int, *, request: _Request, smallest_useful_n: int
+) -> None:
+    """Refuse rows that leave none to train and none to tune on beside a finite threshold."""
+    needed = request.fewest_calibration_rows
+    if n_rows - n_test >= needed + 2:
+        return
+    set_aside = f" less {counted(n_test, 'test row')}" if n_test else ""
+    raise InfeasibleLevelError(
+        f"{counted(n_rows, 'row')}{set_aside} {are(n_rows)} too few: calibration alone needs "
+        f"{needed} for a finite threshold at alpha = {float(request.alpha):g}. A plan makes sense "
+        f"from {smallest_useful_n} rows on."
+    )
+
+
+# ------------------------------------------------------------------------------ reasons and notes
+
+
+def _explain_roles(request: _Request, now: Outlook) -> tuple[PlanRow, ...]:
+    """Give the rows of each role with the reason."""
+    if request.takes_tuning_rows:
         train = (
             "All that is left. The winner is refitted on train and tune rows together, so "
             "tuning rows are not lost."
@@ -247,112 +354,98 @@ def _rows(wish: _Wish, now: Outlook) -> tuple[PlanRow, ...]:
             "A quarter of what calibration leaves, at most 2,000: a rule of thumb for ranking "
             "candidates by size."
         )
-    elif wish.candidates > 1:
+    elif request.candidates > 1:
         train = (
-            f"All that is left: with {wish.folds} folds every one of these rows both trains "
+            f"All that is left: with {request.folds} folds every one of these rows both trains "
             f"and tunes."
         )
         tune = "None set aside: candidates are ranked on the folds of the training rows."
     else:
-        train, tune = "All that is left.", "None: a single candidate leaves nothing to choose."
-    if now.calibrate >= wish.wanted:
-        why = (
-            f"Enough for a standard deviation of coverage of {wish.spread:g}; more would only "
-            f"be taken from training."
-        )
-    else:
-        few = "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
-        if now.calibrate > (now.n - now.test) * _LARGEST_CALIBRATION_SHARE:
-            few = "The least that gives a finite threshold"
-        measure = (
-            ""
-            if wish.delta is None or now.coverage_sd > wish.spread
-            else " without the margin of a PAC rank"
-        )
-        why = (
-            f"{few}; a standard deviation of coverage of {wish.spread:g}{measure} needs "
-            f"{wish.wanted}."
-        )
+        train = "All that is left."
+        tune = "None: a single candidate leaves nothing to choose."
+
+    rows = [
+        PlanRow("train", now.train, train),
+        PlanRow("tune", now.tune, tune),
+        PlanRow("calibrate", now.calibrate, _explain_calibration(request, now)),
+    ]
+    if now.test > 0:
+        reason = "Set aside as asked, to compare coverage with its law."
+        rows.append(PlanRow("test", now.test, reason))
+    return tuple(rows)
+
+
+def _explain_calibration(request: _Request, now: Outlook) -> str:
+    """Say why calibration gets these rows, and which score its threshold is."""
     threshold = f"The threshold is score number {now.rank} of {now.calibrate}."
-    reasons = {"train": train, "tune": tune, "calibrate": f"{why} {threshold}"}
-    if now.test:
-        reasons["test"] = "Set aside as asked, to compare coverage with its law."
-    return tuple(PlanRow(role, getattr(now, role), reason) for role, reason in reasons.items())
-
-
-def _notes(wish: _Wish, now: Outlook, doubled: Outlook, useful: int) -> tuple[str, ...]:
-    law = f"Beta({now.rank}, {now.calibrate + 1 - now.rank})"
-    notes = [
-        f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, "
-        f"between {now.coverage_low:.4f} "
-        f"and {now.coverage_high:.4f} in nine of ten (5 % and 95 % points of {law})."
-    ]
-    if wish.delta is not None:
-        gap = theory.pac_gap(now.calibrate, alpha=wish.alpha, delta=wish.delta)
-        notes.append(
-            f"The PAC guarantee costs {gap.exact:.4f} of coverage over the marginal one at this "
-            f"size (about "
-            f"{gap.approximate:.4f} by z sqrt(alpha (1 - alpha) / n)); more calibration rows make "
-            f"it cheaper."
-        )
-    doubled_range = f"{doubled.coverage_low:.4f} to {doubled.coverage_high:.4f}"
-    if doubled.calibrate == now.calibrate:
-        enough = now.calibrate >= wish.wanted or now.coverage_sd <= wish.spread
-        verdict = "is as wanted" if enough else f"stays wider than wanted ({now.coverage_sd:.2g})"
-        notes.append(
-            f"Twice the rows would not change the spread of coverage, which {verdict}: all "
-            f"{now.n} more would go to "
-            f"training and tuning ({now.train + now.tune} to {doubled.train + doubled.tune})."
-        )
-    else:
-        narrower = (
-            doubled.coverage_high - doubled.coverage_low < now.coverage_high - now.coverage_low
-        )
-        # a PAC rank may leave the largest score
-        change = "narrow coverage to" if narrower else "bring coverage down to"
-        notes.append(
-            f"Twice the rows would {change} {doubled_range} with "
-            f"{counted(doubled.calibrate, 'calibration row')}, "
-            f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for "
-            f"training and tuning."
-        )
-    if wish.candidates > 1:
-        notes += filter(None, [_tuning_note(wish, now)])
-    verb = "is" if now.n >= useful else "would be"
-    notes.append(f"The smallest useful number of rows {verb} {useful}.")
-    if now.n < useful:
-        notes.append("These rows are fewer: the sets will be valid, and wide.")
-    return tuple(notes)
-
-
-def _tuning_note(wish: _Wish, now: Outlook) -> str:
-    if not wish.own_rows:
+    if now.calibrate >= request.wanted_calibration_rows:
         return (
-            "No bound on the choice among candidates is claimed for folds; the guarantee does "
-            "not depend on it."
+            f"Enough for a standard deviation of coverage of {request.spread:g}; more would only "
+            f"be taken from training. {threshold}"
         )
-    if now.tune == 0:
-        return "There are no rows for tuning: use folds, or a single candidate."
-    said = (
-        "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to "
-        "within {:.1%} of the largest "
-        "set",
-        "by the uniform bound, to within {:.3f} and {:.1%}",
-    )
-    setting: Any = {"candidates": wish.candidates, "size_bound": 1.0}
-    bounds = [
-        theory.tuning_accuracy(now.tune, method=method, **setting)
-        for method in ("paper", "uniform")
-    ]
-    proved = [
-        text.format(bound.risk_error, bound.size_error)
-        for text, bound in zip(said, bounds, strict=True)
-        if 2 * bound.risk_error < wish.alpha  # otherwise the bound says nothing
-    ]
-    if not proved:
-        return ""
+
+    if now.calibrate > (now.n - now.test) * LARGEST_CALIBRATION_SHARE:
+        share = "The least that gives a finite threshold"
+    else:
+        share = (
+            "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
+        )
+    only_by_pac_margin = request.delta is not None and now.coverage_sd <= request.spread
+    margin = " without the margin of a PAC rank" if only_by_pac_margin else ""
     return (
-        f"What theory proves about the choice among {wish.candidates} candidates, in the worst "
-        f"case: {'; '.join(proved)}. "
-        "The guarantee of coverage needs no such bound."
+        f"{share}; a standard deviation of coverage of {request.spread:g}{margin} needs "
+        f"{request.wanted_calibration_rows}. {threshold}"
+    )
+
+
+def _note_coverage(now: Outlook) -> str:
+    return (
+        f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, "
+        f"between {now.coverage_low:.4f} and {now.coverage_high:.4f} in nine of ten (5 % and 95 % "
+        f"points of Beta({now.rank}, {now.calibrate + 1 - now.rank}))."
+    )
+
+
+def _note_price_of_pac(now: Outlook, alpha: Fraction, delta: Fraction) -> str:
+    gap = pac_gap(now.calibrate, alpha=alpha, delta=delta)
+    return (
+        f"The PAC guarantee costs {gap.exact:.4f} of coverage over the marginal one at this size "
+        f"(about {gap.approximate:.4f} by z sqrt(alpha (1 - alpha) / n)); more calibration rows "
+        f"make it cheaper."
+    )
+
+
+def _note_doubled_rows(request: _Request, now: Outlook, doubled: Outlook) -> str:
+    """Say what twice the rows would change."""
+    fitted_now = now.train + now.tune
+    fitted_then = doubled.train + doubled.tune
+    if doubled.calibrate == now.calibrate:
+        is_enough = (
+            now.calibrate >= request.wanted_calibration_rows or now.coverage_sd <= request.spread
+        )
+        verdict = "is as wanted"
+        if not is_enough:
+            verdict = f"stays wider than wanted ({now.coverage_sd:.2g})"
+        return (
+            f"Twice the rows would not change the spread of coverage, which {verdict}: all "
+            f"{now.n} more would go to training and tuning ({fitted_now} to {fitted_then})."
+        )
+
+    width_now = now.coverage_high - now.coverage_low
+    width_then = doubled.coverage_high - doubled.coverage_low
+    # With few rows a PAC threshold is the largest score, whose coverage is high and hardly spreads.
+    change = "narrow coverage to" if width_then < width_now else "bring coverage down to"
+    return (
+        f"Twice the rows would {change} {doubled.coverage_low:.4f} to {doubled.coverage_high:.4f} "
+        f"with {counted(doubled.calibrate, 'calibration row')}, and leave {fitted_then} instead of "
+        f"{fitted_now} for training and tuning."
+    )
+
+
+def _note_smallest_useful_n(n_rows: int, smallest_useful_n: int) -> str:
+    if n_rows >= smallest_useful_n:
+        return f"The smallest useful number of rows is {smallest_useful_n}."
+    return (
+        f"The smallest useful number of rows would be {smallest_useful_n}. These rows are fewer: "
+        f"the sets will be valid, and wide."
     )

@@ -35,7 +35,8 @@ from dco.rows.targets import read_targets
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
-from dco.theory import DOUBTFUL, Consistency, coverage_consistency
+from dco.theory import Consistency, coverage_consistency
+from dco.theory.coverage import DOUBTFUL
 
 LOW = 0.7  # a class that is covered less often is named
 _ORDER_STATISTIC_GUARANTEES = ("marginal", "pac")  # those whose coverage has the Beta law of a rank

@@ -20,18 +20,13 @@ from dco.datasets.synthetic import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import conformal_rank, order_statistic, pac_rank, tuning_rank
 from dco.paper import figures
+from dco.paper.bounds import quantile_accuracy, size_after_recalibration, tuning_accuracy
 from dco.paper.coverage_z import target
 from dco.paper.experiment import Experiment, Options, Records, Row, column, rows_by
 from dco.paper.methods import METHODS
 from dco.paper.tables import Cell, Measured, ResultTable
 from dco.scores.regression import NormalisedResidual
-from dco.theory import (
-    coverage_law_of_rank,
-    pac_gap,
-    quantile_accuracy,
-    size_after_recalibration,
-    tuning_accuracy,
-)
+from dco.theory import coverage_law_of_rank, pac_gap
 
 POPULATION = HeteroscedasticGaussian()
 DELTA = 0.05
