@@ -37,6 +37,24 @@ def test_results_come_in_order_and_do_not_depend_on_the_workers(n_jobs):
     assert seen == [(i, 7) for i in range(1, 8)]
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_results_are_handed_over_as_calls_finish(n_jobs):
+    handed_over: list[float] = []
+
+    def count_before_progress(done: int, total: int) -> None:
+        assert len(handed_over) == done
+
+    with joblib.parallel_config(backend="threading"):
+        run_many(
+            draw,
+            range(7),
+            n_jobs=n_jobs,
+            progress=count_before_progress,
+            on_result=handed_over.append,
+        )
+    assert handed_over == EXPECTED
+
+
 def test_a_slow_first_call_stays_first():
     def wait(seconds: float) -> float:
         time.sleep(seconds)
@@ -320,7 +338,10 @@ def test_a_client_serves_as_a_cluster_and_stays_open(cluster):
     from distributed import Client
 
     with Client(cluster.scheduler_address, set_as_default=False) as client:
-        assert run_many(abs, [-1, -2, -2], scheduler=client) == [1, 2, 2]
+        handed_over: list[int] = []
+        results = run_many(abs, [-1, -2, -2], scheduler=client, on_result=handed_over.append)
+        assert results == [1, 2, 2]
+        assert sorted(handed_over) == [1, 2, 2]
         assert run_many(abs, [-3], scheduler=client) == [3]
 
 

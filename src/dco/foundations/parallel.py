@@ -55,6 +55,7 @@ def run_many(
     n_jobs: int | None = None,
     scheduler: Any = None,
     progress: Callable[[int, int], None] | None = None,
+    on_result: Callable[[Result], None] | None = None,
 ) -> list[Result]:
     """``[function(item) for item in items]``, in that order, wherever the calls run.
 
@@ -63,8 +64,9 @@ def run_many(
     ``distributed.Client``; if a worker is lost, others repeat its calls. A cluster without workers
     is logged, and a ConnectionError after five minutes or the time of Dask's setting
     ``distributed.scheduler.no-workers-timeout``. Randomness must come with the item (one seed
-    each), so that the result does not depend on who runs what. `progress(done, total)` is called in
-    this process. The first error of a call is raised.
+    each), so that the result does not depend on who runs what. `on_result(result)` and then
+    `progress(done, total)` are called in this process as calls finish, so that results can be
+    written down at once. The first error of a call is raised.
     """
     # joblib refuses only several items
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
@@ -73,7 +75,7 @@ def run_many(
         )
     work = list(items)
     if scheduler is not None:
-        return _on_cluster(function, work, scheduler, progress)
+        return _on_cluster(function, work, scheduler, progress, on_result)
     running: Iterable[Result] = map(function, work)
     with ExitStack() as stack:
         if n_jobs != 1 and len(work) > 1:
@@ -89,6 +91,8 @@ def run_many(
         collected: list[Result] = []
         for result in running:
             collected.append(result)
+            if on_result is not None:
+                on_result(result)
             if progress is not None:
                 progress(len(collected), len(work))
         return collected
@@ -132,10 +136,11 @@ def _on_cluster(
     work: list[Item],
     scheduler: Any,
     progress: Callable[[int, int], None] | None,
+    on_result: Callable[[Result], None] | None,
 ) -> list[Result]:
     distributed = require("distributed", extra="dask")
     if isinstance(scheduler, distributed.Client):
-        return _gathered(scheduler, function, work, progress)
+        return _gathered(scheduler, function, work, progress, on_result)
     if not isinstance(scheduler, str):
         raise ValueError(
             "scheduler must be the address of a Dask cluster (tcp://host:8786) or a "
@@ -144,7 +149,7 @@ def _on_cluster(
         )
     with _connected(distributed, scheduler) as client:
         try:
-            return _gathered(client, function, work, progress)
+            return _gathered(client, function, work, progress, on_result)
         # nobody else cancels what this call has submitted
         except distributed.client.FutureCancelledError as problem:
             # its traceback says no more
@@ -210,6 +215,7 @@ def _gathered(
     function: Callable[[Item], Result],
     work: list[Item],
     progress: Callable[[int, int], None] | None,
+    on_result: Callable[[Result], None] | None,
 ) -> list[Result]:
     distributed = require("distributed", extra="dask")
     # equal items are separate calls: they may write
@@ -221,6 +227,8 @@ def _gathered(
             for future in completed.next_batch(block=False):
                 if future.status == "error":
                     future.result()  # raises at once, rather than after every other call
+                if on_result is not None:
+                    on_result(future.result())
                 done += 1
                 if progress is not None:
                     progress(done, len(work))
