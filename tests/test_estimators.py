@@ -465,7 +465,6 @@ def test_labels_of_sets_are_in_the_order_of_classes(
         dco.scores.LAC(),
         tune_size=0,
         condition_on=condition_on,
-        on_infeasible="warn",
         random_state=0,
     )
     with warnings.catch_warnings():
@@ -657,12 +656,6 @@ def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() ->
     assert (found.coverage, found.full) == (1, 1)
     assert found.consistency.expected_coverage == 1
     assert found.consistency.verdict == "consistent with the guarantee"
-    strict = clone(est).set_params(on_infeasible="raise")
-    with (
-        pytest.warns(UserWarning, match="40 of 300"),
-        pytest.raises(dco.InfeasibleLevelError, match="infinite"),
-    ):
-        strict.fit(X[:300], y[:300], calibrate=(X[300:], y[300:]))
 
 
 # ------------------------------------------------------------------------------------------ rows of
@@ -766,7 +759,22 @@ def test_a_saved_estimator_knows_the_rows_of_its_fit(tmp_path) -> None:
 # -- bad input
 
 
-def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
+def test_a_filter_of_warnings_makes_a_level_out_of_reach_an_error_and_keeps_the_earlier_fit() -> (
+    None
+):
+    X, y = regression_rows(60)
+    est = ridge().fit(X, y)
+    before = est.certificate_.to_json()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dco.InfeasibleLevelWarning)
+        with pytest.raises(dco.InfeasibleLevelWarning, match="At least 9"):
+            est.fit(X[:16], y[:16])
+        with pytest.raises(dco.InfeasibleLevelWarning, match="too few"):
+            est.predict_set(X, alpha=0.001)
+    assert est.certificate_.to_json() == before
+
+
+def test_too_few_rows_give_full_sets_and_a_warning() -> None:
     X, y = regression_rows(16)
     with pytest.warns(
         dco.InfeasibleLevelWarning,
@@ -775,8 +783,6 @@ def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
     ):
         est = ridge().fit(X, y)
     assert est.predict_set(X).is_infinite().all()
-    with pytest.raises(dco.InfeasibleLevelError, match="At least 9"):
-        ridge(on_infeasible="raise").fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the advice holds
         ridge(calibrate_size=9).fit(X, y)
@@ -829,13 +835,6 @@ def test_a_level_that_is_out_of_reach_is_told_when_sets_are_made(guarantee) -> N
             ask()
         # once, and at the line of the caller
         assert [warning.filename for warning in told] == [__file__]
-    strict = clone(est).set_params(on_infeasible="raise").fit(X[:300], y[:300])
-    for level in (0.001, [0.2, 0.001]):
-        with pytest.raises(dco.InfeasibleLevelError, match="too few"):
-            strict.predict_set(X[300:], alpha=level)
-    with pytest.raises(dco.InfeasibleLevelError, match="too few"):
-        strict.evaluate(X[300:], y[300:], alpha=0.001)
-    assert len(strict.predict_set(X[300:], alpha=0.2)) == 100
 
 
 def test_rows_of_groups_without_calibration_rows_are_counted_in_one_warning() -> None:
@@ -851,8 +850,6 @@ def test_rows_of_groups_without_calibration_rows_are_counted_in_one_warning() ->
         # once, and at the line of the caller
         assert [warning.filename for warning in told] == [__file__]
     assert found.full == 0.09
-    with pytest.raises(dco.InfeasibleLevelError, match=says):
-        clone(est).set_params(on_infeasible="raise").fit(X[:300], y[:300]).predict_set(new)
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, float("nan")])
@@ -880,7 +877,6 @@ def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
         ("delta", 0, "delta"),
         ("guarantee", "best", "best"),
         ("duplicates", "maybe", "maybe"),
-        ("on_infeasible", "cry", "cry"),
         ("search", 3, "search"),
         ("models", [], "empty"),
         ("scores", [], "scores is empty"),

@@ -55,12 +55,12 @@ DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', 
 tune_size=None, \
 calibrate_size=None, tune_folds=None, refit=True, condition_on=None, \
 search=None, n_jobs=None, \
-duplicates='natural', random_state=None, on_infeasible='warn')
+duplicates='natural', random_state=None)
 DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
 tune_size=None, \
 calibrate_size=None, tune_folds=None, refit=True, condition_on=None, \
 search=None, n_jobs=None, \
-duplicates='natural', random_state=None, on_infeasible='warn')
+duplicates='natural', random_state=None)
 DecoupledClassifier.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledRegressor.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledClassifier.predict(self, X |)

@@ -77,7 +77,6 @@ class Decoupled(HoldsModels, ABC):
         n_jobs: int | None = None,
         scheduler: str | None = None,
         random_state: Any = None,
-        on_infeasible: Literal["warn", "raise"] = "warn",
     ) -> None:
         self.models = models
         self.scores = scores
@@ -99,7 +98,6 @@ class Decoupled(HoldsModels, ABC):
         self.n_jobs = n_jobs
         self.scheduler = scheduler
         self.random_state = random_state
-        self.on_infeasible = on_infeasible
 
     def fit(
         self,
@@ -188,7 +186,7 @@ class Decoupled(HoldsModels, ABC):
             seed=seed,
         )
         if new.predictor_.notes:
-            show(new.predictor_.notes, raising=self.on_infeasible == "raise")
+            show(new.predictor_.notes)
         self.__dict__ = new.__dict__
         return self
 
@@ -214,7 +212,7 @@ class Decoupled(HoldsModels, ABC):
             for level in ([alpha] if one else alpha)
         ]
         if notes := own.notes_on(X, statements):
-            show(notes, raising=self.on_infeasible == "raise")
+            show(notes)
         prediction = own.structure.prediction(X)
         sets = [own.sets(X, statement, prediction=prediction) for statement in statements]
         return sets[0] if one else sets
@@ -253,7 +251,7 @@ class Decoupled(HoldsModels, ABC):
         ]
         slices = slices_by(by, X, target, own.structure)
         found = evaluate_on_rows(own, X, target, statements, slices=slices, notes=notes)
-        show(notes, raising=self.on_infeasible == "raise")
+        show(notes)
         return found[0] if one else found
 
     @property
@@ -419,8 +417,6 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         also in caller's roles.
     n_jobs, scheduler : joblib's number of jobs, or the address of a Dask cluster.
     random_state : seed of roles, folds, uniforms, and of models that have none.
-    on_infeasible : "warn" or "raise" when there are too few calibration rows for a finite
-    threshold.
 
     Attributes
     ----------

@@ -62,7 +62,7 @@ def test_a_classifier_without_models_takes_frames_and_arrays():
     X, y = table(120)
     labels = np.where(y > np.median(y), "high", "low")
     for rows in (X, X[["a", "b"]].to_numpy(), X[["a", "town"]].to_numpy(dtype=object)):
-        est = dco.DecoupledClassifier(random_state=0, on_infeasible="raise").fit(rows, labels)
+        est = dco.DecoupledClassifier(random_state=0).fit(rows, labels)
         assert models_of(est) == {"linear", "forest", "boosting"}
         assert est.ranking_.failed == ()
 
@@ -172,9 +172,7 @@ def test_few_rows_get_finite_sets_by_default(n, rows, folds):
     a threshold.
     """
     X, y = table(n)
-    est = dco.DecoupledRegressor(
-        [Ridge(), DummyRegressor()], random_state=0, on_infeasible="raise"
-    ).fit(X[["a"]], y)
+    est = dco.DecoupledRegressor([Ridge(), DummyRegressor()], random_state=0).fit(X[["a"]], y)
     assert est.certificate_.rows == rows
     assert ("folds" in est.certificate_.selection) == folds
     assert np.isfinite(est.predict_set(X[["a"]]).sizes()).all()

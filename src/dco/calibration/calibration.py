@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -35,16 +35,13 @@ _LARGER = "such scores are infinite, so the statement stays valid and sets are l
 
 @dataclass(frozen=True)
 class Statement:
-    """What is to be guaranteed, for which conditions, and what to do when there are too few rows
-    for it.
-    """
+    """What is to be guaranteed, and for which conditions."""
 
     alpha: Level
     guarantee: str = "marginal"
     delta: Level = 0.05
     simultaneous: bool = False
     condition_on: Any = field(default=None, hash=False)  # a list has no hash
-    on_infeasible: Literal["warn", "raise"] = "warn"
     weights: Any = field(default=None, hash=False)  # ShiftWeights, or what they are made of
 
     def __post_init__(self) -> None:
@@ -52,10 +49,9 @@ class Statement:
             object.__setattr__(self, "weights", ShiftWeights(self.weights))
         as_rational(self.alpha)
         as_rational(self.delta, name="delta")
-        for name, offered in (("guarantee", tuple(RULES)), ("on_infeasible", ("warn", "raise"))):
-            if getattr(self, name) not in offered:
-                known = " or ".join(f'"{value}"' for value in offered)
-                raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+        if self.guarantee not in RULES:
+            known = " or ".join(f'"{name}"' for name in RULES)
+            raise ValueError(f"guarantee must be {known}, got {self.guarantee!r}.")
         if self.weights is not None and (self.condition_on is not None or not self.rule.weighs):
             other = (
                 f'⟨guarantee="{self.guarantee}"⟩' if self.condition_on is None else "⟨condition_on⟩"

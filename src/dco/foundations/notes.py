@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
+from dco.foundations.errors import InfeasibleLevelWarning
 
 __all__ = [
     "QUIET",
@@ -86,19 +86,13 @@ class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
     """A note about a level that cannot be met."""
 
 
-def show(
-    notes: Iterable[Note], *, raising: bool = False, category: type[Warning] | None = None
-) -> None:
-    """Each note that is not `QUIET` as a warning at the line that called dco; if `raising`, full
-    sets are an error instead.
+def show(notes: Iterable[Note], *, category: type[Warning] | None = None) -> None:
+    """Warn of each note that is not `QUIET`, at the line that called dco.
 
     The warning is of `category`, or of the note's own kind.
     """
     level = _first_outside()
     for note in (note for note in notes if note.kind not in QUIET):
-        if raising and note.kind == "infeasible":
-            parts = [getattr(part, "template", part) for part in (note.text, note.remedy) if part]
-            raise InfeasibleLevelError(Message(" ".join(parts)))
         warnings.warn(_warning(note) if category is None else category(str(note)), stacklevel=level)
 
 

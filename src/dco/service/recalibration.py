@@ -166,7 +166,7 @@ def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool 
     )
     new: Any = object.__new__(type(est))
     new.__dict__ |= est.__dict__ | {"predictor_": predictor, "weights": weights}
-    show(notes, raising=est.on_infeasible == "raise")
+    show(notes)
     return new
 
 
