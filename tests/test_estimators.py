@@ -593,15 +593,6 @@ def test_small_groups_are_told_and_never_merged() -> None:
     ):
         est = logistic(condition_on="label", alpha=0.1).fit(X, y)
     assert est.predict_set(X).to_dense()[:, 2].all()  # the class with too few rows is in every set
-    shares = logistic(condition_on="label", guarantee="pac", alpha=0.3, simultaneous=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
-        shares.fit(X, y)
-    entry = shares.certificate_.thresholds[0]
-    assert entry.rank == dco.pac_rank(
-        entry.n, alpha="0.3", delta=(dco.foundations.ranks.as_rational("0.05") / 3)
-    )
-    assert "all groups at once" in shares.certificate_.statement
 
 
 def test_randomised_scores_give_a_row_the_same_set_alone_and_in_a_batch() -> None:

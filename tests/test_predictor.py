@@ -5,7 +5,6 @@ labels that nobody has.
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
-from fractions import Fraction
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,6 @@ from sklearn.neighbors import KNeighborsClassifier
 import dco
 from dco.calibration.calibration import Calibration, Statement, calibrate
 from dco.foundations.errors import SealBrokenError
-from dco.foundations.ranks import smallest_pac_n
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import assign_roles
 from dco.rows.rows import SealedRows
@@ -235,16 +233,6 @@ def test_the_uniforms_of_a_structure_come_from_its_seed():
             structure.prediction(X).uniforms, row_uniforms(X, seed=structure.uniform_seed)
         )
     assert fits[0].uniform_seed != fits[1].uniform_seed
-
-
-def test_groups_at_once_need_more_rows_each():
-    at_once = Statement(0.3, "pac", delta=0.05, simultaneous=True)
-    assert (
-        at_once.smallest_n(4)
-        == smallest_pac_n(alpha=0.3, delta=Fraction(5, 400))
-        > at_once.smallest_n()
-    )
-    assert replace(at_once, simultaneous=False).smallest_n(4) == at_once.smallest_n()
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,6 @@ class Decoupled(HoldsModels, ABC):
         tune_folds: int | None = None,
         refit: bool = True,
         condition_on: Any = None,
-        simultaneous: bool = False,
         weights: Any = None,
         search: Any = None,
         objective: Any = None,
@@ -88,7 +87,6 @@ class Decoupled(HoldsModels, ABC):
         self.tune_folds = tune_folds
         self.refit = refit
         self.condition_on = condition_on
-        self.simultaneous = simultaneous
         self.weights = weights
         self.search = search
         self.objective = objective
@@ -396,9 +394,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns
     and callables
         One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels
-        whose scores are alike. With "pac", delta holds for each group separately; `simultaneous`
-        spends delta / G on each. With a list each value of each entry is a group: all are covered
-        at once, though they overlap.
+        whose scores are alike. With "pac", delta holds for each group separately. With
+        a list each value of each entry is a group: all are covered at once, though they overlap.
     weights : None, a function of X, {label: ratio} or dco.ShiftWeights
         How much more frequent rows (labels) are among new rows than in calibration, where that is
         known.

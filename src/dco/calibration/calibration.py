@@ -40,7 +40,6 @@ class Statement:
     alpha: Level
     guarantee: str = "marginal"
     delta: Level = 0.05
-    simultaneous: bool = False
     condition_on: Any = field(default=None, hash=False)  # a list has no hash
     weights: Any = field(default=None, hash=False)  # ShiftWeights, or what they are made of
 
@@ -74,12 +73,9 @@ class Statement:
         """What turns calibration scores into a threshold."""
         return RULES[self.guarantee]
 
-    def smallest_n(self, parts: int = 1) -> int:
-        """The least number of rows (for each condition) with a finite threshold."""
-        delta = as_rational(self.delta, name="delta")
-        return self.rule.smallest_n(
-            alpha=self.alpha, delta=delta / parts if self.simultaneous else delta
-        )
+    def smallest_n(self) -> int:
+        """Return the smallest number of rows (for each condition) with a finite threshold."""
+        return self.rule.smallest_n(alpha=self.alpha, delta=as_rational(self.delta, name="delta"))
 
     def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
         """The threshold of each condition, or one under the key None; of groups that overlap, one
@@ -94,8 +90,6 @@ class Statement:
                 )
             }
         delta, found = as_rational(self.delta, name="delta"), {}
-        if self.simultaneous:  # each condition may fail by its share
-            delta /= len(calibration.parts)
         for name, rows in calibration.parts.items():
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(
@@ -141,7 +135,7 @@ class Statement:
         infinite = {name: entry.n for name, entry in thresholds.items() if math.isinf(entry.value)}
         if not infinite:
             return []
-        notes, smallest = list[Note](), self.smallest_n(len(thresholds))
+        notes, smallest = list[Note](), self.smallest_n()
         level = f"alpha = {float(as_rational(self.alpha)):g}"
         short = {name: n for name, n in infinite.items() if n < smallest}
         unit = "row" if calibration.clusters is None else "group"
@@ -370,7 +364,7 @@ def note_targets(
             f"{len(absent)} of {len(classes)} labels ({first_few(absent)}) "
             f"{have(len(absent))} no calibration rows"
         )
-        least = statement.smallest_n(len(thresholds))
+        least = statement.smallest_n()
         text = f"{which}: such a label is in every set (valid, but useless)."
         notes.append(Note("infeasible", text, f"At least {least} rows of each label are needed."))
     return notes

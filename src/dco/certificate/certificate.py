@@ -45,7 +45,6 @@ class Certificate(ShownAsPrinted):
     reason: str | None
     alpha: float
     delta: float | None
-    simultaneous: bool
     grouped: bool
     distinct: bool
     labels: int | None
@@ -155,10 +154,9 @@ class Certificate(ShownAsPrinted):
         price of a picked level.
 
         `theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2): sqrt(log(1/delta) / 2n), and more
-        for a PAC statement whose own delta is above 1/2, in each group by itself (for all G groups
-        at once: delta / G). Without calibration rows the slack is 1. Where nothing is guaranteed,
-        or rows belong together and the threshold is no order statistic of independent scores, no
-        slack is known: a ValueError.
+        for a PAC statement whose own delta is above 1/2, in each group by itself. Without
+        calibration rows the slack is 1. Where nothing is guaranteed, or rows belong together and
+        the threshold is no order statistic of independent scores, no slack is known: a ValueError.
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "groups overlap" if self.groups else "rows belong together in groups"
@@ -169,8 +167,6 @@ class Certificate(ShownAsPrinted):
                 f"(see the certificate)."
             )
         own = None if self.delta is None else as_rational(self.delta, name="delta")
-        if own is not None and self.simultaneous:
-            own /= len(self.thresholds)
         sizes = {threshold.n for threshold in self.thresholds}
         slack = max(simultaneous_slack(max(n, 1), delta=delta, pac_delta=own) for n in sizes)
         return slack if min(sizes) else 1.0

@@ -123,7 +123,6 @@ def calibrated_facts(
         "delta": float(as_rational(statement.delta, name="delta"))
         if statement.rule.needs_delta
         else None,
-        "simultaneous": statement.simultaneous and statement.rule.needs_delta,
         "grouped": calibration.clusters is not None,
         "thresholds": certified_thresholds(calibration, thresholds, statement),
         "groups": tuple(group_sizes(calibration.parts).items())

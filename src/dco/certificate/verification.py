@@ -121,8 +121,6 @@ def _arithmetic(certificate: Certificate) -> Iterator[Check]:
         yield _same(
             "guarantee", certificate.guarantee, promised, "guarantee that goes with rule and reason"
         )
-        if certificate.simultaneous:
-            yield Check("simultaneous", rule.needs_delta, "all groups at once is a PAC statement")
         for entry in certificate.thresholds:
             yield from _law_checks(certificate, entry)
         for name, text in words(certificate).items():
@@ -201,8 +199,6 @@ def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator
         yield Check(name, False, why)
     elif entry.rank is not None:
         delta = None if certificate.delta is None else as_rational(certificate.delta, name="delta")
-        if delta is not None and certificate.simultaneous:
-            delta /= len(certificate.thresholds)
         right = rule.rank(entry.n, alpha=certificate.alpha, delta=delta)
         yield _same(
             name, entry.rank, right, f"rank for n = {entry.n}, alpha = {certificate.alpha:g}"
@@ -433,7 +429,6 @@ _FOLLOWS = {
     "rule",
     "alpha",
     "delta",
-    "simultaneous",
     "seal_opened",
     "voided_by",
     "format",

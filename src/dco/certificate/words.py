@@ -47,7 +47,7 @@ def _statement(facts: Certificate) -> str:
                 f", given that it belongs to any one of {len(facts.groups)} groups, which overlap"
             )
         if rule.needs_delta:
-            where = " in all groups at once" if facts.simultaneous else ", in each group separately"
+            where = ", in each group separately"
     sure = "" if facts.delta is None else _all_but(as_rational(facts.delta, name="delta"))
     text = rule.sentence.format(
         level=_all_but(as_rational(facts.alpha)), sure=sure, who=who, many=many, where=where
