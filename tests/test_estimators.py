@@ -1236,21 +1236,6 @@ def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(mo
     assert sum(hashed) == 400 + 100
 
 
-def test_a_rule_is_not_compared_with_a_text() -> None:
-    """A rule may be any callable, one whose != builds an expression too."""
-
-    class Sign:
-        def __call__(self, rows):
-            return rows[:, 0] > 0
-
-        def __ne__(self, other):
-            return np.array([True, False])
-
-    X, y = class_rows(400)
-    est = logistic(LAC(), condition_on=Sign(), stratify=True).fit(X, y)
-    assert est.certificate_.guarantee == "none"
-
-
 def test_a_regressor_is_no_classifier_and_the_reverse() -> None:
     X, y = class_rows(200)
     with pytest.raises(dco.IncompatibleScoreError, match=r"'ridge' gives Points.*labels"):

@@ -11,7 +11,6 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
-from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -41,13 +40,6 @@ def framed() -> dco.DecoupledClassifier:
     )
 
 
-def test_a_certificate_gives_its_reason_once():
-    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), stratify=True, random_state=0).fit(
-        X, LABELS
-    )
-    assert str(est.certificate_).count("stratify=True") == 1
-
-
 @pytest.mark.parametrize(
     "as_given", [np.asarray, pd.DataFrame, np.ndarray.tolist], ids=["array", "frame", "list"]
 )
@@ -69,28 +61,6 @@ def test_a_regressor_names_the_classifier_to_text(as_given):
         r"DecoupledClass",
     ):
         dco.DecoupledRegressor(Ridge()).fit(X, as_given(np.where(X[:, 0] > 0, "up", "down")))
-
-
-def test_stratify_works_beside_frozen_models_and_rows_that_were_brought_or_says_that_it_cannot():
-    """What is void are calibration rows that were balanced: those of the caller are not."""
-    fitted = LogisticRegression().fit(X[:100], LABELS[:100])
-    frozen = dco.DecoupledClassifier(FrozenEstimator(fitted), LAC(), stratify=True, random_state=0)
-    est = frozen.fit(X[100:], LABELS[100:])
-    share = np.mean(LABELS[100:] == "yes")
-    counts = [
-        (len(rows), np.sum(LABELS[100:][rows] == "yes"))
-        for rows in (est.splits_.tune, est.splits_.calibrate)
-    ]
-    assert all(abs(yes - n * share) <= 1 for n, yes in counts)
-    assert est.certificate_.guarantee == "none"
-    assert "stratify=True" in est.certificate_.reason
-    own = {"calibrate": (X[400:], LABELS[400:])}
-    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), stratify=True, random_state=0)
-    assert est.fit(X[:400], LABELS[:400], **own).certificate_.guarantee == "marginal"
-    assert est.splits_.stratified
-    for brought in (own, own | {"tune": (X[300:400], LABELS[300:400])}):
-        with pytest.raises(ValueError, match="stratify=True has no effect here"):
-            frozen.fit(X[:300], LABELS[:300], **brought)
 
 
 @pytest.mark.parametrize("kind", [dco.DecoupledClassifier, dco.DecoupledRegressor])

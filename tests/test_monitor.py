@@ -474,14 +474,6 @@ def test_what_cannot_be_watched_is_refused():
     ):
         with pytest.raises(ValueError, match=sentence):
             dco.Monitor(make(Ridge(), score, random_state=0, **options).fit(X, y, groups=groups))
-    labels = np.where(X[:, 0] > 0, "a", "b")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        none = dco.DecoupledClassifier(
-            LogisticRegression(), dco.scores.LAC(), stratify=True, random_state=0
-        ).fit(X, labels)
-    with pytest.raises(ValueError, match="there is no promise to watch"):
-        dco.Monitor(none)
 
 
 def test_bad_input_gets_one_sentence():

@@ -143,20 +143,6 @@ def test_a_structure_that_was_changed_does_not_verify_even_without_rows(change):
     assert not predictor.certificate.verify(predictor=changed).holds
 
 
-@pytest.mark.parametrize("rule", [None, 2, lambda X: X[:, 2]], ids=["none", "column", "callable"])
-def test_balanced_roles_void_every_statement_but_the_one_by_label(rule):
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, size=300)
-    X = np.column_stack([rng.normal(size=(300, 2)) + y[:, None], rng.integers(0, 2, size=300)])
-    est = dco.DecoupledClassifier(
-        GaussianNB(), [LAC()], alpha=0.2, stratify=True, condition_on=rule, random_state=0
-    )
-    est.fit(X, y)
-    assert est.certificate_.guarantee == "none"
-    assert {entry.guarantee for entry in est.predictor_.thresholds().values()} == {"none"}
-    assert est.evaluate(X[:50] + [0.5, 0.5, 0], y[:50]).consistency is None
-
-
 def test_the_tied_groups_are_named():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=400), rng.integers(0, 2, size=400)])

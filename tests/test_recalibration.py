@@ -123,15 +123,6 @@ def test_a_label_that_the_model_never_saw_scores_infinity():
         dco.recalibrate(est, fresh, np.arange(100) % 2)
 
 
-def test_a_void_of_the_old_rows_ends_with_them():
-    est = dco.DecoupledClassifier(
-        LogisticRegression(), dco.scores.LAC(), stratify=True, random_state=0
-    )
-    assert est.fit(*labelled(400, 0)).certificate_.guarantee == "none"
-    new = dco.recalibrate(est, *labelled(100, 1))
-    assert (new.certificate_.guarantee, new.certificate_.reason) == ("marginal", None)
-
-
 def test_gaps_in_the_new_rows_are_no_news_afterwards():
     X, y = made(400, 0)
     model = make_pipeline(SimpleImputer(), Ridge())

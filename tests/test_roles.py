@@ -184,27 +184,6 @@ def test_splits_name_the_rows_of_the_table_that_was_given(duplicates) -> None:
             Split(10, 20, frozen=True),
             "leave 70 rows over, and frozen models need none for training",
         ),
-        (
-            99,
-            Split(stratify=True, given_tune=TUNE, given_calibrate=CALIBRATE),
-            "no effect here: .* to the role train",
-        ),
-        (
-            99,
-            Split(stratify=True, given_calibrate=CALIBRATE, folds=5),
-            "no effect here: .* to the role train",
-        ),
-        (
-            99,
-            Split(0, stratify=True, given_calibrate=CALIBRATE),
-            "no effect here: .* to the role train",
-        ),
-        (
-            99,
-            Split(stratify=True, given_calibrate=CALIBRATE, frozen=True),
-            "no effect here: .* to the role tune",
-        ),
-        (99, Split(0, stratify=True, frozen=True), "no effect here: .* to the role calibrate"),
     ],
 )
 def test_what_leaves_a_role_empty_is_refused(n, split, match) -> None:
@@ -237,28 +216,6 @@ def test_as_few_rows_as_there_are_roles_are_enough() -> None:
         "tune": 0,
         "calibrate": 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("split", "dealt"),
-    [
-        (Split(0.2, 0.3, frozen=True, stratify=True), NAMES),
-        (Split(10, 90, frozen=True, stratify=True), NAMES),
-        (Split(10, 0.5, frozen=True, stratify=True), NAMES),
-        (Split(0.5, 30, frozen=True, stratify=True), NAMES),
-        (Split(0.25, 0.25, folds=5, frozen=True, stratify=True), NAMES),
-        (Split(0.3, 0.3, stratify=True, given_tune=TUNE), ("train", "calibrate")),
-        (Split(0.3, 0.3, stratify=True, given_calibrate=CALIBRATE), ("train", "tune")),
-    ],
-)
-def test_roles_can_be_balanced_over_labels(split, dealt) -> None:
-    for seed in range(5):
-        roles = deal_roles(rows_of(100), split, seed=seed)
-        assert roles.splits.stratified
-        assert roles.splits.seed == seed
-        parts = parts_of(roles)
-        for _, y in (parts[name] for name in dealt):
-            assert abs(y.sum() - len(y) / 2) <= 1
 
 
 @pytest.mark.parametrize("given", ["train", "tune", "calibrate"])

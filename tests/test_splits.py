@@ -76,7 +76,6 @@ def test_counts_are_taken_as_they_are():
             "100 rows are too few: the size 0.001 leaves the role calibrate without a row",
         ),
         ({"groups": np.zeros(3)}, "3 labels for 100 rows"),
-        ({"groups": np.zeros(100), "stratify": np.zeros(100)}, "cannot both"),
         ({"seed": "x"}, "seed must be"),
         ({"seed": -1}, "seed must be"),
     ],
@@ -170,33 +169,6 @@ def test_groups_are_dealt_evenly_whatever_their_size():
         for s in range(4_000)
     ]
     assert chisquare(np.bincount(chosen, minlength=5)).pvalue > 0.001
-
-
-def test_a_stratified_order_holds_each_label_in_its_share_at_every_cut():
-    labels = np.repeat(["a", "b", "c"], [300, 90, 10])
-    order = random_order(labels.size, stratify=labels, seed=0)
-    for name, share in (("a", 0.75), ("b", 0.225), ("c", 0.025)):
-        taken = np.cumsum(labels[order.rows] == name)
-        assert np.abs(taken - share * np.arange(1, 401)).max() < 2
-    splits = assign_roles(400, stratify=labels, seed=0)
-    assert splits.stratified
-    assert abs(np.sum(labels[splits.calibrate] == "b") - 22.5) < 2
-    assert not assign_roles(400, seed=0).stratified
-    assert random_order(400, stratify=labels, seed=1).rows.tolist() != order.rows.tolist()
-
-
-def test_stratified_rows_are_dealt_evenly_within_a_label():
-    """Each of 8 rows of a label is the one calibration row equally often: 4,000 seeds, chi-square
-    at level 0.001.
-    """
-    labels = np.repeat([0, 1], 8)
-    chosen = [
-        assign_roles(16, tune=0, calibrate=2, stratify=labels, seed=s).calibrate
-        for s in range(4_000)
-    ]
-    assert chisquare(np.bincount(np.concatenate(chosen), minlength=16)).pvalue > 0.001
-    first = [int(labels[random_order(16, stratify=labels, seed=s).rows[0]]) for s in range(1_000)]
-    assert abs(np.mean(first) - 0.5) < 4 * 0.5 / np.sqrt(1_000)  # no label is always first
 
 
 @given(st.integers(2, 50), st.integers(2, 10), st.integers(0, 3))

@@ -71,7 +71,6 @@ class Decoupled(HoldsModels, ABC):
         search: Any = None,
         objective: Any = None,
         support: Any = None,
-        stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
         scheduler: str | None = None,
@@ -91,7 +90,6 @@ class Decoupled(HoldsModels, ABC):
         self.search = search
         self.objective = objective
         self.support = support
-        self.stratify = stratify
         self.duplicates = duplicates
         self.n_jobs = n_jobs
         self.scheduler = scheduler
@@ -157,7 +155,6 @@ class Decoupled(HoldsModels, ABC):
         }
         split = Split(
             *sizes,
-            self.stratify,
             self.duplicates,
             frozen,
             roles.get("tune"),
@@ -305,8 +302,6 @@ class Decoupled(HoldsModels, ABC):
                 f'condition_on="{self.condition_on}" is for classes; a regression '
                 f"takes columns or callables."
             )
-        if isinstance(self, RegressorMixin) and self.stratify:
-            raise ValueError("stratify=True is for classes.")
         if self.support is not None and isinstance(self, ClassifierMixin):
             raise ValueError(
                 Message("⟨support⟩ is for numbers; the labels of a classifier are those of y.")
@@ -406,9 +401,6 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are
         cut to it.
-    stratify : bool
-        Balance the roles that are dealt from X over labels. If calibration is one of them, marginal
-        coverage is approximate and the certificate says "none".
     duplicates : "natural", "drop", "allow"
         What repeated rows are: natural (roles ignore them), recording errors (dropped), or natural
         also in caller's roles.

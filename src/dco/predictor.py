@@ -87,7 +87,7 @@ def fit_decoupled(
     certificate = Certificate(
         **certified_facts(statement, structure, selection, calibration, thresholds, roles, bench)
     )
-    made = DecoupledPredictor(
+    predictor = DecoupledPredictor(
         structure,
         calibration,
         statement,
@@ -98,9 +98,8 @@ def fit_decoupled(
         rounding,
         tuple(notes),
     )
-    if certificate.guarantee != "none":
-        made.known_thresholds[statement] = thresholds
-    return made
+    predictor.known_thresholds[statement] = thresholds
+    return predictor
 
 
 def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: Roles) -> Structure:
@@ -204,12 +203,7 @@ class DecoupledPredictor:
         """
         asked = statement or self.statement
         if asked not in self.known_thresholds:
-            found = asked.thresholds(self.calibration)
-            if self.certificate.guarantee == "none":  # the way the rows were dealt has voided it
-                found = {
-                    name: replace(threshold, guarantee="none") for name, threshold in found.items()
-                }
-            self.known_thresholds[asked] = found
+            self.known_thresholds[asked] = asked.thresholds(self.calibration)
         return self.known_thresholds[asked]
 
     def sets(

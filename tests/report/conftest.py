@@ -93,10 +93,16 @@ def clusters(**settings: Any) -> Case:
     return Case(estimator, *numbers(50, 2))
 
 
-def stratified() -> Case:
-    """Roles balanced over labels: nothing is guaranteed."""
+def tilt(X: Any) -> Any:
+    return 1.0 + (X[:, 0] > 0)
+
+
+def estimated_weights() -> Case:
+    """Weights that were estimated: nothing is guaranteed."""
     estimator = DecoupledClassifier(
-        LogisticRegression(max_iter=200), stratify=True, random_state=0
+        LogisticRegression(max_iter=200),
+        weights=dco.ShiftWeights(tilt, estimated=True),
+        random_state=0,
     ).fit(*classes(300, 1))
     X, y = classes(60, 2)
     return Case(estimator, X, y, X[:, 1] > 0)
@@ -141,7 +147,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "infeasible": infeasible,
     "clusters": clusters,
     "pac clusters": lambda: clusters(guarantee="pac", alpha=0.2),
-    "nothing guaranteed": stratified,
+    "nothing guaranteed": estimated_weights,
     "no rows": lambda: Case(classifier().estimator),
     "conditions without rows": lambda: Case(classifier(condition_on="label").estimator),
     "thousand": thousand,

@@ -244,7 +244,7 @@ def test_bad_arguments_get_one_sentence(case: Any) -> None:
         (
             np.where(np.arange(300) < 3, np.nan, given.y),
             None,
-            "coverage needs rows whose target is known",
+            r"y is missing in row 0 \(3 rows in all\)",
         ),
     ):
         with pytest.raises(ValueError, match=message):

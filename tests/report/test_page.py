@@ -350,7 +350,7 @@ def test_rows_in_clusters_get_no_verdict(case: Any) -> None:
 
 def test_a_predictor_that_guarantees_nothing_says_so_at_every_level(html_of: Any) -> None:
     html = html_of("nothing guaranteed")
-    slices, reason = "Nothing is guaranteed. The 95 % intervals", "exchangeable with a new row"
+    slices, reason = "Nothing is guaranteed. The 95 % intervals", "the weights were estimated"
     for said in (slices, reason, "Nothing is guaranteed, at this or any other level."):
         assert said in html
     # nothing is claimed, so nothing is assumed

@@ -197,12 +197,6 @@ def test_rare_labels_get_smaller_sets_than_alone_and_the_certificate_names_them(
     assert np.array_equal(est.predict_p(X) > 0.1, est.predict_set(X).to_dense())
     dco.save(est, tmp_path / "m.dco")
     assert dco.load(tmp_path / "m.dco").predict_set(X).to_lists() == est.predict_set(X).to_lists()
-    void = dco.DecoupledClassifier(
-        LogisticRegression(), condition_on="label-clusters", stratify=True, random_state=0
-    )
-    assert void.fit(X, y).certificate_.guarantee == "none", (
-        "shares of labels within a cluster are no longer random"
-    )
 
 
 def test_what_cannot_be_learnt_is_said():

@@ -107,14 +107,12 @@ def calibrated_facts(
     thresholds: Mapping[Any, Threshold],
     *,
     rows: Mapping[str, int],
-    voided: str | None = None,
 ) -> dict[str, Any]:
     """What the certificate says of the statement and of the calibration; `rows` are those of the
     other roles.
     """
     weights, held = statement.weights, calibration.weights
-    if voided is None and weights is not None and weights.estimated:
-        voided = ESTIMATED
+    voided = ESTIMATED if weights is not None and weights.estimated else None
     return {
         "rule": statement.guarantee,
         "guarantee": statement.rule.certifies if voided is None else "none",
@@ -146,17 +144,6 @@ def certified_facts(
     bench: Workbench,
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
-    voided = None  # calibration rows that were given are as they were
-    if (
-        roles.splits.stratified
-        and roles.splits.calibrate.size
-        and describe(statement.condition_on) != "'label'"
-    ):
-        voided = (
-            "roles were balanced over labels (stratify=True), so calibration rows are not "
-            "exchangeable with a new row and "
-            "coverage is only approximately at its level"
-        )
     shared = f": {describe(structure.label_clusters)}" if structure.label_clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
@@ -168,7 +155,7 @@ def certified_facts(
         else f"{bench.choosing.objective.words} on"
     )
     rows = {"train": len(roles.train), "tune": len(roles.tune)}
-    return calibrated_facts(statement, calibration, thresholds, rows=rows, voided=voided) | {
+    return calibrated_facts(statement, calibration, thresholds, rows=rows) | {
         "distinct": roles.distinct,
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,

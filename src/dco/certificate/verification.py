@@ -240,7 +240,7 @@ def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
     """
     structure, kept, before = own.structure, own.calibration, own.certificate
     now = own.statement.thresholds(kept)
-    facts = calibrated_facts(own.statement, kept, now, rows=before.rows, voided=before.reason)
+    facts = calibrated_facts(own.statement, kept, now, rows=before.rows)
     if len(facts["thresholds"]) == len(before.thresholds) and all(
         map(_alike, before.thresholds, facts["thresholds"])
     ):

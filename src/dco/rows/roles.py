@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import are, counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
@@ -55,9 +55,7 @@ class Role(StrEnum):
 class Splits:
     """Row positions of each role, disjoint, and how they were made.
 
-    `seed` rebuilds the split (None: the caller made it). `stratified`: the split was balanced over
-    labels, so calibration rows are not exchangeable with a new row and marginal coverage is
-    approximate. `grouped`: whole groups.
+    `seed` rebuilds the split (None: the caller made it). `grouped`: whole groups.
     """
 
     train: Integers
@@ -65,16 +63,13 @@ class Splits:
     calibrate: Integers
     test: Integers
     seed: int | None = None
-    stratified: bool = False
     grouped: bool = False
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(self[role])} {role.value}" for role in Role)
-        made = "".join(f", {name}" for name in ("stratified", "grouped") if getattr(self, name))
-        return (
-            f"Splits({sizes}; "
-            f"{'made by the caller' if self.seed is None else f'seed {self.seed}'}{made})"
-        )
+        made = "made by the caller" if self.seed is None else f"seed {self.seed}"
+        grouped = ", grouped" if self.grouped else ""
+        return f"Splits({sizes}; {made}{grouped})"
 
     def __post_init__(self) -> None:
         for role in Role:
@@ -119,7 +114,6 @@ class Split:
     tune: float | int = 0.25  # 0: one candidate, which is not compared
     calibrate: float | int = 0.25
     folds: int | None = None
-    stratify: bool = False
     duplicates: Duplicates = "natural"
     frozen: bool = False
     given_tune: Rows | None = None
@@ -218,10 +212,7 @@ def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
         codes, units = codes_of_values(rows.clusters)
         # texts are hashed here and never again
         rows = rows if given else replace(rows, clusters=codes)
-    labels = rows.y if split.stratify else None
-    deal: Callable[..., Splits] = partial(
-        assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed
-    )
+    deal: Callable[..., Splits] = partial(assign_roles, len(rows), groups=rows.clusters, seed=seed)
     usual = not (given or split.frozen or split.folds is not None)
     splits = (
         deal(tune=split.tune, calibrate=split.calibrate) if usual else _dealt(rows, split, deal)
@@ -235,11 +226,6 @@ def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
         _check_clusters({role: own.take(at[role]) for role, own in tables.items()})
     if not all(own.size for own in at.values()):
         _check_empty(at, split)
-    if split.stratify and len(used := [role for role, count in splits.sizes.items() if count]) == 1:
-        raise ValueError(
-            f"stratify=True has no effect here: all rows of X go to the role "
-            f"{used[0]}. Leave it out."
-        )
     distinct = {id(own): own for own in tables.values()}
     # once, and before rows are copied
     every = {key: row_fingerprints(own.X, own.y) for key, own in distinct.items()}
@@ -400,7 +386,6 @@ def assign_roles(
     calibrate: Size = 0.25,
     test: Size = 0,
     groups: Any = None,
-    stratify: Any = None,
     seed: Seed = None,
 ) -> Splits:
     """Deal n rows to roles at random; train gets what the others leave.
@@ -412,14 +397,13 @@ def assign_roles(
 
     With `groups`, whole groups go to one role, and sizes count groups: a cut by rows would depend
     on the sizes of the calibration groups, and these would no longer be exchangeable with a new
-    group. `stratify` balances labels over the roles; it is recorded, since marginal coverage is
-    then approximate.
+    group.
     """
     total = as_count(n)
     if total == 0:
         raise ValueError("there are no rows to assign to roles; give at least one.")
     number = as_seed(seed)
-    order = random_order(total, groups=groups, stratify=stratify, seed=number)
+    order = random_order(total, groups=groups, seed=number)
     units, unit = order.ends.size - 1, "row" if groups is None else "group"
     asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
     cuts, wanted = [0], Fraction(0)
@@ -446,7 +430,7 @@ def assign_roles(
             few = f"{counted(units, unit)} {are(units)} too few"
             raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
     calibrated, tuned, tested, rest = np.split(order.rows, order.ends[cuts[1:]])
-    return Splits(rest, tuned, calibrated, tested, number, stratify is not None, groups is not None)
+    return Splits(rest, tuned, calibrated, tested, number, groups is not None)
 
 
 def folds(
@@ -482,25 +466,16 @@ class RowOrder:
     ends: Integers
 
 
-def random_order(
-    rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None
-) -> RowOrder:
+def random_order(rows: int | Integers, *, groups: Any = None, seed: Seed = None) -> RowOrder:
     """A uniformly random order of the rows, of whole groups if `groups` is given.
 
-    `rows` is a number of rows or an array of positions; `groups` and `stratify` have one label for
-    each of them. With `stratify`, every beginning of the order holds each label in its share to
-    within one row; the order of rows within a label is random.
+    `rows` is a number of rows or an array of positions; `groups` has one label for each of them.
     """
     if isinstance(rows, (int, np.integer)):
         # kept with the fit
         rows = np.arange(as_count(rows), dtype=np.int32 if rows < 2**31 else np.int64)
     positions = np.asarray(rows)
     rng = np.random.default_rng(as_seed(seed))
-    if groups is not None and stratify is not None:
-        raise ValueError(
-            "groups and stratify cannot both be given: whole groups cannot also be "
-            "balanced over labels."
-        )
     if groups is not None:
         codes, count = _codes(groups, positions.size, "groups")
         place = rng.permutation(count)[codes]  # each group's place in the order
@@ -509,26 +484,11 @@ def random_order(
         )
         return RowOrder(positions[np.argsort(place, kind="stable")], ends)
     n = positions.size
-    shuffled = rng.permutation(n) if stratify is None else _stratified_order(stratify, n, rng)
-    return RowOrder(positions[shuffled], np.arange(n + 1))
+    return RowOrder(positions[rng.permutation(n)], np.arange(n + 1))
 
 
-def _stratified_order(labels: Any, n: int, rng: np.random.Generator) -> Integers:
-    codes, count = _codes(labels, n, "stratify", missing=True)
-    shuffled = rng.permutation(n)
-    by_label = shuffled[np.argsort(codes[shuffled], kind="stable")]
-    sizes = np.bincount(codes, minlength=count)
-    start = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    # the j-th row of a label of m rows comes at time (j + u) / m: by time t each label has given
-    # its share to within one
-    time: Floats = (np.arange(n) - start + np.repeat(rng.uniform(size=count), sizes)) / np.repeat(
-        sizes, sizes
-    )
-    return by_label[np.argsort(time, kind="stable")]
-
-
-def _codes(values: Any, n: int, name: str, *, missing: bool = False) -> tuple[Integers, int]:
-    codes, count = codes_of_values(values, name=name, missing=missing)
+def _codes(values: Any, n: int, name: str) -> tuple[Integers, int]:
+    codes, count = codes_of_values(values, name=name)
     if codes.size != n:
         raise ValueError(
             f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; "
