@@ -34,7 +34,6 @@ from dco.rows.conditions import group_sizes, groups_of, is_label
 from dco.rows.roles import Roles, Split, Splits, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
 from dco.scores.score import Score, score_label
-from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure
 from dco.tuning import Ranking
@@ -216,10 +215,7 @@ class DecoupledPredictor:
         sets = self.structure.score.sets(
             record, self._cutoffs(X, record, statement or self.statement)
         )
-        if isinstance(sets, LabelSets) and sets.classes is not None:
-            # a record lists labels that its model never saw last
-            return sets.in_order(np.sort(sets.classes))
-        return sets
+        return sets.with_sorted_labels()  # a record lists labels that its model never saw last
 
     def _cutoffs(self, X: Any, record: Any, statement: Statement) -> Any:
         if statement.weights is not None:

@@ -135,3 +135,38 @@ def test_intervals_are_an_array_of_their_ends():
     assert (low.tolist(), high.tolist()) == ([0.0, 4.0], [1.0, 9.0])
     with pytest.raises(ValueError, match="always a copy"):
         np.asarray(LINE, copy=False)
+
+
+FULL_ONE_NONE_LABELS = LabelSets.from_dense([[1, 1], [1, 0], [0, 0]], ["a", "b"])
+FULL_ONE_NONE_INTERVALS = Intervals([-np.inf, 0.0, 2.0], [np.inf, 1.0, 1.0])
+FULL_TWO_NONE_UNIONS = IntervalUnions([0, 1, 3, 3], [-np.inf, 0.0, 2.0], [np.inf, 1.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("sets", "one_label", "known"),
+    [
+        (FULL_ONE_NONE_LABELS, [False, True, False], [True, True, False]),
+        (FULL_ONE_NONE_INTERVALS, [False] * 3, [True] * 3),
+        (FULL_TWO_NONE_UNIONS, [False] * 3, [True] * 3),
+    ],
+    ids=["labels", "intervals", "unions"],
+)
+def test_sets_answer_for_themselves(sets, one_label, known):
+    """Whoever evaluates or prints sets need not ask of which kind they are."""
+    assert sets.is_full().tolist() == [True, False, False]
+    assert sets.is_empty().tolist() == [False, False, True]
+    assert sets.has_one_label().tolist() == one_label
+    assert (
+        sets.knows(np.array(["a", "b", "c"] if sets.holds_labels else [0.0] * 3)).tolist() == known
+    )
+    assert sets.with_sorted_labels().sizes().tolist() == sets.sizes().tolist()
+    assert list(sets.columns())[-1] == "size"
+
+
+@pytest.mark.parametrize(
+    "sets", [FULL_ONE_NONE_INTERVALS, FULL_TWO_NONE_UNIONS], ids=["intervals", "unions"]
+)
+def test_sets_on_the_line_give_their_hull_and_their_pieces(sets):
+    assert sets.hull().lower[:2].tolist() == [-np.inf, 0.0]
+    assert sets.pieces(1).tolist()[0] == [0.0, 1.0]
+    assert sets.pieces(2).shape == (0, 2)

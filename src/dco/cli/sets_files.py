@@ -8,14 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dco.cli.arrow import arrow, compute, csv, feather, ipc, parquet, types
 from dco.cli.cells import is_text
 from dco.cli.reading import table_format
 from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
-from dco.sets import IntervalUnions, LabelSets
 
 # What spreadsheets take for a formula at the start of a cell, also behind apostrophes, so that one
 # can be removed again.
@@ -33,25 +30,23 @@ def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) 
     columns: dict[str, Any] = {
         "prediction": arrow.array(points.tolist() if points.dtype.kind in "OU" else points)
     }
-    if isinstance(sets, LabelSets):
-        columns["set"] = _label_column(sets, text=text)
-    else:
-        hull = sets.hull() if isinstance(sets, IntervalUnions) else sets
-        columns["lower"] = arrow.array(np.asarray(hull.lower, dtype=np.float64))
-        columns["upper"] = arrow.array(np.asarray(hull.upper, dtype=np.float64))
-        if isinstance(sets, IntervalUnions):
-            pieces = (
-                [f"{float(low)!r} to {float(high)!r}" for low, high in sets.pieces(row)]
-                for row in range(len(sets))
-            )
-            columns["pieces"] = arrow.array(map("; ".join, pieces))
-    columns["size"] = arrow.array(sets.sizes())
+    for name, values in sets.columns().items():
+        columns[name] = (
+            _label_column(sets, text=text)
+            if name == "set"
+            else arrow.array(map(_pieces_in_words, values) if name == "pieces" else values)
+        )
     made = dict(given)
     for name, column in columns.items():
         while name in made:
             name += "_"
         made[name] = column
     return arrow.table(made)
+
+
+def _pieces_in_words(pieces: Iterable[tuple[float, float]]) -> str:
+    """Write "1.0 to 2.5; 4.0 to inf"."""
+    return "; ".join(f"{low!r} to {high!r}" for low, high in pieces)
 
 
 def _label_column(sets: Any, *, text: bool) -> Any:

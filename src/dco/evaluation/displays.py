@@ -19,7 +19,6 @@ from dco.evaluation.evaluate import Evaluation, evaluate
 from dco.evaluation.sizes import size_counts, size_edges
 from dco.foundations.extras import require
 from dco.rows.rows import n_rows, take_features
-from dco.sets.intervals import IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.theory import coverage_law_of_rank
 
@@ -171,7 +170,7 @@ class SizeDisplay(Display):
         """The sizes of prediction sets; `y` is not needed."""
         sizes, classes = (
             np.asarray(sets.sizes(), dtype=np.float64),
-            sets.n_classes if isinstance(sets, LabelSets) else None,
+            sets.n_classes,
         )
         finite = sizes[np.isfinite(sizes)]
         edges = size_edges(finite if finite.size else np.ones(1), classes=classes)
@@ -258,14 +257,11 @@ class SetsDisplay(Display):
 
     def _draw(self, ax: Any) -> None:
         sets: Any = self.sets
-        if isinstance(sets, LabelSets):
+        if sets.holds_labels:
             self._draw_grid(ax, sets)
             return
-        hull, pieces = (
-            (sets.hull(), sets)
-            if isinstance(sets, IntervalUnions)
-            else (sets, ([piece] for piece in sets))
-        )
+        hull = sets.hull()
+        pieces = [sets.pieces(row).tolist() for row in range(len(sets))]
         # empty sets and the whole line have no middle, and come last
         with np.errstate(invalid="ignore"):
             order = np.argsort((hull.lower + hull.upper) / 2, kind="stable")

@@ -32,8 +32,6 @@ from dco.foundations.ranks import Level, Threshold, as_rational, size_quantile
 from dco.predictions import fifths
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.targets import read_targets
-from dco.sets.intervals import Intervals, IntervalUnions
-from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.theory import Consistency, coverage_consistency
 from dco.theory.coverage import DOUBTFUL
@@ -76,14 +74,14 @@ class Outcomes:
     @classmethod
     def of(cls, sets: PredictionSets, y: ArrayLike) -> Outcomes:
         """What the sets did on the targets of their rows."""
-        sets = sets.on_host() if isinstance(sets, LabelSets) else sets
+        sets = sets.on_host()
         covered, sizes = (
             np.asarray(sets.contains(y), dtype=bool),
             np.asarray(sets.sizes(), dtype=np.float64),
         )
         return cls(
             covered,
-            sets.knows(y) if isinstance(sets, LabelSets) else np.ones(len(sets), dtype=bool),
+            sets.knows(y),
             sizes,
         )
 
@@ -383,13 +381,12 @@ def evaluate(
             f"threshold must be what a calibration rule returned, a dco.Threshold, "
             f"got {threshold!r}."
         )
-    if isinstance(sets, LabelSets):
-        sets = sets.on_host()
-    y = read_targets(y, as_numbers=not isinstance(sets, LabelSets))
+    sets = sets.on_host()
+    y = read_targets(y, as_numbers=not sets.holds_labels)
     seen, n, labels, own = (
         Outcomes.of(sets, y),
         len(sets),
-        isinstance(sets, LabelSets),
+        sets.holds_labels,
         thresholds or {},
     )
     if n == 0:
@@ -413,7 +410,7 @@ def evaluate(
         **seen.measured(slice(None), threshold, tied=None in tied),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
         empty=float(np.mean(sets.is_empty())),
-        full=float(np.mean(is_full(sets))),
+        full=float(np.mean(sets.is_full())),
         infinite=float(np.mean(np.isinf(seen.sizes))),
         by_group=tuple(
             row for parts in each for row in seen.by_part(parts.items(), own, tied=tied)
@@ -480,14 +477,3 @@ def law_of_counts(
     return coverage_consistency(
         hits, n - unknown, rank=n_cal + 1, n_cal=n_cal, tied=tied, unknown_labels=unknown
     )
-
-
-def is_full(sets: PredictionSets) -> Bools:
-    """Which sets rule nothing out."""
-    if isinstance(sets, LabelSets):
-        return sets.is_full()
-    if isinstance(sets, IntervalUnions):
-        return np.asarray((np.diff(sets.row_pointers) == 1) & is_full(sets.hull()))
-    if isinstance(sets, Intervals):
-        return np.asarray((sets.lower == -np.inf) & (sets.upper == np.inf))
-    return np.isinf(np.asarray(sets.sizes(), dtype=np.float64))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dco.calibration.calibration import Statement
-from dco.evaluation.evaluate import Evaluation, Outcomes, evaluate, is_full, law_of_counts
+from dco.evaluation.evaluate import Evaluation, Outcomes, evaluate, law_of_counts
 from dco.evaluation.evenness import share_interval
 from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
@@ -161,9 +161,9 @@ class Counts:
         )
         kinds = (
             sets.is_empty(),
-            is_full(sets),
+            sets.is_full(),
             ~finite,
-            seen.sizes == 1,
+            sets.has_one_label(),
             own.kept.among(row_fingerprints(X, y)).known,
         )
         sums = {name: judged[rows].sum(axis=0) for name, rows in parts.items()}

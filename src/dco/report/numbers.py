@@ -28,8 +28,6 @@ from dco.rows.conditions import condition_names, groups_of, rows_by_condition
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
 from dco.scores.score import LEAST
-from dco.sets.intervals import Intervals, IntervalUnions
-from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure
 from dco.tuning import Ranking
@@ -538,26 +536,17 @@ def example_rows(sizes: Floats | Integers) -> list[tuple[int, str]]:
     return list(found.items())
 
 
-def example_set(
-    sets: PredictionSets, row: int, hits: Bools, places: Mapping[Any, int]
-) -> ExampleSet:
+def example_set(sets: Any, row: int, hits: Bools, places: Mapping[Any, int]) -> ExampleSet:
     """The set of one row, with at most `MOST_LABELS` labels (in the order of `places`) or
     `MOST_PIECES` pieces listed.
     """
     size, covered = float(sets.sizes()[row]), bool(hits[row])
-    if isinstance(sets, LabelSets):
+    if sets.holds_labels:
         labels = sorted(sets[row].tolist(), key=lambda label: places.get(label, len(places)))
         return ExampleSet(
             size, covered, tuple(labels[:MOST_LABELS]), more=max(0, len(labels) - MOST_LABELS)
         )
-    if isinstance(sets, IntervalUnions):
-        pieces = [(float(low), float(high)) for low, high in sets.pieces(row)]
-    elif isinstance(sets, Intervals):
-        pieces = [] if sets.is_empty()[row] else [(float(sets.lower[row]), float(sets.upper[row]))]
-    else:
-        raise TypeError(
-            f"The report knows sets of labels and of intervals, not {type(sets).__name__}."
-        )
+    pieces = [(float(low), float(high)) for low, high in sets.pieces(row)]
     return ExampleSet(
         size, covered, pieces=tuple(pieces[:MOST_PIECES]), more=max(0, len(pieces) - MOST_PIECES)
     )

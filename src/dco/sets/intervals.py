@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, overload
@@ -20,7 +21,6 @@ from dco.foundations.arrays import (
     sums_from_zero,
 )
 from dco.foundations.display import number
-from dco.foundations.extras import require
 from dco.sets.prediction_sets import (
     PredictionSets,
     Row,
@@ -42,6 +42,7 @@ class _OnTheLine(PredictionSets):
     lower: Floats
     upper: Floats
     member: Member | None
+    n_classes = None
 
     def __post_init__(self) -> None:
         lower, upper = np.asarray(self.lower), np.asarray(self.upper)
@@ -71,22 +72,17 @@ class _OnTheLine(PredictionSets):
         texts = [f"[{number(low)}, {number(high)}]" for low, high in pieces if low <= high]
         return " or ".join(texts[:3]) + (" or ..." if len(texts) > 3 else "") if texts else "{}"
 
+    @abstractmethod
+    def hull(self) -> Intervals:
+        """Return the smallest interval around each row's set."""
+
+    @abstractmethod
+    def pieces(self, row: int) -> Floats:
+        """Return the intervals of one row's set, (p, 2)."""
+
     def is_infinite(self) -> Bools:
         """Rows whose set reaches to infinity on a side."""
         return np.asarray(np.isinf(self.sizes()))
-
-    @property
-    def n_classes(self) -> None:
-        """None: these are sets of numbers, not of labels."""
-        return None
-
-    def has_one_label(self) -> Bools:
-        """No row: these are sets of numbers."""
-        return np.zeros(len(self), dtype=bool)
-
-    def knows(self, y: ArrayLike) -> Bools:
-        """Every row: any number could be in a set."""
-        return np.ones(len(self), dtype=bool)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -147,8 +143,17 @@ class Intervals(_OnTheLine):
         return np.asarray(self.lower > self.upper)
 
     def is_full(self) -> Bools:
-        """Rows whose set is the whole line."""
+        """Say for each row whether its interval is the whole line."""
         return np.asarray((self.lower == -np.inf) & (self.upper == np.inf))
+
+    def hull(self) -> Intervals:
+        """Return the intervals themselves."""
+        return self
+
+    def pieces(self, row: int) -> Floats:
+        """Return the interval of one row, (1, 2), or nothing, (0, 2), if it is empty."""
+        lower, upper = self[row]
+        return np.array([[lower, upper]] if lower <= upper else [], dtype=np.float64).reshape(-1, 2)
 
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
         """The part of each interval in [lower, upper]; one number for all rows, or one per row.
@@ -182,14 +187,14 @@ class Intervals(_OnTheLine):
         upper = np.where(empty, -np.inf, _mapped_ends(self.upper, 1.0, function, inverse))
         return Intervals(lower, upper, partial(_through, self.contains, inverse))
 
-    def to_frame(self, index: Any = None) -> Any:
-        """A pandas DataFrame with columns ``lower``, ``upper`` and ``size``."""
-        pandas = require("pandas", extra="tables")
+    def columns(self) -> Mapping[str, Any]:
+        """Return the columns ``lower``, ``upper`` and ``size``."""
         # float32 would be printed short, and the text means another float64
-        ends = np.asarray(self, dtype=np.float64)
-        return pandas.DataFrame(
-            {"lower": ends[:, 0], "upper": ends[:, 1], "size": self.sizes()}, index=index
-        )
+        return {
+            "lower": np.asarray(self.lower, dtype=np.float64),
+            "upper": np.asarray(self.upper, dtype=np.float64),
+            "size": self.sizes(),
+        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -281,7 +286,7 @@ class IntervalUnions(_OnTheLine):
         return np.asarray(np.diff(self.row_pointers) == 0)
 
     def is_full(self) -> Bools:
-        """Rows whose set is the whole line, in one piece."""
+        """Say for each row whether its set is the whole line, in one piece."""
         return np.asarray((np.diff(self.row_pointers) == 1) & self.hull().is_full())
 
     def clip(
@@ -307,16 +312,17 @@ class IntervalUnions(_OnTheLine):
         upper[filled] = self.upper[self.row_pointers[1:][filled] - 1]
         return Intervals(lower, upper)
 
-    def to_frame(self, index: Any = None) -> Any:
-        """A pandas DataFrame with the hull, the pieces (a list of pairs) and the size of each
-        set.
+    def columns(self) -> Mapping[str, Any]:
+        """Return the columns ``lower`` and ``upper``, the ends of the hull, ``pieces``, lists of
+        pairs, and ``size``.
         """
-        pandas = require("pandas", extra="tables")
         hull = self.hull()
-        return pandas.DataFrame(
-            {"lower": hull.lower, "upper": hull.upper, "pieces": list(self), "size": self.sizes()},
-            index=index,
-        )
+        return {
+            "lower": np.asarray(hull.lower, dtype=np.float64),
+            "upper": np.asarray(hull.upper, dtype=np.float64),
+            "pieces": list(self),
+            "size": self.sizes(),
+        }
 
     def rows(self) -> Integers:
         """The row of each interval."""

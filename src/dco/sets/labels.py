@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, overload
@@ -13,15 +13,22 @@ from numpy.typing import ArrayLike, NDArray
 from dco.foundations import arrays
 from dco.foundations.arrays import AnyArray, Bools, Integers, as_labels, beside, namespace, to_numpy
 from dco.foundations.display import counted
-from dco.foundations.extras import require
-from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described, html_of_sets
+from dco.sets.prediction_sets import (
+    PredictionSets,
+    Row,
+    Rows,
+    chosen,
+    compressed_rows,
+    described,
+    html_of_sets,
+)
 
 _CHUNK = 2**16  # truth values handled at a time, which the cache holds
 _FIRST_LABELS = 5  # of a set that is printed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LabelSets:
+class LabelSets(PredictionSets):
     """Row i holds the label codes ``codes[row_pointers[i]:row_pointers[i + 1]]``, ascending.
 
     Sets of few labels come as marks, one bit for each label; row pointers and codes are then made
@@ -35,6 +42,7 @@ class LabelSets:
     codes: Integers
     n_classes: int
     classes: AnyArray | None = None
+    holds_labels: ClassVar[bool] = True
     _marks: ClassVar[NDArray[np.uint8] | None] = None
 
     def __post_init__(self) -> None:
@@ -186,8 +194,12 @@ class LabelSets:
         return self.sizes() == self.n_classes  # type: ignore[no-any-return]
 
     def has_one_label(self) -> Bools:
-        """Rows whose set is a single label."""
+        """Say for each row whether its set is a single label."""
         return self.sizes() == 1  # type: ignore[no-any-return]
+
+    def with_sorted_labels(self) -> LabelSets:
+        """Return the same sets with their labels in ascending order."""
+        return self if self.classes is None else self.in_order(np.sort(self.classes))
 
     def in_order(self, classes: ArrayLike) -> LabelSets:
         """The same sets with labels in the order of `classes`, which must name the same labels."""
@@ -233,12 +245,9 @@ class LabelSets:
         ends = to_numpy(self.row_pointers).tolist()
         return [flat[start:end] for start, end in pairwise(ends)]
 
-    def to_frame(self, index: Any = None) -> Any:
-        """A pandas DataFrame with columns ``set`` (a list of labels) and ``size``."""
-        pandas = require("pandas", extra="tables")
-        return pandas.DataFrame(
-            {"set": self.to_lists(), "size": to_numpy(self.sizes())}, index=index
-        )
+    def columns(self) -> Mapping[str, Any]:
+        """Return the columns ``set``, lists of labels, and ``size``."""
+        return {"set": self.to_lists(), "size": to_numpy(self.sizes())}
 
     def _labels(self, codes: Integers) -> AnyArray:
         return codes if self.classes is None else self.classes[codes]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers, to_numpy
 from dco.foundations.display import are, counted, html_table, number
+from dco.foundations.extras import require
 
 Row: TypeAlias = int | np.integer[Any]
 Rows: TypeAlias = slice | Sequence[int] | Integers | Bools
@@ -17,40 +19,58 @@ Rows: TypeAlias = slice | Sequence[int] | Integers | Bools
 _FIRST, _ROWS = 3, 10  # sets that are printed, and that a notebook shows
 
 
-@runtime_checkable
-class PredictionSets(Protocol):
-    """One set per row. ``contains(y)`` is exactly ``observed(prediction, y) <= threshold``.
+class PredictionSets(ABC):
+    """One set per row: labels, or numbers on the real line.
 
-    `n_classes` is the number of labels that a set can hold, None for sets of numbers.
+    ``contains(y)`` is exactly ``observed(prediction, y) <= threshold``.
     """
 
-    @property
-    def n_classes(self) -> int | None:
-        """The number of labels that a set can hold, None for sets of numbers."""
+    holds_labels: ClassVar[bool] = False
+    n_classes: Any  # how many labels a set can hold; None for sets of numbers
 
+    @abstractmethod
     def __len__(self) -> int:
-        """The number of rows."""
+        """Count the rows."""
 
+    @abstractmethod
     def sizes(self) -> Floats | Integers:
-        """The size of each set: labels counted, or length on the real line."""
+        """Count the labels of each set, or measure its length on the real line."""
 
+    @abstractmethod
     def contains(self, y: ArrayLike) -> Bools:
-        """Whether each row's set holds that row's y."""
+        """Say for each row whether its set holds its y."""
 
+    @abstractmethod
     def is_empty(self) -> Bools:
-        """Rows whose set is empty."""
+        """Say for each row whether its set holds nothing."""
 
+    @abstractmethod
     def is_full(self) -> Bools:
-        """Rows whose set rules nothing out: every label, or the whole line."""
+        """Say for each row whether its set rules nothing out."""
+
+    @abstractmethod
+    def columns(self) -> Mapping[str, Any]:
+        """Return the sets as columns of a table, by name."""
 
     def has_one_label(self) -> Bools:
-        """Rows whose set is a single label; none for sets of numbers."""
+        """Say for each row whether its set is a single label. A set of numbers never is."""
+        return np.zeros(len(self), dtype=bool)
 
     def knows(self, y: ArrayLike) -> Bools:
-        """Whether a set could hold each row's y: labels must be among the classes."""
+        """Say for each row whether some set could hold its y. Sets of numbers can hold any."""
+        return np.ones(len(self), dtype=bool)
+
+    def with_sorted_labels(self) -> Self:
+        """Return the same sets with their labels in ascending order. Sets of numbers have none."""
+        return self
+
+    def on_host(self) -> Self:
+        """Return the same sets in NumPy's arrays."""
+        return self
 
     def to_frame(self, index: Any = None) -> Any:
-        """A pandas DataFrame, a row a set (needs the extra ``tables``)."""
+        """Return a pandas DataFrame with one row per set (needs the extra ``tables``)."""
+        return require("pandas", extra="tables").DataFrame(dict(self.columns()), index=index)
 
 
 def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = "") -> str:

@@ -27,7 +27,6 @@ from dco.rows.conditions import (
 )
 from dco.rows.rows import Rows
 from dco.scores.score import Score
-from dco.sets.intervals import IntervalUnions
 from dco.sets.labels import codes_of
 
 _FEW_ROWS = 20  # tuning rows of a pattern of groups
@@ -250,10 +249,7 @@ def note_below_zero(score: Score, records: Sequence[Prediction], threshold: floa
     sets: list[Any] = (
         [score.sets(record, threshold) for record in records] if np.isfinite(threshold) else []
     )
-    below = sum(
-        int(np.count_nonzero((own.hull() if isinstance(own, IntervalUnions) else own).lower < 0))
-        for own in sets
-    )
+    below = sum(int(np.count_nonzero(own.hull().lower < 0)) for own in sets)
     if not below:
         return []
     text = (
