@@ -5,6 +5,7 @@ gets.
 import re
 import warnings
 
+import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -350,9 +351,10 @@ def test_results_depend_neither_on_the_number_of_jobs_nor_on_a_cluster() -> None
         LocalCluster(
             n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
         ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        Client(cluster),
+        joblib.parallel_config(backend="dask"),
     ):
-        far = dco.DecoupledClassifier(models, random_state=3, scheduler=client).fit(X, y)
+        far = dco.DecoupledClassifier(models, random_state=3).fit(X, y)
     for other in (two, far):
         assert one.certificate_.thresholds == other.certificate_.thresholds
         assert one.ranking_.table == other.ranking_.table

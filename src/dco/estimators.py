@@ -73,7 +73,6 @@ class Decoupled(HoldsModels, ABC):
         support: Any = None,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
-        scheduler: str | None = None,
         random_state: Any = None,
     ) -> None:
         self.models = models
@@ -92,7 +91,6 @@ class Decoupled(HoldsModels, ABC):
         self.support = support
         self.duplicates = duplicates
         self.n_jobs = n_jobs
-        self.scheduler = scheduler
         self.random_state = random_state
 
     def fit(
@@ -166,7 +164,6 @@ class Decoupled(HoldsModels, ABC):
             self.search,
             self.refit,
             self.n_jobs,
-            self.scheduler,
         )
         new.predictor_ = fit_decoupled(
             defaults or seeded_models(self.models, seed),
@@ -404,7 +401,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     duplicates : "natural", "drop", "allow"
         What repeated rows are: natural (roles ignore them), recording errors (dropped), or natural
         also in caller's roles.
-    n_jobs, scheduler : joblib's number of jobs, or the address of a Dask cluster.
+    n_jobs : None or joblib's number of jobs, of its backend in use (``joblib.parallel_config``).
     random_state : seed of roles, folds, uniforms, and of models that have none.
 
     Attributes

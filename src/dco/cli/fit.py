@@ -36,7 +36,6 @@ _SAME = (
     "tune_size",
     "calibrate_size",
     "tune_folds",
-    "scheduler",
     "support",
 )
 _MOST_CANDIDATES = 8  # that are printed
@@ -227,6 +226,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     from dco.cli.layout import Layout, need_column
     from dco.cli.model_tables import KnownRows
     from dco.cli.reading import read_sample, read_table
+    from dco.foundations.parallel import on_cluster
     from dco.rows.roles import assign_roles
 
     if o["sample_rows"]:
@@ -252,11 +252,12 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
             f"--test-size {o['test_size']} of {counted(len(y), 'row')} leaves {kept.size} to fit "
             f"on; ask for less."
         )
-    model.fit(
-        X.iloc[kept].reset_index(drop=True),
-        y[kept],
-        groups=None if groups is None else groups[kept],
-    )
+    with on_cluster(o["scheduler"]):
+        model.fit(
+            X.iloc[kept].reset_index(drop=True),
+            y[kept],
+            groups=None if groups is None else groups[kept],
+        )
     layout = layout.with_categories(X.iloc[kept])
     if o["sample_rows"]:
         why += f" The fit took {read.num_rows:,} of {total:,} rows of {data}, drawn at random."

@@ -20,6 +20,7 @@ __all__ = [
     "FOLLOWER",
     "Follower",
     "followed",
+    "on_cluster",
     "run_many",
 ]
 
@@ -36,6 +37,7 @@ _LONGEST_GREETING = 2**20  # bytes; it takes some 60, and text read as a length 
 # candidates, the model of each fit, fits done, fits in all
 Follower = Callable[[int, list[str], int, int], None]
 FOLLOWER: ContextVar[Follower | None] = ContextVar("follower", default=None)
+_CLUSTER: ContextVar[Any] = ContextVar("cluster", default=None)
 
 
 @contextmanager
@@ -46,6 +48,18 @@ def followed(follower: Follower) -> Iterator[None]:
         yield
     finally:
         FOLLOWER.reset(token)
+
+
+@contextmanager
+def on_cluster(scheduler: Any) -> Iterator[None]:
+    """Run the calls of every `run_many` in here on the Dask cluster at `scheduler`; None changes
+    nothing.
+    """
+    token = _CLUSTER.set(scheduler)
+    try:
+        yield
+    finally:
+        _CLUSTER.reset(token)
 
 
 def run_many(
@@ -74,6 +88,7 @@ def run_many(
             f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}."
         )
     work = list(items)
+    scheduler = _CLUSTER.get() if scheduler is None else scheduler
     if scheduler is not None:
         return _on_cluster(function, work, scheduler, progress, on_result)
     running: Iterable[Result] = map(function, work)

@@ -54,7 +54,6 @@ class Choosing:
     strategy: Strategy | None = None  # None: every candidate is tried
     refit: bool = True
     n_jobs: int | None = None
-    scheduler: str | None = None
     objective: Objective = MEAN_SIZE
     support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
@@ -189,7 +188,7 @@ def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, T
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
     jobs = _jobs(own.values(), bench)
-    n_jobs, scheduler, follower = bench.choosing.n_jobs, bench.choosing.scheduler, FOLLOWER.get()
+    n_jobs, follower = bench.choosing.n_jobs, FOLLOWER.get()
     each = len(jobs) // len(own)  # one, or one per fold
     told = (
         None
@@ -198,11 +197,11 @@ def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, T
     )
     if told is not None:
         told(0, len(jobs))
-    if len(jobs) == 1 and n_jobs is None and scheduler is None:
+    if len(jobs) == 1 and n_jobs is None:
         return {candidates[0].model_name: _fit_and_predict(jobs[0])}
     # metadata routing, output of transformers: a worker has its own
     fit = partial(_fit_and_predict, config=get_config())
-    outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler, progress=told)
+    outcomes = run_many(fit, jobs, n_jobs=n_jobs, progress=told)
     starts = range(0, len(jobs), each)
     return {
         name: _assemble(outcomes[i : i + each], jobs[i : i + each])
