@@ -289,7 +289,7 @@ def public_methods():
     }
     for public_class in sorted(classes, key=lambda c: c.__qualname__):
         for name, member in inspect.getmembers(public_class):
-            is_ours = getattr(member, "__module__", "dco").startswith("dco")
+            is_ours = (getattr(member, "__module__", None) or "dco").startswith("dco")
             is_method = inspect.isfunction(member) or isinstance(member, property)
             if is_method and is_ours and not name.startswith("_"):
                 yield pytest.param(public_class, name, id=f"{public_class.__name__}.{name}")
