@@ -25,8 +25,8 @@ import optax
 from numpyro.infer import MCMC, NUTS
 from sklearn.datasets import load_diabetes
 
-from dco.bayes.bayesian_linear import SparseBayesianRegression
 from dco.bayes.mc_dropout import MCDropoutClassifier
+from dco.bayes.sparse_regression import SparseBayesianRegression
 from dco.datasets.images import load_cifar100_features
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dco import split_conformal
-from dco.bayes.bayesian_linear import effective_sample_size
+from dco.bayes.diagnostics import effective_sample_size
 from dco.foundations.ranks import order_statistic
 from dco.paper.experiment import Options
 from dco.paper.regression import load_rows, paper_split, run_split

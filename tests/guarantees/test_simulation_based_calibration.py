@@ -11,7 +11,7 @@ import pytest
 from laws import FULL
 from scipy.stats import chisquare
 
-from dco.bayes.bayesian_linear import INTERCEPT_SD, SufficientStatistics, gibbs_draws, nuts_draws
+from dco.bayes.samplers import INTERCEPT_SD, SufficientStatistics, gibbs_draws, nuts_draws
 
 RANKS = 19  # draws kept a data set, so 20 equally likely ranks
 ROWS, SLOPES = 12, 2

@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dco.bayes.bayesian_linear import SparseBayesianRegression
     from dco.bayes.full_conformal_bayes import (
         CollapsedWeightsWarning,
         FullConformalSets,
@@ -19,12 +18,13 @@ if TYPE_CHECKING:
         full_conformal_p_values,
     )
     from dco.bayes.mc_dropout import MCDropoutClassifier
+    from dco.bayes.sparse_regression import SparseBayesianRegression
 
 _MODULE_OF = {
     "CollapsedWeightsWarning": "dco.bayes.full_conformal_bayes",
     "FullConformalSets": "dco.bayes.full_conformal_bayes",
     "MCDropoutClassifier": "dco.bayes.mc_dropout",
-    "SparseBayesianRegression": "dco.bayes.bayesian_linear",
+    "SparseBayesianRegression": "dco.bayes.sparse_regression",
     "full_conformal_intervals": "dco.bayes.full_conformal_bayes",
     "full_conformal_labels": "dco.bayes.full_conformal_bayes",
     "full_conformal_p_values": "dco.bayes.full_conformal_bayes",

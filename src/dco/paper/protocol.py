@@ -88,7 +88,7 @@ def nuts_fits(
     """
     from sklearn.exceptions import ConvergenceWarning
 
-    from dco.bayes.bayesian_linear import SparseBayesianRegression
+    from dco.bayes.sparse_regression import SparseBayesianRegression
 
     rows = [(table.X[splits.train], table.y[splits.train])]
     with warnings.catch_warnings():

@@ -197,7 +197,7 @@ def paper_fits(
     """
     from sklearn.exceptions import ConvergenceWarning
 
-    from dco.bayes.bayesian_linear import SparseBayesianRegression
+    from dco.bayes.sparse_regression import SparseBayesianRegression
 
     row_sets = (splits.train, np.concatenate([splits.train, splits.tune]))
     with warnings.catch_warnings():

@@ -60,7 +60,7 @@ SKLEARN = _full_names("""
 
 # The classes of this library that end up in a fitted estimator; scores are in their registry.
 OWN = _full_names("""
-    dco.bayes.bayesian_linear: SparseBayesianRegression
+    dco.bayes.sparse_regression: SparseBayesianRegression
     dco.bayes.mc_dropout: MCDropoutClassifier
     dco.estimators: DecoupledClassifier DecoupledRegressor
     dco.foundations.notes: Note

@@ -12,18 +12,11 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
-from dco.bayes import bayesian_linear
-from dco.bayes.bayesian_linear import (
-    SparseBayesianRegression,
-    SufficientStatistics,
-    _laplace_variances,
-    _Standardised,
-    effective_sample_size,
-    generalised_inverse_gaussian,
-    gibbs_draws,
-    nuts_draws,
-    split_rhat,
-)
+from dco.bayes import SparseBayesianRegression, random_variates
+from dco.bayes.diagnostics import effective_sample_size, split_rhat
+from dco.bayes.random_variates import generalised_inverse_gaussian, laplace_variances
+from dco.bayes.samplers import SufficientStatistics, gibbs_draws, nuts_draws
+from dco.bayes.sparse_regression import standardise_rows
 
 SCALES = (1.0, 0.02)
 
@@ -87,7 +80,7 @@ def test_generalised_inverse_gaussian_accepts_most_proposals_whatever_its_parame
             self.made += shape[1] * shape[2]
             return self.rng.random(shape)
 
-    monkeypatch.setattr(bayesian_linear, "PROPOSALS", 1)
+    monkeypatch.setattr(random_variates, "PROPOSALS", 1)
     orders, omegas = np.append(0.0, np.geomspace(1e-6, 1e6, 13)), np.geomspace(1e-8, 1e6, 15)
     for order, omega in itertools.product(orders, omegas):
         counting = Counting()
@@ -106,7 +99,7 @@ def test_laplace_is_a_scale_mixture_of_the_variances_drawn():
     rng = np.random.default_rng(0)
     b = 0.3
     theta = laplace(scale=b).rvs(size=20_000, random_state=rng)
-    s = _laplace_variances(rng, theta, np.full(theta.shape, b))
+    s = laplace_variances(rng, theta, np.full(theta.shape, b))
     assert kstest(s, expon(scale=2 * b**2).cdf).pvalue > 1e-3
     for half in (s < np.median(s), s >= np.median(s)):
         assert kstest(theta[half] / np.sqrt(s[half]), norm.cdf).pvalue > 1e-3
@@ -350,12 +343,12 @@ def test_a_count_that_the_chains_do_not_divide_cuts_the_last_steps():
     """Four chains of three steps for ten draws: the third step of two chains is left out, and no
     chain is cut short.
     """
-    data = _Standardised.of(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 2.0, 4.0]))
+    data = standardise_rows(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 2.0, 4.0]))
     chains = np.zeros((4, 3, 4))
     # step and chain, where the noise is kept
     chains[..., -1] = 10 * np.arange(1, 4) + np.arange(4)[:, None]
     model = SparseBayesianRegression(draws=10)
     with pytest.warns(ConvergenceWarning):
-        model._keep(chains, data)
+        model._keep_draws(chains, data)
     kept = [10, 11, 12, 13, 20, 21, 22, 23, 30, 31]
     np.testing.assert_allclose(model.noise_sd_draws_ / data.y_scale, kept)
