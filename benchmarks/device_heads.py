@@ -4,9 +4,9 @@ for each split.
     python benchmarks/device_heads.py --features FOLDER
 
 FOLDER holds the CIFAR-100 features; without it DCO_DATA_HOME is looked at. Wall-clock seconds, the
-first call (with compilation) and the least of several more. On a GPU first weights and batches are
-drawn there, so its heads are not those of a CPU: what both know of rows not seen in training is
-printed side by side, for the splits that the CPU trains too.
+first call (with compilation) and the least of several more. A GPU rounds otherwise in training: what
+its heads and those of a CPU know of rows not seen in training is printed side by side, for the
+splits that the CPU trains too.
 """
 
 from __future__ import annotations

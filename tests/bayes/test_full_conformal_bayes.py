@@ -6,10 +6,10 @@ from scipy.stats import norm
 
 from dco.bayes.full_conformal_bayes import (
     CollapsedWeightsWarning,
-    _widened,
     full_conformal_intervals,
     full_conformal_labels,
     full_conformal_p_values,
+    widen_to_neighbours,
 )
 from dco.predictions import ClassDraws, GaussianMixtures
 
@@ -92,7 +92,7 @@ def test_normal_mean_against_the_conjugate_answer():
     assert ours.sets.pieces(0) == pytest.approx(norm.ppf([[0.05, 0.95]]), abs=0.6)
 
 
-def test_runs_are_widened_to_the_candidates_that_are_out_and_p_values_need_no_grid():
+def test_runs_arewiden_to_neighbours_to_the_candidates_that_are_out_and_p_values_need_no_grid():
     y, theta, train = normal_problem(30, 2000, 4)
     candidates = np.linspace(-6, 6, 61)
     one, many = (
@@ -110,7 +110,7 @@ def test_runs_are_widened_to_the_candidates_that_are_out_and_p_values_need_no_gr
 
 def test_runs_that_touch_are_joined_and_others_stay_separate():
     grid = np.arange(7.0)
-    sets = _widened(
+    sets = widen_to_neighbours(
         np.array([[1, 1, 0, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 1, 0]], dtype=bool),
         grid,
     )

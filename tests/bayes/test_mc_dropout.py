@@ -14,13 +14,8 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import check_estimator
 
-from dco.bayes.mc_dropout import (
-    MCDropoutClassifier,
-    _drawn_here,
-    _drawn_there,
-    _features,
-    _prediction_program,
-)
+from dco.bayes import MCDropoutClassifier, mc_dropout
+from dco.bayes.dropout_training import draw_batches, draw_start
 from dco.foundations.errors import MissingExtraError
 
 SMALL = {"hidden": (24, 12), "epochs": 12, "batch_size": 32, "learning_rate": 1e-2}
@@ -30,17 +25,6 @@ SMALL = {"hidden": (24, 12), "epochs": 12, "batch_size": 32, "learning_rate": 1e
 def blobs():
     X, y = make_blobs(700, 7, centers=5, cluster_std=2.0, random_state=0)
     return X[:150].astype(np.float32), y[:150], X[150:].astype(np.float32), y[150:]
-
-
-@pytest.fixture(params=["on the host", "on a device"])
-def place(request, monkeypatch):
-    """Where features are standardised, and first weights and batches drawn; a GPU's way runs on a
-    CPU too.
-    """
-    monkeypatch.setattr(
-        "dco.bayes.mc_dropout._trains_on_host", lambda: request.param == "on the host"
-    )
-    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -99,21 +83,18 @@ def test_a_row_scores_the_same_in_any_company(fitted, blobs):
     assert fitted.predict_draws(X[:0:-200]).draws.shape[1] == 3
 
 
-def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
+def test_training_is_adam_with_coupled_decay_on_every_batch(blobs):
     """Without dropout training is deterministic: a plain NumPy loop from the same start ends at the
     same weights.
     """
     X, y, _, _ = blobs  # 150 rows in batches of 32: the last batch has 22
-    head = MCDropoutClassifier(
-        **{**SMALL, "epochs": 2}, dropout=0.0, weight_decay=0.02, random_state=3
-    )
-    task = head._prepare(*head._checked(X, y), {})
-    drawn = task.drawn
-    if place == "on a device":
-        drawn = _drawn_there(
-            drawn["start"], drawn["order"], task.widths, len(X), task.batch, task.epochs
-        )
-    weights, biases, batches = (drawn[name] for name in ("weights", "biases", "rows"))
+    options = {**SMALL, "epochs": 2, "dropout": 0.0, "weight_decay": 0.02, "random_state": 3}
+    head = MCDropoutClassifier(**options)
+    untrained = MCDropoutClassifier(**{**options, "learning_rate": 1e-30}).fit(X, y)
+    weights, biases = untrained.weights_, untrained.biases_
+    seed = int(np.random.RandomState(3).randint(2**31 - 1))
+    order = np.random.SeedSequence(seed).spawn(4)[1]
+    batches = draw_batches(np.random.default_rng(order), 150, batch_size=32, epochs=2)
     # training rounds as JAX is told to; a GPU's default is 10 bits
     with jax.default_matmul_precision("highest"):
         head.fit(X, y)
@@ -121,7 +102,7 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
         np.asarray(a, dtype=float) for layer in zip(weights, biases, strict=True) for a in layer
     ]
     first, second = [np.zeros_like(p) for p in parameters], [np.zeros_like(p) for p in parameters]
-    features = np.asarray(task.features, dtype=float)
+    features = (X - head.feature_mean_) / head.feature_scale_
     for step, rows in enumerate(np.asarray(batches), start=1):
         rows = rows[: 22 if step % 5 == 0 else 32]
         inputs = [features[rows]]
@@ -129,7 +110,7 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
             h = inputs[-1] @ parameters[i] + parameters[i + 1]
             inputs.append(np.maximum(h, 0))
         delta = np.exp(log_softmax(h, axis=1))
-        delta[np.arange(len(rows)), task.codes[rows]] -= 1
+        delta[np.arange(len(rows)), y[rows]] -= 1
         delta /= len(rows)
         gradients = [np.zeros(0)] * len(parameters)
         for i in range(len(parameters) - 2, -1, -2):
@@ -147,22 +128,20 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
         np.testing.assert_allclose(head.biases_[i], parameters[2 * i + 1], atol=5e-6)
 
 
-@pytest.mark.parametrize("draw", [_drawn_here, _drawn_there])
-def test_first_weights_and_batches_follow_one_law(draw):
-    """Uniform within 1 / sqrt(fan_in), and every epoch a random order of all rows; each test errs
-    once in 1,000 seeds.
-    """
-    widths = (30, 40, 7)
-    weights, biases, rows = draw(0, 1, widths, 10, 4, 300).values()
-    for weight, bias, fan_in, fan_out in zip(weights, biases, widths[:-1], widths[1:], strict=True):
-        assert (weight.shape, bias.shape, weight.dtype) == (
-            (fan_in, fan_out),
-            (fan_out,),
-            np.float32,
-        )
-        for values in (weight, bias):
-            assert kstest(np.ravel(values) * np.sqrt(fan_in), "uniform", args=(-1, 2)).pvalue > 1e-3
-    steps = np.asarray(rows).reshape(300, 3, 4)
+def test_first_weights_are_uniform_within_one_over_the_root_of_the_inputs():
+    """Each test errs once in 1,000 seeds."""
+    layers = draw_start(np.random.default_rng(0), (30, 40, 7))
+    assert [weight.shape for weight in layers.weights] == [(30, 40), (40, 7)]
+    assert [bias.shape for bias in layers.biases] == [(40,), (7,)]
+    for values, fan_in in zip([*layers.weights, *layers.biases], [30, 40, 30, 40], strict=True):
+        assert values.dtype == np.float32
+        assert kstest(np.ravel(values) * np.sqrt(fan_in), "uniform", args=(-1, 2)).pvalue > 1e-3
+
+
+def test_every_epoch_takes_all_rows_in_a_random_order():
+    """Each test errs once in 1,000 seeds."""
+    steps = draw_batches(np.random.default_rng(1), 10, batch_size=4, epochs=300)
+    steps = steps.reshape(300, 3, 4)
     orders = steps.reshape(300, 12)[:, :10]
     np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(10), (300, 1)))
     assert not steps[:, 2, 2:].any()  # padding
@@ -170,19 +149,13 @@ def test_first_weights_and_batches_follow_one_law(draw):
         assert chisquare(np.bincount(orders[:, column], minlength=10)).pvalue > 1e-3
 
 
-def test_features_are_standardised_alike_everywhere(blobs, monkeypatch):
-    X = np.column_stack([blobs[0], np.full(150, 3e6), 1e4 + blobs[0][:, 0]]).astype(np.float32)
-    monkeypatch.setattr("dco.bayes.mc_dropout._trains_on_host", lambda: True)
-    here = _features(X, True)
-    monkeypatch.setattr("dco.bayes.mc_dropout._trains_on_host", lambda: False)
-    there = _features(X, True)
-    assert [type(part) for part in there[1:]] == [np.ndarray] * 2
-    assert isinstance(there[0], jax.Array)
-    for ours, theirs in zip(here, there, strict=True):
-        np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-3)
-    assert not np.any(there[0][:, 7])
-    assert there[2][7] == np.inf
-    np.testing.assert_array_equal(_features(X, False)[0], X)
+def test_a_constant_feature_stays_zero(blobs):
+    X, y, X_new, _ = blobs
+    constant = np.column_stack([X, np.full(150, 3e6)])
+    head = MCDropoutClassifier(**SMALL, random_state=0).fit(constant, y)
+    assert head.feature_scale_[7] == np.inf
+    new, far = (np.column_stack([X_new, np.full(len(X_new), value)]) for value in (3e6, -1.0))
+    np.testing.assert_array_equal(head.predict_proba(new), head.predict_proba(far))
 
 
 def test_frozen_masks_keep_the_share_asked_for(blobs):
@@ -215,7 +188,6 @@ def test_dropout_changes_the_weights_and_no_passes_means_the_whole_network(blobs
     assert head.score(X_new, y_new) > 0.9
 
 
-@pytest.mark.usefixtures("place")
 def test_many_heads_together_are_the_heads_alone(blobs):
     """Two shapes of network, two data sets, dropout rates and seeds apart: as fitted alone, up to
     single precision.
@@ -244,7 +216,6 @@ def test_many_heads_together_are_the_heads_alone(blobs):
     assert not hasattr(heads[0], "weights_")
 
 
-@pytest.mark.usefixtures("place")
 def test_data_sets_of_several_sizes_and_units_train_in_one_call(blobs):
     """Huge and constant features are standardised away."""
     X, y, X_new, y_new = blobs
@@ -329,15 +300,16 @@ def test_predictions_ask_for_whole_single_precision(fitted, blobs, monkeypatch, 
     looks at the setting.
     """
     asked = []
+    program_of = mc_dropout._prediction_program
 
     def watched(what):
         def program(*arguments):
             asked.append(jax.config.jax_default_matmul_precision)
-            return _prediction_program(what)(*arguments)
+            return program_of(what)(*arguments)
 
         return program
 
-    monkeypatch.setattr("dco.bayes.mc_dropout._prediction_program", watched)
+    monkeypatch.setattr(mc_dropout, "_prediction_program", watched)
     getattr(fitted, method)(blobs[2])
     assert asked
     assert set(asked) == {"highest"}

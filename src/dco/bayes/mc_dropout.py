@@ -1,20 +1,19 @@
-"""Monte-Carlo-dropout classification heads on fixed features, the classification structures that
+"""Monte-Carlo-dropout classification heads on fixed features: the classification structures that
 the paper tunes.
 
 A head is Linear-ReLU-Dropout for each hidden layer and a last Linear. Its `passes` dropout masks
 are drawn once and frozen: the passes are then T fixed networks, the score is one fixed function of
 a row, and calibration rows and test rows stay exchangeable. Weights and masks are NumPy arrays; JAX
-(extra `bayes`) trains and predicts, on whatever device it finds. On a GPU it also standardises
-features and draws first weights and batches: heads of the same law as a CPU's, not the same.
+(extra `bayes`) trains and predicts, on whatever device it finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from numbers import Real
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,28 +23,56 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dco import ClassDraws
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.bayes.dropout_training import (
+    Training,
+    draw_batches,
+    draw_start,
+    train_networks,
+)
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.extras import require
 from dco.foundations.ranks import as_count, as_positive
 
 # Rows are predicted in batches of one fixed shape: a row's numbers do not depend on how many rows
 # it comes with.
 ROWS_AT_ONCE = 256
-# what a head learns of them when it checks them
-_OF_ROWS = {"classes_", "n_features_in_", "feature_names_in_"}
+ROUNDING = 1e-6  # a spread this far below the mean is a rounding error of it
+
+Output: TypeAlias = Literal["log_mean", "log_add_one_in", "draws"]
 
 
 class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
-    """A dropout network on fixed features; its posterior draws are `passes` fixed dropout masks,
-    shared by all rows.
+    """A dropout network on fixed features; its posterior draws are fixed dropout masks.
 
     Trained by Adam with coupled L2 (the penalty enters the gradient, as torch's `weight_decay`
-    does) on shuffled batches, the last short one kept. `standardise` centres and scales each
-    feature by the training rows; a constant feature stays 0. `passes=0` switches dropout off when
-    predicting: one pass of the whole network. Dropout is on in training all the same.
+    does) on shuffled batches, the last short one kept.
 
-    After `fit`: `classes_`; `weights_` and `biases_`, one array per layer; `masks_`, (T, width)
-    booleans, one array per hidden layer; `feature_mean_`, `feature_scale_`.
+    Parameters
+    ----------
+    hidden
+        The width of each hidden layer.
+    dropout
+        The probability that a unit is left out, in training and in each pass.
+    passes
+        How many masks there are, shared by all rows. 0 switches dropout off when predicting: one
+        pass of the whole network. Dropout is on in training all the same.
+    epochs, batch_size, learning_rate, weight_decay
+        Settings of the training.
+    standardise
+        Centre and scale each feature by the training rows; a constant feature stays 0.
+    random_state
+        The seed of first weights, batches, masks and dropout.
+
+    Attributes
+    ----------
+    classes_
+        The labels of the training rows.
+    weights_, biases_
+        One array per layer.
+    masks_
+        (T, width) booleans, one array per hidden layer.
+    feature_mean_, feature_scale_
+        By which features are standardised.
     """
 
     def __init__(
@@ -71,10 +98,9 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Train on these rows. Labels that are not among them have no column: `classes_` lists
-        those that are.
-        """
-        _train([(self, self._prepare(*self._checked(X, y), {}))])
+        """Train on these rows; `classes_` lists the labels that are among them."""
+        features, codes = self._check_rows(X, y)
+        _train_heads([self], [self._prepare(standardise(features, self.standardise), codes)])
         return self
 
     @classmethod
@@ -93,113 +119,126 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         rounding, which on a GPU is that of JAX's default matrix precision.
         """
         fits: list[list[MCDropoutClassifier]] = []
-        tasks: list[tuple[MCDropoutClassifier, _Task]] = []
+        trainings: list[Training] = []
         for X, y in datasets:
-            fits.append([clone(head) for head in heads])
-            shared: dict[bool, Any] = {}  # heads on the same rows share them, and their check
-            first = clone(heads[0])
-            rows, codes = first._checked(X, y)
-            for head in fits[-1]:
-                head.__dict__ |= {
-                    name: value for name, value in vars(first).items() if name in _OF_ROWS
-                }
-                tasks.append((head, head._prepare(rows, codes, shared)))
-        _train(tasks, memory=memory)
+            clones = [clone(head) for head in heads]
+            # The rows are checked and standardised once, and shared by the heads.
+            features, codes = clones[0]._check_rows(X, y)
+            standardised = {flag: standardise(features, flag) for flag in (False, True)}
+            for head in clones:
+                head._take_over_rows_of(clones[0])
+                trainings.append(head._prepare(standardised[bool(head.standardise)], codes))
+            fits.append(clones)
+
+        _train_heads([head for clones in fits for head in clones], trainings, memory=memory)
         return fits
 
     def predict(self, X: ArrayLike) -> AnyArray:
-        """The label with the largest mean probability over passes."""
+        """Return the label with the largest mean probability over passes."""
         log_mean = self.predict_log_mean(X)  # first: it checks that the head is fitted
         return np.asarray(self.classes_[np.argmax(log_mean, axis=1)])
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """The mean probability over passes, (n, K)."""
+        """Return the mean probability over passes, (n, K)."""
         return np.exp(self.predict_log_mean(X))
 
     def predict_log_mean(self, X: ArrayLike) -> Floats:
-        """log p̄ = log (1/T) Σ_t p_t, (n, K), summed pass by pass: its negative is the posterior
-        NLL score.
+        """Return log p̄ = log (1/T) Σ_t p_t, (n, K), summed pass by pass.
+
+        Its negative is the posterior NLL score.
         """
-        return np.asarray(self._in_batches(X, "log_mean"))
+        return self._predict_in_batches(X, "log_mean")
 
     def predict_log_add_one_in(self, X: ArrayLike) -> Floats:
-        """log p̃ = log (Σ_t p_t² / Σ_t p_t), (n, K), summed pass by pass: its negative is the
-        add-one-in score.
+        """Return log p̃ = log (Σ_t p_t² / Σ_t p_t), (n, K), summed pass by pass.
+
+        Its negative is the add-one-in score.
         """
-        return np.asarray(self._in_batches(X, "log_add_one_in"))
+        return self._predict_in_batches(X, "log_add_one_in")
 
     def predict_draws(self, X: ArrayLike) -> ClassDraws:
-        """The probabilities of every pass, (T, n, K) in single precision."""
-        return ClassDraws(self._in_batches(X, "draws"), classes=self.classes_)
+        """Return the probabilities of every pass, (T, n, K) in single precision."""
+        return ClassDraws(self._predict_in_batches(X, "draws"), classes=self.classes_)
 
     predict_distribution = predict_draws  # what scores ask for
 
-    def _in_batches(
-        self, X: ArrayLike, what: Literal["log_mean", "log_add_one_in", "draws"]
-    ) -> Any:
+    def _predict_in_batches(self, X: ArrayLike, output: Output) -> Floats:
+        """Run the network on batches of rows of one shape."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float32, reset=False)
-        keep = 1.0 if self.passes == 0 else 1.0 - float(self.dropout)
         jax = require("jax", extra="bayes")
-        layers = jax.device_put(
-            (
-                self.weights_,
-                self.biases_,
-                [(mask / keep).astype(np.float32) for mask in self.masks_],
-            )
-        )
-        program = _prediction_program(what)
-        n, k, t = len(rows), len(self.classes_), len(self.masks_[0])
-        result = (
-            np.empty((t, n, k), np.float32) if what == "draws" else np.empty((n, k), np.float64)
-        )
-        block = np.zeros((ROWS_AT_ONCE, rows.shape[1]), dtype=np.float32)
-        # a GPU rounds to 10 bits by default: scores would depend on the machine
+        layers = jax.device_put((self.weights_, self.biases_, self._scaled_masks()))
+        program = _prediction_program(output)
+
+        n = len(rows)
+        n_labels = len(self.classes_)
+        n_passes = len(self.masks_[0])
+        result: Floats = np.empty((n, n_labels), np.float64)
+        if output == "draws":
+            result = np.empty((n_passes, n, n_labels), np.float32)
+
+        batch = np.zeros((ROWS_AT_ONCE, rows.shape[1]), dtype=np.float32)
+        # A GPU rounds to 10 bits by default: scores would depend on the machine.
         with jax.default_matmul_precision("highest"):
             for start in range(0, n, ROWS_AT_ONCE):
-                here = rows[start : start + ROWS_AT_ONCE]
-                block[: len(here)] = (here - self.feature_mean_) / self.feature_scale_
-                result[..., start : start + len(here), :] = np.asarray(program(*layers, block))[
-                    ..., : len(here), :
-                ]
+                rows_here = rows[start : start + ROWS_AT_ONCE]
+                size = len(rows_here)
+                batch[:size] = (rows_here - self.feature_mean_) / self.feature_scale_
+                predictions = np.asarray(program(*layers, batch))
+                result[..., start : start + size, :] = predictions[..., :size, :]
         return result
 
-    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, Integers]:
+    def _scaled_masks(self) -> list[Floats]:
+        """Return the masks over the share of units that they keep."""
+        share_kept = 1.0 if self.passes == 0 else 1.0 - float(self.dropout)
+        return [(mask / share_kept).astype(np.float32) for mask in self.masks_]
+
+    def _check_rows(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, Integers]:
+        """Return features and label codes; learn `classes_` and the columns."""
         rows, labels = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         return rows, codes.astype(np.int32)
 
-    def _prepare(self, rows: Floats, codes: Integers, shared: dict[bool, Any]) -> _Task:
-        """Draw from `random_state` all that training needs, in an order that no batching
-        changes.
-        """
+    def _take_over_rows_of(self, other: MCDropoutClassifier) -> None:
+        """Learn from another head what it has learnt when it checked the same rows."""
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(other, name):
+                setattr(self, name, getattr(other, name))
+
+    def _prepare(self, rows: StandardisedFeatures, codes: Integers) -> Training:
+        """Draw all that training needs, in an order that no batching changes."""
         self._check_parameters()
-        standardise = bool(self.standardise)
-        if standardise not in shared:
-            shared[standardise] = _features(rows, standardise)
-        features, self.feature_mean_, self.feature_scale_ = shared[standardise]
+        self.feature_mean_ = rows.mean
+        self.feature_scale_ = rows.scale
+        n, n_features = rows.features.shape
+        widths = (n_features, *(int(width) for width in self.hidden), len(self.classes_))
+
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        start, order, frozen, noise = np.random.SeedSequence(seed).spawn(4)
-        widths = (rows.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
-        rng = np.random.default_rng(frozen)
-        keep = 1.0 - float(self.dropout)
-        self.masks_ = [
-            rng.random((self.passes, width)) < keep
-            if self.passes
-            else np.ones((1, width), dtype=bool)
-            for width in widths[1:-1]
-        ]
-        size, epochs = min(int(self.batch_size), len(codes)), int(self.epochs)
-        drawn: dict[str, Any] = {
-            "start": start.generate_state(1)[0],
-            "order": order.generate_state(1)[0],
-        }
-        if _trains_on_host():
-            drawn = _drawn_here(start, order, widths, len(codes), size, epochs)
-        return _Task(
-            features, codes, widths, epochs, size, drawn | {"noise": noise.generate_state(1)[0]}
+        start, order, masks, noise = np.random.SeedSequence(seed).spawn(4)
+        self.masks_ = self._draw_masks(np.random.default_rng(masks), widths[1:-1])
+        return Training(
+            features=rows.features,
+            codes=codes,
+            start=draw_start(np.random.default_rng(start), widths),
+            batches=draw_batches(
+                np.random.default_rng(order),
+                n,
+                batch_size=min(int(self.batch_size), n),
+                epochs=int(self.epochs),
+            ),
+            noise_seed=int(noise.generate_state(1)[0]),
+            dropout=float(self.dropout),
+            learning_rate=float(self.learning_rate),
+            weight_decay=float(self.weight_decay),
         )
+
+    def _draw_masks(self, rng: np.random.Generator, widths: Sequence[int]) -> list[Bools]:
+        """Draw the frozen masks of each hidden layer; without passes one that keeps all units."""
+        if self.passes == 0:
+            return [np.ones((1, width), dtype=bool) for width in widths]
+        share_kept = 1.0 - float(self.dropout)
+        return [rng.random((self.passes, width)) < share_kept for width in widths]
 
     def _check_parameters(self) -> None:
         if not isinstance(self.hidden, Sequence) or not self.hidden:
@@ -209,238 +248,113 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
             )
         for width in self.hidden:
             as_count(width, name="every width in hidden", least=1)
-        for name, least in (("passes", 0), ("epochs", 1), ("batch_size", 1)):
-            as_count(getattr(self, name), name=name, least=least)
+        as_count(self.passes, name="passes", least=0)
+        as_count(self.epochs, name="epochs", least=1)
+        as_count(self.batch_size, name="batch_size", least=1)
         as_positive(self.learning_rate, name="learning_rate")
-        for name, end in (("dropout", 1), ("weight_decay", np.inf)):
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 <= float(value) < end):
-                raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
+        _check_in_range(self.dropout, name="dropout", end=1)
+        _check_in_range(self.weight_decay, name="weight_decay", end=np.inf)
 
 
-class _Task(NamedTuple):
-    """All that training one head on one data set needs."""
-
-    features: Any
-    codes: Integers
-    widths: tuple[int, ...]
-    epochs: int
-    batch: int  # rows of one
-    # first weights and biases, and the rows of each batch; for a GPU the seeds of both
-    drawn: dict[str, Any]
+def _check_in_range(value: Any, *, name: str, end: float) -> None:
+    if not isinstance(value, Real) or not 0 <= float(value) < end:
+        raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
 
 
-def _features(rows: Any, standardise: bool) -> tuple[Any, Floats, Floats]:
-    """The rows where heads train, standardised or as they are; the mean and the scale that were
-    used.
-    """
-    width, xp, exact = rows.shape[1], np, {"dtype": np.float64}
-    if not _trains_on_host():
-        xp, exact = require("jax.numpy", extra="bayes"), {}
-        rows = xp.asarray(rows)
-    if not standardise:
-        return rows, np.zeros(width, np.float32), np.ones(width, np.float32)
-    mean, spread = rows.mean(axis=0, **exact), rows.std(axis=0, **exact)
-    # dividing by inf: a constant feature stays 0
-    scale = xp.where(spread > 1e-6 * abs(mean), spread, np.inf)
-    mean, scale = mean.astype(np.float32), scale.astype(np.float32)
-    return (rows - mean) / scale, np.asarray(mean), np.asarray(scale)
+@dataclass(frozen=True, eq=False)
+class StandardisedFeatures:
+    """Features as a network takes them, and the mean and scale that were used."""
+
+    features: Floats
+    mean: Floats
+    scale: Floats
 
 
-def _trains_on_host() -> bool:
-    """Whether JAX has no accelerator, or was told to leave it alone."""
-    return bool(require("jax", extra="bayes").device_put(0).device.platform == "cpu")
+def standardise(rows: Floats, is_wanted: bool) -> StandardisedFeatures:
+    """Centre and scale the columns of the rows, or leave them as they are."""
+    n_features = rows.shape[1]
+    if not is_wanted:
+        zeros = np.zeros(n_features, np.float32)
+        ones = np.ones(n_features, np.float32)
+        return StandardisedFeatures(rows, zeros, ones)
+
+    mean = rows.mean(axis=0, dtype=np.float64)
+    spread = rows.std(axis=0, dtype=np.float64)
+    varies = spread > ROUNDING * abs(mean)
+    scale = np.where(varies, spread, np.inf).astype(np.float32)  # a constant feature becomes 0
+    mean = mean.astype(np.float32)
+    return StandardisedFeatures((rows - mean) / scale, mean, scale)
 
 
-def _first_layers(uniform: Any, widths: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
-    """Weights and biases, uniform within 1 / sqrt(fan_in): torch's default for a linear layer."""
-    layers = [
-        (uniform(1 / np.sqrt(a), a, b), uniform(1 / np.sqrt(a), b)) for a, b in pairwise(widths)
-    ]
-    return [weight for weight, _ in layers], [bias for _, bias in layers]
-
-
-def _drawn_here(
-    start: Any, order: Any, widths: tuple[int, ...], n: int, size: int, epochs: int
-) -> dict[str, Any]:
-    """The first layers and the row numbers of every step, (epochs · ceil(n / size), size), the last
-    batch padded.
-    """
-    rng, shuffle = np.random.default_rng(start), np.random.default_rng(order)
-    weights, biases = _first_layers(
-        lambda bound, *shape: rng.uniform(-bound, bound, shape).astype(np.float32), widths
-    )
-    orders = np.stack([shuffle.permutation(n) for _ in range(epochs)]).astype(np.int32)
-    return {
-        "weights": weights,
-        "biases": biases,
-        "rows": np.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size),
-    }
-
-
-def _drawn_there(
-    start: Any, order: Any, widths: tuple[int, ...], n: int, size: int, epochs: int
-) -> dict[str, Any]:
-    """The same law, drawn by JAX."""
-    jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
-    keys = iter(jax.random.split(jax.random.key(start), 2 * len(widths)))
-
-    def uniform(bound: float, *shape: int) -> Any:
-        return jax.random.uniform(next(keys), shape, minval=-bound, maxval=bound)
-
-    weights, biases = _first_layers(uniform, widths)
-    orders = jax.vmap(lambda key: jax.random.permutation(key, n))(
-        jax.random.split(jax.random.key(order), epochs)
-    )
-    return {
-        "weights": weights,
-        "biases": biases,
-        "rows": jnp.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size),
-    }
-
-
-def _train(
-    tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float | None = None
+def _train_heads(
+    heads: Sequence[MCDropoutClassifier],
+    trainings: Sequence[Training],
+    *,
+    memory: float | None = None,
 ) -> None:
-    """Train every head, those of one shape together in groups, and hand each its weights."""
-    shapes: dict[tuple[Any, ...], list[tuple[MCDropoutClassifier, _Task]]] = {}
-    for head, task in tasks:
-        shapes.setdefault((task.widths, len(task.codes), task.epochs, task.batch), []).append(
-            (head, task)
-        )
-    for (widths, _, _, batch), alike in shapes.items():
-        size = _group_size(widths, batch, memory)
-        for start in range(0, len(alike), size):
-            group = alike[start : start + size]
-            for (head, _), (head.weights_, head.biases_) in zip(
-                group, _run_training(group), strict=True
-            ):
-                if not all(np.all(np.isfinite(a)) for a in (*head.weights_, *head.biases_)):
-                    raise ValueError(
-                        f"Training diverged: take standardise=True, or a learning_rate below "
-                        f"{head.learning_rate}."
-                    )
-
-
-def _group_size(widths: tuple[int, ...], batch: int, memory: float | None) -> int:
-    """How many heads train at once: weights, gradients, both Adam moments and their updates, and
-    the activations.
-    """
-    weights = sum(a * b + b for a, b in pairwise(widths))
-    need = 4 * (6 * weights + 6 * batch * sum(widths))
-    if memory is None:
-        # None of a CPU
-        statistics = require("jax", extra="bayes").device_put(0).device.memory_stats()
-        memory = (statistics or {}).get("bytes_limit", 2**30) / 4
-    return max(1, int(memory // need))
-
-
-def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> list[Any]:
-    """The weights and biases of each head."""
-    jax = require("jax", extra="bayes")
-    tasks = [task for _, task in group]
-    # heads on the same rows share them
-    tables = {id(task.features): (task.features, task.codes) for task in tasks}
-    # NumPy arrays where they are: stacking them in JAX would compile a small program for each
-    # shape.
-    per_head = jax.tree.map(lambda *parts: np.stack(parts), *(task.drawn for task in tasks))
-    per_head["table"] = np.asarray(
-        [list(tables).index(id(task.features)) for task in tasks], dtype=np.int32
-    )
-    for name in ("dropout", "learning_rate", "weight_decay"):
-        per_head[name] = np.asarray([getattr(head, name) for head, _ in group], dtype=np.float32)
-    features = (np if _trains_on_host() else jax.numpy).stack([rows for rows, _ in tables.values()])
-    codes = np.stack([codes for _, codes in tables.values()])
-    first = tasks[0]
-    real = np.tile(
-        np.arange(-(-len(first.codes) // first.batch) * first.batch) < len(first.codes),
-        first.epochs,
-    )
-    program = _training_program(first.widths, first.epochs)
-    layers = jax.tree.map(
-        np.asarray, program(features, codes, real.reshape(-1, first.batch), per_head)
-    )
-    return [tuple([part[i] for part in parts] for parts in layers) for i in range(len(group))]
-
-
-@lru_cache(maxsize=32)
-def _training_program(widths: tuple[int, ...], epochs: int) -> Any:
-    """One compiled program for each shape; JAX keeps them for the process (and on disk, if the
-    caller has set its cache).
-    """
-    jax, jnp, optax = (require(name, extra="bayes") for name in ("jax", "jax.numpy", "optax"))
-
-    def loss(layers: Any, x: Any, y: Any, real: Any, key: Any, dropout: Any) -> Any:
-        weights, biases = layers
-        # One draw for all hidden layers: the generator is most of the time that compiling takes.
-        ends = np.cumsum([len(bias) for bias in biases[:-1]])
-        chances = jnp.split(jax.random.uniform(key, (len(x), int(ends[-1]))), ends[:-1], axis=1)
-        for weight, bias, chance in zip(weights[:-1], biases[:-1], chances, strict=True):
-            x = jnp.where(chance >= dropout, jax.nn.relu(x @ weight + bias) / (1 - dropout), 0.0)
-        log_p = jax.nn.log_softmax(x @ weights[-1] + biases[-1])
-        return -jnp.sum(jnp.take_along_axis(log_p, y[:, None], axis=1)[:, 0] * real) / jnp.sum(real)
-
-    def train(features: Any, codes: Any, real: Any, head: Any) -> Any:
-        adam = optax.chain(
-            optax.add_decayed_weights(head["weight_decay"]),  # before Adam's scaling: coupled L2
-            optax.scale_by_adam(),
-            optax.scale(-head["learning_rate"]),
-        )
-
-        def step(state: Any, batch: Any) -> Any:
-            layers, moments = state
-            number, rows, mask = batch
-            x, y = features[head["table"], rows], codes[head["table"], rows]
-            key = jax.random.fold_in(noise, number)
-            gradient = jax.grad(loss)(layers, x, y, mask, key, head["dropout"])
-            change, moments = adam.update(gradient, moments, layers)
-            return (optax.apply_updates(layers, change), moments), None
-
-        if "start" in head:
-            head = head | _drawn_there(
-                head["start"], head["order"], widths, codes.shape[1], real.shape[1], epochs
+    """Train every head and hand it its weights."""
+    networks = train_networks(trainings, memory=memory)
+    for head, layers in zip(heads, networks, strict=True):
+        if not layers.are_finite():
+            raise ValueError(
+                f"Training diverged: take standardise=True, or a learning_rate below "
+                f"{head.learning_rate}."
             )
-        noise = jax.random.key(head["noise"])
-        layers = (head["weights"], head["biases"])
-        numbers = jnp.arange(len(head["rows"]))
-        (layers, _), _ = jax.lax.scan(
-            step, (layers, adam.init(layers)), (numbers, head["rows"], real)
-        )
-        return layers
-
-    return jax.jit(jax.vmap(train, in_axes=(None, None, None, 0)))
+        head.weights_ = layers.weights
+        head.biases_ = layers.biases
 
 
 @lru_cache(maxsize=4)
-def _prediction_program(what: Literal["log_mean", "log_add_one_in", "draws"]) -> Any:
-    """Rows to log p̄, log p̃ or all passes. The first layer is the same for all passes, and most of
-    the arithmetic.
-    """
-    jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
+def _prediction_program(output: Output) -> Callable[..., Any]:
+    """Compile the way from rows to log p̄, log p̃ or all passes.
 
-    def run(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
+    The first layer is the same for all passes, and most of the arithmetic.
+    """
+    jax = require("jax", extra="bayes")
+    jnp = require("jax.numpy", extra="bayes")
+
+    def log_p_of_passes(weights: Any, biases: Any, x: Any) -> Callable[[Any], Any]:
         first = jax.nn.relu(x @ weights[0] + biases[0])
 
-        def log_p(mask: Any) -> Any:
-            h = first * mask[0]
-            for weight, bias, on in zip(weights[1:-1], biases[1:-1], mask[1:], strict=True):
-                h = jax.nn.relu(h @ weight + bias) * on
-            return jax.nn.log_softmax(h @ weights[-1] + biases[-1])
+        def log_p(masks: Any) -> Any:
+            hidden = first * masks[0]
+            for weight, bias, mask in zip(weights[1:-1], biases[1:-1], masks[1:], strict=True):
+                hidden = jax.nn.relu(hidden @ weight + bias) * mask
+            return jax.nn.log_softmax(hidden @ weights[-1] + biases[-1])
 
-        if what == "draws":
-            return jax.lax.map(lambda mask: jnp.exp(log_p(mask)), masks)
+        return log_p
 
-        def add(sums: Any, mask: Any) -> Any:
-            now = log_p(mask)
-            return [
-                jnp.logaddexp(total, power * now) for power, total in enumerate(sums, start=1)
-            ], None
+    def draws(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
+        log_p = log_p_of_passes(weights, biases, x)
+        return jax.lax.map(lambda pass_masks: jnp.exp(log_p(pass_masks)), masks)
 
-        # In logarithms: p_t² of an unlikely label underflows in single precision, its logarithm
-        # does not.
-        powers = 1 if what == "log_mean" else 2
+    def log_mean(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
+        (log_sum,) = log_sums_of_powers(1, weights, biases, masks, x)
+        return log_sum - jnp.log(len(masks[0]))
+
+    def log_add_one_in(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
+        log_sum, log_sum_of_squares = log_sums_of_powers(2, weights, biases, masks, x)
+        return log_sum_of_squares - log_sum
+
+    def log_sums_of_powers(highest: int, weights: Any, biases: Any, masks: Any, x: Any) -> Any:
+        """Sum p_t, p_t², ... over passes, in logarithms.
+
+        The square of an unlikely label's probability underflows in single precision, its logarithm
+        does not.
+        """
+        log_p = log_p_of_passes(weights, biases, x)
+
+        def add(log_sums: Any, pass_masks: Any) -> Any:
+            log_p_now = log_p(pass_masks)
+            grown = [
+                jnp.logaddexp(log_sum, power * log_p_now)
+                for power, log_sum in enumerate(log_sums, start=1)
+            ]
+            return grown, None
+
         nothing = jnp.full((x.shape[0], weights[-1].shape[1]), -jnp.inf)
-        sums, _ = jax.lax.scan(add, [nothing] * powers, masks)
-        return sums[0] - jnp.log(len(masks[0])) if what == "log_mean" else sums[1] - sums[0]
+        log_sums, _ = jax.lax.scan(add, [nothing] * highest, masks)
+        return log_sums
 
-    return jax.jit(run)
+    programs = {"draws": draws, "log_mean": log_mean, "log_add_one_in": log_add_one_in}
+    return jax.jit(programs[output])  # type: ignore[no-any-return]
