@@ -4,6 +4,7 @@ machine too.
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +52,14 @@ def data_home() -> str | None:
     """Find the folder with the data files: DCO_DATA_HOME, or shared/data beside the checkout."""
     beside = Path(__file__).parents[2] / "shared" / "data"
     return os.environ.get("DCO_DATA_HOME") or (str(beside) if beside.is_dir() else None)
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_as_before() -> Iterator[None]:
+    """A command that has finished ignores Ctrl-C, and tests run commands in this process."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 fixed.
 """
 
-import copy
 import itertools
 import json
 import math
@@ -17,16 +16,15 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 from dco.foundations.notes import NoteWarning
-from dco.service import watching
-from dco.service.watching import (
+from dco.service import drift
+from dco.service.drift import SortedScores, Stakes
+from dco.service.evidence import (
     ODDS,
     SHARES,
     Evidence,
-    Places,
-    Stakes,
     confidence_sequence,
     likely_start,
-    weight_after,
+    weight_of_later_starts,
 )
 
 
@@ -63,7 +61,7 @@ def urn_law(n: int, rank: int, path: tuple[bool, ...]) -> tuple[float, list[floa
 
 
 def after(path, expected) -> Evidence:
-    found = Evidence.none()
+    found = Evidence.before_first_row()
     for hit, u in zip(path, expected, strict=True):
         found = found.after(hit, u)
     return found
@@ -85,35 +83,35 @@ def test_the_evidence_is_the_mean_over_starts_and_has_mean_one_under_the_urn(n, 
         probability, expected = urn_law(n, rank, path)
         found = after(path, expected)
         weights = [
-            0.2 + weight_after(0) - weight_after(1),
-            *(weight_after(s) - weight_after(s + 1) for s in range(1, 9)),
+            0.2 + weight_of_later_starts(0) - weight_of_later_starts(1),
+            *(weight_of_later_starts(s) - weight_of_later_starts(s + 1) for s in range(1, 9)),
         ]
         by_start = [
             sum(share * ratio(path, expected, s, c) for c, share in zip(ODDS, SHARES, strict=True))
             for s in range(9)
         ]
-        mean = float(found.weighted @ SHARES) + weight_after(9)
-        assert mean == pytest.approx(np.dot(weights, by_start) + weight_after(9))
+        mean = float(found.weighted @ SHARES) + weight_of_later_starts(9)
+        assert mean == pytest.approx(np.dot(weights, by_start) + weight_of_later_starts(9))
         assert float(found.summed @ SHARES) == pytest.approx(sum(by_start))
         means += probability * np.array([mean, sum(by_start)])
         assert likely_start(path, expected, reported=9) == int(np.argmax(by_start))
     np.testing.assert_allclose(means, [1, 9])
     long = after([False] * 5_000, [0.9] * 5_000)  # no overflow
     assert 0 < long.p_value() < 1e-250
-    assert np.isfinite(long.after(True, 0.9).most)
+    assert np.isfinite(long.after(True, 0.9).largest_mean)
 
 
 def test_places_are_uniform_and_independent_with_ties_too(monkeypatch):
     """p-values above .001 of three checks; a place is counted by brute force."""
     rng = np.random.default_rng(0)
     for values in (rng.normal(size=3_000), rng.integers(4, size=3_000).astype(float)):
-        monkeypatch.setattr(watching, "_RECENT", 500)  # scores are merged now and then
-        places = Places(values[:20].tolist())
+        monkeypatch.setattr(drift, "_MERGE_AT", 500)  # scores are merged now and then
+        places = SortedScores(values[:20].tolist())
         found = []
         for t in range(20, 3_000):
             uniform = rng.random()
             below, equal = np.sum(values[:t] < values[t]), np.sum(values[:t] == values[t])
-            found.append(places.take(float(values[t]), uniform))
+            found.append(places.place(float(values[t]), uniform=uniform))
             assert found[-1] == (below + uniform * (1 + equal)) / (1 + t)
         assert kstest(found, "uniform").pvalue > 0.001
         assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 3.3 / math.sqrt(3_000)
@@ -122,9 +120,9 @@ def test_places_are_uniform_and_independent_with_ties_too(monkeypatch):
 def test_bets_on_places_have_mean_one():
     """Gauss-Legendre integrates a bet exactly, whatever the stakes."""
     nodes, weights = np.polynomial.legendre.leggauss(5)
-    stakes = Stakes.none().after(0.93).after(0.1)
-    after_one = [stakes.after((node + 1) / 2).held.sum() for node in nodes]
-    assert np.dot(weights, after_one) / 2 == pytest.approx(stakes.held.sum())
+    stakes = Stakes.before_first_row().after(0.93).after(0.1)
+    after_one = [stakes.after((node + 1) / 2).by_bet.sum() for node in nodes]
+    assert np.dot(weights, after_one) / 2 == pytest.approx(stakes.by_bet.sum())
 
 
 def test_the_confidence_sequence_solves_its_equation_and_holds_at_all_times():
@@ -176,47 +174,6 @@ def test_rows_like_those_of_the_fit_give_no_alarm_and_noisier_rows_give_one(para
     assert report.coverage_since < report.coverage
     assert "The change probably began near row" in str(report)
     assert monitor.update(*rows(2_000, seed=3)).alarm  # an alarm stays
-
-
-def test_one_by_one_in_batches_and_resumed_give_the_same_state():
-    est, (X, y) = fitted(), rows(230, noise=1.5)
-    whole, single = dco.Monitor(est), dco.Monitor(est)
-    report = whole.update(X, y)
-    for i in range(230):
-        if i == 100:
-            single = dco.Monitor(est, state=json.loads(json.dumps(single.state())))
-        last = single.update(X[[i]], y[[i]])
-    assert last == report
-    one, other = single.state(), whole.state()
-    scores = [
-        np.array([float.fromhex(score) for score in state.pop("scores")]) for state in (one, other)
-    ]
-    assert one == other
-    # a model rounds batches of another size differently
-    np.testing.assert_allclose(*scores, rtol=1e-12)
-
-
-def test_a_monitor_goes_on_from_its_state_from_a_file_and_as_a_copy(tmp_path):
-    est, (X, y) = fitted(), rows(120)
-    monitor = dco.Monitor(est, error_rate="0.01", run_length=500, duplicates="natural")
-    report = monitor.update(X, y, by=np.arange(120) % 3)
-    dco.save(monitor, tmp_path / "monitor.dco")
-    state = {
-        "error_rate": 0.01,
-        "run_length": 500,
-        "duplicates": "natural",
-        "state": monitor.state(),
-    }
-    for again in (
-        dco.load(tmp_path / "monitor.dco"),
-        copy.deepcopy(monitor),
-        dco.Monitor(est, **state),
-    ):
-        assert again.report() == report
-        assert again.update(*rows(50, seed=5)) == copy.deepcopy(monitor).update_all(
-            [(*rows(50, seed=5), None)]
-        )
-    assert monitor.report() == report
 
 
 def test_a_row_seen_twice_counts_once_and_rows_of_the_fit_do_not_count():
@@ -479,16 +436,10 @@ def test_what_cannot_be_watched_is_refused():
 def test_bad_input_gets_one_sentence():
     est, (X, y) = fitted(), rows(5)
     monitor = dco.Monitor(est)
-    state = monitor.state()
     for given, sentence in (
         ({"error_rate": 1.5}, "error_rate must be a number strictly between 0 and 1"),
         ({"duplicates": "once"}, 'duplicates must be "drop" or "natural"'),
         ({"run_length": 0}, "run_length is a mean number"),
-        ({"state": {"hits": "01"}}, "state must be what"),
-        ({"state": state | {"format": 1}}, "state must be what"),
-        ({"state": state | {"covered": "01"}}, "state must be what"),  # two rows, and no scores
-        ({"state": [state]}, "state must be what"),
-        ({"state": dco.Monitor(fitted(seed=1)).state()}, "state is of a monitor of another fit"),
     ):
         with pytest.raises(ValueError, match=sentence):
             dco.Monitor(est, **given)

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     from dco.rows.roles import Role, Splits, assign_roles
     from dco.rows.rows import SealedRows
     from dco.service.displays import MonitorDisplay
-    from dco.service.monitor import Monitor, MonitorReport, WatchedCondition, WatchedSlice
+    from dco.service.monitor import Monitor
+    from dco.service.monitor_report import MonitorReport, WatchedCondition, WatchedSlice
     from dco.service.recalibration import recalibrate
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
@@ -88,7 +89,8 @@ _HOME = {
     "dco.evaluation.displays": "CoverageDisplay RankingDisplay SetsDisplay SizeDisplay",
     "dco.service.displays": "MonitorDisplay",
     "dco.evaluation.evaluate": "Evaluation evaluate",
-    "dco.service.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
+    "dco.service.monitor": "Monitor",
+    "dco.service.monitor_report": "MonitorReport WatchedCondition WatchedSlice",
     "dco.service.recalibration": "recalibrate",
     "dco.models.grid": "grid",
     "dco.calibration.select_and_calibrate": "select_and_calibrate",

@@ -131,7 +131,8 @@ def test_the_page_shows_the_timeline_and_comes_with_the_state_or_not_at_all(
     assert "outcome by numbers.dco, in service" in text
     assert "Alarm: new rows are covered less often" in text
     assert text.count("data:image/svg+xml;base64,") == 1
-    dco(*words, status=1)  # written again by every call
+    assert "exists already" in dco.refuses(*words)
+    dco(*words, "--force", status=1)
     assert "must end in .html" in dco.refuses(*words[:-1], rows / "timeline.pdf")
     assert "is read by this command" in dco.refuses(*words[:-1], rows / "week3.csv")
 
@@ -241,19 +242,48 @@ def test_groups_with_thresholds_of_their_own_are_watched_one_by_one(dco, home, r
     assert all(site in told for site in ("north", "south", "east"))
 
 
-def test_bad_input_gets_one_sentence(dco, home, rows):
-    state, watch = (
-        rows / "watch.json",
-        ("watch", home / "numbers.dco", rows / "week0.csv", "--state"),
-    )
-    state.write_text("{", encoding="utf-8")
-    assert "is not the state of a monitor" in dco.refuses(*watch, state)
-    state.write_text(json.dumps({"hits": ""}), encoding="utf-8")
-    assert "state must be what Monitor.state() returned" in dco.refuses(*watch, state)
-    pd.read_csv(rows / "week0.csv").drop(columns="outcome").to_csv(
-        rows / "unlabelled.csv", index=False
-    )
-    assert "outcome" in dco.refuses(
-        "watch", home / "numbers.dco", rows / "unlabelled.csv", "--state", rows / "new.json"
-    )
+def test_a_table_without_targets_is_refused_and_no_state_written(dco, home, rows):
+    pd.read_csv(rows / "week0.csv").drop(columns="outcome").to_csv(rows / "x.csv", index=False)
+    words = ("watch", home / "numbers.dco", rows / "x.csv", "--state", rows / "new.json")
+    assert "outcome" in dco.refuses(*words)
     assert not (rows / "new.json").exists()
+
+
+NO_STATES = {
+    "cut short": "{",
+    "null": "null",
+    "a list": "[]",
+    "another object": '{"hits": ""}',
+    "deep": "[" * 100_000,
+    "no text": "\udcff",
+}
+
+
+@pytest.mark.parametrize("text", NO_STATES.values(), ids=NO_STATES)
+def test_a_file_that_is_no_state_is_refused_and_kept(dco, home, rows, text):
+    state = rows / "watch.json"
+    state.write_text(text, encoding="utf-8", errors="surrogateescape")
+    content = state.read_bytes()
+    words = ("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
+    assert "watch.json is not the state of a monitor" in dco.refuses(*words)
+    assert "--restart keeps it" in dco.refuses(*words, "--restart")
+    assert state.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--error-rate", 0.5), ("--run-length", 20), ("--duplicates", "natural")],
+    ids=["error rate", "run length", "duplicates"],
+)
+def test_settings_belong_to_the_state(dco, home, rows, option, value):
+    words = ("watch", home / "numbers.dco", rows / "week0.csv", "--state", rows / "watch.json")
+    dco(*words)
+    assert f"was begun with {option}" in dco.refuses(*words, option, value)
+    assert dco.json(*words, option, value, "--restart")["new_rows"] == 150
+    assert dco.json(*words)["rows"] == 150 * (2 if value == "natural" else 1)
+
+
+def test_a_state_that_cannot_be_written_is_refused_before_the_work(dco, home, rows):
+    words = ("watch", home / "numbers.dco", rows / "week0.csv", "--state")
+    assert "There is no folder" in dco.refuses(*words, rows / "none" / "watch.json")
+    assert "is read by this command" in dco.refuses(*words, rows / "week0.csv")

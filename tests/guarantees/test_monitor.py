@@ -16,7 +16,8 @@ from sklearn.frozen import FrozenEstimator
 
 import dco
 from dco.foundations.ranks import conformal_rank
-from dco.service.watching import Evidence, Stakes
+from dco.service.drift import Stakes
+from dco.service.evidence import Evidence
 
 ROWS, STREAMS = (10_000, 2_000) if FULL else (2_000, 500)
 ALPHA, ERROR_RATES = 0.1, (0.01, 0.05, 0.1)
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.guarantee
 
 def watched(hits, *, rank: int, n: int):
     """The p-value and the detector after each row of each stream."""
-    found, total = Evidence.none(len(hits)), np.zeros(len(hits))
+    found, total = Evidence.before_first_row(len(hits)), np.zeros(len(hits))
     for t, hit in enumerate(hits.T):
         found = found.after(hit, (rank + total) / (n + 1 + t))
         total += hit
@@ -110,7 +111,7 @@ def test_groups_with_urns_of_their_own_keep_the_rate_of_false_alarms():
     rng, sizes = np.random.default_rng(7), np.array([9, 30, 200])
     ranks = np.array([conformal_rank(int(n), alpha=ALPHA) for n in sizes])
     coverage = rng.beta(ranks, sizes + 1 - ranks, size=(STREAMS, 3))
-    found, planted = Evidence.none(STREAMS), Evidence.none(STREAMS)
+    found, planted = Evidence.before_first_row(STREAMS), Evidence.before_first_row(STREAMS)
     hits, rows, every = np.zeros((STREAMS, 3)), np.zeros((STREAMS, 3)), np.arange(STREAMS)
     for t in range(ROWS):
         group = rng.integers(3, size=STREAMS)
@@ -167,7 +168,7 @@ def test_tied_scores_keep_the_rate_of_false_alarms_and_of_drift(values):
 
 def test_drift_is_ever_reported_at_most_at_the_stated_rate():
     """Places are uniform and independent by law (tested beside `place`), so uniforms are drawn."""
-    rng, stakes = np.random.default_rng(5), Stakes.none(STREAMS)
+    rng, stakes = np.random.default_rng(5), Stakes.before_first_row(STREAMS)
     for _ in range(ROWS):
         stakes = stakes.after(rng.uniform(size=STREAMS))
     check_rates(stakes.p_value(), "drift")
@@ -180,7 +181,7 @@ def test_slices_are_ever_reported_at_most_at_the_stated_rate_however_many_there_
     rng, slices = np.random.default_rng(6), 30
     smallest, uncorrected = np.ones(STREAMS), np.ones(STREAMS)
     for j in range(1, slices + 1):
-        stakes = Stakes.none(STREAMS)
+        stakes = Stakes.before_first_row(STREAMS)
         for _ in range(ROWS // 10):
             stakes = stakes.after(rng.uniform(size=STREAMS))
         smallest = np.minimum(smallest, j * (j + 1) * stakes.p_value())

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from dco.cli import options as opt
-from dco.cli.outputs import check_outputs, check_page
+from dco.cli.outputs import check_outputs, check_page, finish_from_here
 from dco.cli.printing import (
     as_json,
     collected_notes,
@@ -187,22 +187,23 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
 
 
 def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
-    """All outputs, or none of them."""
-    from dco.foundations.files import write_whole, written_together
-    from dco.storage.saving import save
+    """Write all outputs, or none of them."""
+    from dco.foundations.files import write_files
+    from dco.storage.saving import pack
 
     out, report, certificate, force = (options[name] for name in (*_OUTPUTS, "force"))
-    with written_together():
-        save(fitted.model, out, overwrite=force)
-        if certificate is not None:
-            write_whole(certificate, fitted.model.certificate_.to_json() + "\n", overwrite=force)
-        if report is not None:
-            from dco.cli.report import write_model_page
+    contents: dict[Path, str | bytes] = {out: pack(fitted.model)}
+    if certificate is not None:
+        contents[certificate] = fitted.model.certificate_.to_json() + "\n"
+    if report is not None:
+        from dco.cli.report import model_page
 
-            title = f"{options['target']} in {data.name}"
-            write_model_page(
-                fitted.model, report, title=title, model=out, data=data, rows=fitted.rows
-            )
+        title = f"{options['target']} in {data.name}"
+        contents[report] = model_page(
+            fitted.model, title=title, model=out, data=data, rows=fitted.rows
+        )
+    finish_from_here()
+    write_files(contents, overwrite=force)
 
 
 @dataclass(frozen=True, eq=False)

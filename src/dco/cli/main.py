@@ -87,6 +87,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; any error becomes a sentence."""
+        from dco.cli.outputs import finish_from_here
+
         for name in ("stdout", "stderr"):
             if getattr(sys, name) is None:  # closed by whoever started this process
                 setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
@@ -115,6 +117,8 @@ class Commands(click.Group):
             if os.environ.get("DCO_TRACEBACK"):
                 raise
             raise BadInputError(_sentence(error)) from error
+        finally:
+            finish_from_here()
 
 
 def _sentence(error: Exception) -> str:

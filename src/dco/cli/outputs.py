@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,6 +54,12 @@ def check_outputs(
         other = seen.setdefault(path.resolve(), name)
         if other != name:
             raise ValueError(f"--{other} and --{name} both name {path}; give them different names.")
+
+
+def finish_from_here() -> None:
+    """Ignore Ctrl-C from now on: outputs are about to get their names, and the command finishes."""
+    with suppress(ValueError):  # only the main thread may say so
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def check_page(path: Path | None) -> None:

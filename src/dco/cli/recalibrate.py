@@ -51,10 +51,10 @@ def command(
     """
     from dco.cli.model_files import fitted_layout, open_model
     from dco.cli.model_tables import rows_with_targets
-    from dco.cli.outputs import check_outputs
-    from dco.foundations.files import write_whole, written_together
+    from dco.cli.outputs import check_outputs, finish_from_here
+    from dco.foundations.files import write_files
     from dco.service.recalibration import recalibrate
-    from dco.storage.saving import save
+    from dco.storage.saving import pack
 
     force, in_parts, rest, jobs, scheduler = (
         options.pop(n) for n in ("force", "in_parts", "rest", "jobs", "scheduler")
@@ -79,10 +79,11 @@ def command(
         else:
             rows = rows_with_targets(old, data, **how)
             new = recalibrate(old, rows.X, rows.y, groups=rows.by)
-        with written_together():
-            save(new, out, overwrite=force)
-            if certificate is not None:
-                write_whole(certificate, new.certificate_.to_json() + "\n", overwrite=force)
+        contents: dict[Path, str | bytes] = {out: pack(new)}
+        if certificate is not None:
+            contents[certificate] = new.certificate_.to_json() + "\n"
+        finish_from_here()
+        write_files(contents, overwrite=force)
     if as_json:
         facts = json.loads(new.certificate_.to_json())
         return print_json(

@@ -47,8 +47,9 @@ def command(
     and sizes come only from the rows given with --data: calibration rows are never shown as
     coverage.
     """
-    from dco.cli.outputs import check_output, check_page
-    from dco.report.results import found_in, read_results, write_results_page
+    from dco.cli.outputs import check_output, check_page, finish_from_here
+    from dco.foundations.files import write_file
+    from dco.report.results import found_in, read_results, results_html
 
     inside = [
         file
@@ -70,10 +71,12 @@ def command(
                     f"--{name.replace('_', '-')} belongs to a model; a folder of "
                     f"results has its own rows."
                 )
-            write_results_page(model, out, title=title)
+            page = results_html(model, title=title)
             found = found_in(read_results(model))
         else:
-            _write_page(model, data, out, title, **options)
+            page = _page_of_model(model, data, title, **options)
+        finish_from_here()
+        write_file(out, page, overwrite=force)
     if as_json:
         print_json({"report": str(out), "notes": notes})
         return
@@ -81,9 +84,10 @@ def command(
     say(*(f"{each.title}: {' '.join(each.sentences)}" for each in found), f"Wrote {out}.")
 
 
-def _write_page(
-    model: Path, data: Path | None, out: Path, title: str | None, *, trust: Any, **options: Any
-) -> None:
+def _page_of_model(
+    model: Path, data: Path | None, title: str | None, *, trust: Any, **options: Any
+) -> str:
+    """Make the page of a model file."""
     from dco.cli.model_files import open_model
 
     estimator, rows = open_model(model, trust), None
@@ -103,14 +107,15 @@ def _write_page(
     if title is None and stored is not None:
         wanted = options["target"] or stored["layout"]["target"]
         title = f"{wanted} by {model.name}" if data is None else f"{wanted} in {data.name}"
-    write_model_page(estimator, out, title=title, model=model, data=data, rows=rows)
+    return model_page(estimator, title=title, model=model, data=data, rows=rows)
 
 
-def write_model_page(
-    estimator: Any, out: Path, *, title: str | None, model: Path, data: Path | None, rows: Any
-) -> None:
-    """The page about a model and `rows` (KnownRows) of `data`, which says what it was made from,
-    and when.
+def model_page(
+    estimator: Any, *, title: str | None, model: Path, data: Path | None, rows: Any
+) -> str:
+    """Make the page about a model and `rows` (KnownRows) of `data`.
+
+    It says what it was made from, and when.
     """
     from datetime import datetime
 
@@ -123,4 +128,4 @@ def write_model_page(
     if data is not None and rows is not None:
         digest = role_fingerprint(row_fingerprints(rows.X, rows.y))
         source = f"Rows: {len(rows.y)} of {data.name}, fingerprint {digest}. {source}"
-    page.write_page(estimator, out, title=title, source=source, **shown)
+    return page.page_html(estimator, title=title, source=source, **shown)

@@ -1,4 +1,9 @@
-"""What dco writes: files that are complete or absent, and values that strict JSON can hold."""
+"""Write files that are complete or absent, several of them all or none.
+
+A file is written under a temporary name in the folder of its target, flushed to the disk, and gets
+its own name when it is complete. A run that is killed leaves a temporary file; the next run that
+writes the same target removes it, since no living process has it locked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,125 +26,157 @@ __all__ = [
     "check_regular",
     "held",
     "is_at",
-    "locked",
+    "lock_file",
+    "new_file",
     "plain",
+    "put_in_place",
     "take_places",
+    "write_file",
+    "write_files",
     "write_whole",
     "written_beside",
     "written_together",
 ]
 
 _LOCK = ".lock"
+_FILE_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
-@dataclass(frozen=True)
-class Written:
-    """A finished file under its temporary name, and the place that it is to take."""
-
-    beside: Path
-    target: Path
-    overwrite: bool
+def write_file(
+    path: str | os.PathLike[str], content: str | bytes, *, overwrite: bool = True
+) -> None:
+    """Write one file, which is complete or not there; see `write_files`."""
+    write_files({Path(path): content}, overwrite=overwrite)
 
 
-# The finished files of a `written_together` that is open, and the temporary files to remove at its
-# end.
-_OPEN: ContextVar[tuple[list[Written], ExitStack] | None] = ContextVar("_OPEN", default=None)
-
-
-@contextmanager
-def written_beside(
-    path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True
-) -> Iterator[Path]:
-    """Yields a name beside `path` to write to; the file gets the name `path` only if all went well.
+def write_files(
+    contents: Mapping[Path, str | bytes],
+    *,
+    overwrite: bool = True,
+    remove: Collection[Path] = (),
+) -> None:
+    """Write files that belong together and remove others: all of it is done, or nothing.
 
     A link stays a link, and its target is replaced; a folder, a device, a pipe or a socket is a
-    ValueError. Unfinished files that killed runs left beside `path` are removed. `within` is a
-    folder on the same disk for the unfinished file, so that a kill leaves nothing outside it.
-    Without `overwrite`, a file that has appeared at `path` is kept: a ValueError.
+    ValueError. Without `overwrite`, a file that has appeared meanwhile is kept: a ValueError. Text
+    is written in UTF-8.
     """
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {target.parent} does not exist; make it first.")
-    check_regular(path)
-    if within is None:
-        _sweep(target)
-    with ExitStack() as own:
-        files, temporary = _OPEN.get() or (None, own)
-        beside = temporary.enter_context(
-            _temporary(target.parent if within is None else within, target.name)
-        )
-        yield beside
-        with open(beside, "rb+") as file:
-            # otherwise a crash of the machine could keep the new name and lose the content
-            os.fsync(file.fileno())
-        if files is None:
-            _take_place(Written(beside, target, overwrite))
-        else:
-            files.append(Written(beside, target, overwrite))
-
-
-def write_whole(path: str | os.PathLike[str], text: str, *, overwrite: bool = True) -> None:
-    """Write a file of text with `written_beside`."""
-    with written_beside(path, overwrite=overwrite) as beside:
-        beside.write_text(text, encoding="utf-8", newline="\n")
+    with ExitStack() as temporary_files:
+        finished = {}
+        for path, content in contents.items():
+            target = _resolve_target(path)
+            temporary = temporary_files.enter_context(_temporary_file(target.parent, target.name))
+            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            _flush_to_disk(temporary)
+            finished[target] = temporary
+        put_in_place(finished, overwrite=overwrite, remove=remove)
 
 
 @contextmanager
-def written_together() -> Iterator[list[Written]]:
-    """Files that `written_beside` writes in here get their names at the end, all or none. Yields
-    the finished ones.
+def new_file(
+    path: str | os.PathLike[str], *, overwrite: bool = True, temporary_folder: Path | None = None
+) -> Iterator[Path]:
+    """Yield a temporary name to write to; the file gets the name `path` if no error was raised.
+
+    This is for files that are written piece by piece; see `write_files` for the promises.
+    `temporary_folder` is a folder on the same disk, so that a kill leaves nothing outside it.
     """
-    files: list[Written] = []
-    with ExitStack() as temporary:
-        token = _OPEN.set((files, temporary))
-        try:
-            yield files
-        finally:
-            _OPEN.reset(token)
-        take_places(files)
+    target = _resolve_target(path, sweep=temporary_folder is None)
+    with _temporary_file(temporary_folder or target.parent, target.name) as temporary:
+        yield temporary
+        _flush_to_disk(temporary)
+        put_in_place({target: temporary}, overwrite=overwrite)
 
 
-def take_places(files: Sequence[Written], *, gone: Sequence[Path] = ()) -> None:
-    """Give finished files their places and remove those in `gone`; if anything fails, everything is
-    put back as it was.
+def put_in_place(
+    finished: Mapping[Path, Path], *, overwrite: bool = True, remove: Collection[Path] = ()
+) -> None:
+    """Give finished files their names and remove others; if anything fails, put everything back.
+
+    `finished` holds, for each name, where the file lies now, on the same disk.
     """
-    with ExitStack() as temporary, ExitStack() as undo:
-        paths = [*(file.target for file in files), *gone]
-        old = {path: temporary.enter_context(_second_name(path)) for path in paths}
-        for file in files:
-            _take_place(file)
-            undo.callback(_put_back, old[file.target], file.target)
-        for path in gone:
+    with ExitStack() as second_names, ExitStack() as undo:
+        old_files = {}
+        if len(finished) + len(remove) > 1:  # one file is all or nothing by itself
+            for path in [*finished, *remove]:
+                old_files[path] = second_names.enter_context(_second_name(path))
+
+        for target, temporary in finished.items():
+            _give_name(temporary, target, overwrite=overwrite)
+            undo.callback(_put_back, old_files.get(target), target)
+        for path in remove:
             path.unlink(missing_ok=True)
-            undo.callback(_put_back, old[path], path)
+            undo.callback(_put_back, old_files.get(path), path)
         undo.pop_all()
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a place that is neither free nor a regular file (or a link to one)."""
+    """Refuse a name that is neither free nor that of a regular file (or of a link to one)."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        kind = _FILE_KINDS.get(stat.S_IFMT(mode), "a device")
         raise ValueError(
             f"{path} is {kind}, and only a regular file is replaced; choose another name."
         )
 
 
+def _resolve_target(path: str | os.PathLike[str], *, sweep: bool = True) -> Path:
+    """Return where a file is to be written, and remove what killed runs left there."""
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist; make it first.")
+    check_regular(path)
+    if sweep:
+        _remove_left_files(target)
+    return target
+
+
+def _flush_to_disk(path: Path) -> None:
+    """Wait until a file is on the disk: a crash could keep its new name and lose its content."""
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _give_name(temporary: Path, target: Path, *, overwrite: bool) -> None:
+    check_regular(target)
+    if not overwrite:
+        try:
+            os.link(temporary, target)  # unlike a rename it fails if the name is taken
+            return
+        except OSError:  # taken, or a disk without hard links
+            if target.exists():
+                raise ValueError(
+                    f"{target} has been written by another run meanwhile and is kept; choose "
+                    "another name, or ask to replace it."
+                ) from None
+    os.replace(temporary, target)
+
+
+def _put_back(old_file: Path | None, target: Path) -> None:
+    if old_file is None:
+        target.unlink(missing_ok=True)
+    else:
+        os.replace(old_file, target)
+
+
+# ---------------------------------------------------------------- temporary files
+
+
 @contextmanager
-def _temporary(folder: Path, name: str) -> Iterator[Path]:
-    """A new empty file, removed at the end. It is locked while this process lives: what a killed
-    run left is not.
+def _temporary_file(folder: Path, name: str) -> Iterator[Path]:
+    """Make an empty file, and remove it at the end.
+
+    It is locked while this process lives, so that it can be told from what a killed run left.
     """
     while True:
         path = folder / f".{name}.{secrets.token_hex(6)}"
         file = open(path, "xb")  # noqa: SIM115  # closed below
-        # another run took it for left over, since it was not locked yet
+        # another run may take it for left over and lock it before this one does
         with suppress(BlockingIOError):
-            if not locked(file.fileno(), wait=False):
+            if not lock_file(file.fileno(), wait=False):
                 file.close()  # such systems may not rename an open file
                 break
             if is_at(file.fileno(), path):
@@ -152,22 +189,21 @@ def _temporary(folder: Path, name: str) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _sweep(target: Path) -> None:
-    """Remove unfinished files for `target` that no living process has locked; none where files
-    cannot be locked.
-    """
-    left = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}")
-    with suppress(OSError), os.scandir(target.parent) as entries:
-        for entry in entries:
-            if left.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                with suppress(OSError), open(entry.path, "rb+") as file:
-                    if locked(file.fileno(), wait=False):
-                        os.unlink(entry.path)
+def _remove_left_files(target: Path) -> None:
+    """Remove temporary files of this target that no living process has locked."""
+    temporary_name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}")
+    with suppress(OSError), os.scandir(target.parent) as directory:
+        for item in directory:
+            if not temporary_name.fullmatch(item.name) or not item.is_file(follow_symlinks=False):
+                continue
+            with suppress(OSError), open(item.path, "rb+") as file:
+                if lock_file(file.fileno(), wait=False):
+                    os.unlink(item.path)
 
 
 @contextmanager
 def _second_name(target: Path) -> Iterator[Path | None]:
-    """A second name for what is at `target`, until the end; None if nothing is there."""
+    """Keep a file under a second name until the end; yield None if there is no such file."""
     if not target.exists():
         yield None
         return
@@ -182,28 +218,7 @@ def _second_name(target: Path) -> Iterator[Path | None]:
         name.unlink(missing_ok=True)
 
 
-def _put_back(before: Path | None, target: Path) -> None:
-    if before is None:
-        target.unlink(missing_ok=True)
-    else:
-        os.replace(before, target)
-
-
-def _take_place(file: Written) -> None:
-    check_regular(file.target)
-    if not file.overwrite:
-        try:
-            # unlike a rename it fails if the name is taken, also by another process
-            os.link(file.beside, file.target)
-            return
-        except OSError:  # taken, or a disk without hard links
-            if file.target.exists():
-                raise ValueError(
-                    f"{file.target} has been written by another run meanwhile and is kept; choose "
-                    f"another name, or ask to "
-                    "replace it."
-                ) from None
-    os.replace(file.beside, file.target)
+# ---------------------------------------------------------------- locks
 
 
 @contextmanager
@@ -221,7 +236,7 @@ def held(folder: Path) -> Iterator[None]:
         except FileNotFoundError:  # the other run is done and has just removed the folder
             continue
         try:
-            if locked(file, wait=False) and not is_at(file, lock):
+            if lock_file(file, wait=False) and not is_at(file, lock):
                 continue
             yield
             return
@@ -231,19 +246,22 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """One process at a time for this folder; others wait. Where folders cannot be locked, nothing
-    is.
+    """Wait until no other process is in here for this folder.
+
+    Where folders cannot be locked, nothing is.
     """
     with ExitStack() as stack:
         with suppress(OSError):  # Windows opens no folders
-            stack.callback(os.close, file := os.open(folder, os.O_RDONLY))
-            locked(file, wait=True)
+            file = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, file)
+            lock_file(file, wait=True)
         yield
 
 
-def locked(file: int, *, wait: bool) -> bool:
-    """Lock an open file; False if that is impossible. If another holds it, `wait`, or raise
-    BlockingIOError.
+def lock_file(file: int, *, wait: bool) -> bool:
+    """Lock an open file; return False where files cannot be locked.
+
+    If another process holds the lock, `wait`, or raise BlockingIOError.
     """
     try:
         import fcntl
@@ -251,18 +269,74 @@ def locked(file: int, *, wait: bool) -> bool:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise
-    # not a POSIX system, or a disk that knows no locks (some network disks)
-    except (ImportError, OSError):
+    except (ImportError, OSError):  # not a POSIX system, or a network disk that knows no locks
         return False
     return True
 
 
 def is_at(file: int, path: Path) -> bool:
-    """Whether the open file is the one that `path` names now."""
+    """Say whether the open file is the one that `path` names now."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+# ---------------------------------------------------------------- old names, until nobody uses them
+
+
+@dataclass(frozen=True)
+class Written:
+    """A finished file under its temporary name, and the place that it is to take."""
+
+    beside: Path
+    target: Path
+    overwrite: bool
+
+
+_OPEN: ContextVar[tuple[list[Written], ExitStack] | None] = ContextVar("_OPEN", default=None)
+
+
+@contextmanager
+def written_beside(
+    path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True
+) -> Iterator[Path]:
+    """`new_file`, which waits for the end of a `written_together`."""
+    if _OPEN.get() is None:
+        with new_file(path, overwrite=overwrite, temporary_folder=within) as temporary:
+            yield temporary
+        return
+    files, temporary_files = _OPEN.get() or ([], ExitStack())
+    target = _resolve_target(path)
+    temporary = temporary_files.enter_context(_temporary_file(target.parent, target.name))
+    yield temporary
+    _flush_to_disk(temporary)
+    files.append(Written(temporary, target, overwrite))
+
+
+def write_whole(path: str | os.PathLike[str], text: str, *, overwrite: bool = True) -> None:
+    """`write_file`, which waits for the end of a `written_together`."""
+    with written_beside(path, overwrite=overwrite) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def written_together() -> Iterator[list[Written]]:
+    """Files that `written_beside` writes in here get their names at the end, all or none."""
+    files: list[Written] = []
+    with ExitStack() as temporary:
+        token = _OPEN.set((files, temporary))
+        try:
+            yield files
+        finally:
+            _OPEN.reset(token)
+        take_places(files)
+
+
+def take_places(files: Sequence[Written], *, gone: Sequence[Path] = ()) -> None:
+    """`put_in_place`."""
+    overwrite = all(file.overwrite for file in files)
+    put_in_place({file.target: file.beside for file in files}, overwrite=overwrite, remove=gone)
 
 
 def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:

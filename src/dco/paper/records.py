@@ -129,7 +129,7 @@ def _held(path: Path) -> Iterator[tuple[int, bool]]:
     while True:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            locked = files.locked(file, wait=True)
+            locked = files.lock_file(file, wait=True)
             if locked and not files.is_at(file, path):
                 continue  # it was sorted while we waited: the name belongs to another file now
             yield file, locked

@@ -10,20 +10,18 @@ import numpy as np
 
 from dco.evaluation.displays import BLUE, DASHED, SEEN, SMALL
 from dco.foundations.display import counted
-from dco.foundations.files import write_whole
 from dco.report.figures import drawing_style, empty_figure
 from dco.report.rendering import render_template
 from dco.report.results import Block, Result
 from dco.service.displays import MonitorDisplay
 from dco.service.monitor import Monitor
+from dco.service.monitor_report import report_tables
 
 _LEAST = 1e-6  # p-values below are drawn there
 
 
-def write_timeline(monitor: Monitor, path: Any, *, title: str) -> None:
-    """Write one self-contained page, which replaces a file when it is complete; without rows it has
-    no figure.
-    """
+def timeline_html(monitor: Monitor, *, title: str) -> str:
+    """Make one self-contained page; without rows it has no figure."""
     report, drawn = monitor.report(), io.BytesIO()
     results = [
         Result("What is known", tuple(Block(text=line) for line in str(report).splitlines()))
@@ -35,11 +33,11 @@ def write_timeline(monitor: Monitor, path: Any, *, title: str) -> None:
             )
         figure = f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
         results.append(Result("Timeline", (), figure))
-    for name, words, columns, cells in report.tables():
-        results.append(
-            Result(name, (Block.table(columns, cells), Block(text=f"{words.capitalize()}.")))
-        )
-    page = render_template(
+    for table in report_tables(report):
+        shown = Block.table(table.columns, table.cells)
+        explained = Block(text=f"{table.explanation.capitalize()}.")
+        results.append(Result(table.title, (shown, explained)))
+    return render_template(
         "results.html",
         images=True,
         kicker=f"Watching a certificate: {counted(report.rows, 'row')} so far",
@@ -49,7 +47,6 @@ def write_timeline(monitor: Monitor, path: Any, *, title: str) -> None:
         has_tables=False,
         explained={},
     )
-    write_whole(path, page)
 
 
 def timeline_figure(monitor: Monitor) -> Any:

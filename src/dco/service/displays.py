@@ -9,8 +9,8 @@ import numpy as np
 
 from dco.evaluation.displays import ABOVE, BLUE, DASHED, INK, PALE, SEEN, Display
 from dco.foundations.arrays import Floats, Integers
+from dco.service.evidence import confidence_sequence
 from dco.service.monitor import Monitor
-from dco.service.watching import confidence_sequence
 
 _POINTS = 200  # of a curve over rows
 _PARTS, _LEAST_PART = 24, 25  # of rows in time, and how many rows each has at least

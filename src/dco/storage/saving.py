@@ -28,7 +28,7 @@ from scipy.sparse import issparse
 from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import CorruptModelError, UntrustedTypeError
 from dco.foundations.extras import installed
-from dco.foundations.files import written_beside
+from dco.foundations.files import write_file
 from dco.foundations.notes import Note, show
 from dco.storage.trusted_types import PACKAGES, trusted_names
 
@@ -41,26 +41,29 @@ def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True
     """Write a fitted estimator to `path`; an existing file is replaced only with `overwrite`, else
     a ValueError.
 
-    The file is written beside its target, loaded back and compared with the original attribute by
-    attribute, and only then moved into place: what cannot be read back is a TypeError that names
-    the attribute, and leaves an older file as it was.
+    What cannot be read back is a TypeError that names the attribute, and leaves an older file as it
+    was.
+    """
+    write_file(path, pack(estimator), overwrite=overwrite)
+
+
+def pack(estimator: Any) -> bytes:
+    """Return the content of a model file, after it was loaded back and compared with the original.
+
+    The comparison is attribute by attribute: what cannot be read back is a TypeError that names the
+    attribute.
     """
     try:
-        data = _packed(estimator)
+        content = _packed(estimator)
+        different = _difference(estimator, _own_copy(content))
     except Exception as failure:
         raise _cannot_save(estimator, failure) from failure
-    with written_beside(path, overwrite=overwrite) as beside:
-        beside.write_bytes(data)
-        written = _checked(beside.read_bytes(), path)
-        try:
-            different = _difference(estimator, _own_copy(written))
-        except Exception as failure:
-            raise _cannot_save(estimator, failure) from failure
-        if different is not None:
-            raise TypeError(
-                f"{type(estimator).__name__}{different} would not come back from a "
-                f"file as it is now. {_ADVICE}"
-            )
+    if different is not None:
+        raise TypeError(
+            f"{type(estimator).__name__}{different} would not come back from a file as it is now. "
+            f"{_ADVICE}"
+        )
+    return content
 
 
 def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) -> Any:
