@@ -12,6 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dco.cli.main import main
+from dco.cli.tables.files import read_table
+from dco.cli.tables.fitted import StoredTable
+from dco.cli.tables.rows import read_features
 
 
 class Dco:
@@ -62,6 +65,18 @@ def fails_at(monkeypatch):
             yield calls
 
     return planted
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """``small_batches(70)``: tables are read in batches of 70 rows."""
+    return lambda rows: monkeypatch.setattr("dco.cli.tables.files.BATCH_ROWS", rows)
+
+
+def read_as_the_fit(model: Any, path: Path) -> pd.DataFrame:
+    """Read the features of a table as a fitted model takes them."""
+    layout = StoredTable.of(model).layout
+    return read_features(read_table(path, decimal=layout.decimal), layout)
 
 
 def table(n: int, seed: int) -> pd.DataFrame:

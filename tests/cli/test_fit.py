@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.cli.columns import features
-from dco.cli.layout import Layout
-from dco.cli.reading import read_table
+from dco.cli.tables.fitted import StoredTable
+
+from .conftest import read_as_the_fit
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_it_says_the_task_the_candidates_and_the_guarantee(dco, words, tmp_path)
     assert "Task: regression" in printed
     assert "linear / AbsoluteResidual" in printed
     assert "contains the true value with probability at least 90 %" in printed
-    assert library.load(tmp_path / "m.dco").table_["layout"]["target"] == "outcome"
+    assert StoredTable.of(library.load(tmp_path / "m.dco")).layout.target == "outcome"
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,7 @@ def test_condition_on_the_target_gives_a_threshold_for_each_class(dco, home, tmp
     assert {entry.group for entry in model.certificate_.thresholds} == {"low", "mid", "high"}
     assert model.certificate_.statement in " ".join(told.output.split())
     dco("predict", out, home / "new.csv", "--ignore-new", "--out", tmp_path / "sets.csv")
-    X = features(
-        read_table(home / "new.csv"),
-        Layout.from_plain(model.table_["layout"]),
-        path=home / "new.csv",
-    )
+    X = read_as_the_fit(model, home / "new.csv")
     assert (
         pd.read_csv(tmp_path / "sets.csv")["size"].tolist() == model.predict_set(X).sizes().tolist()
     )
@@ -521,6 +517,6 @@ def test_sets_do_not_depend_on_how_dates_are_written(dco, tmp_path):
 
     assert sets("slashes") == sets("iso")
     told = dco.refuses("fit", tmp_path / "early.csv", "--target", "y")
-    assert "'day', such as '01/01/2015'" in told
+    assert "the column 'day' has dates such as '01/01/2015'" in told
     assert "--dates day-first" in told
     assert len(sets("early", "--dates", "day-first").splitlines()) == 13

@@ -16,12 +16,12 @@ import pytest
 
 import dco as library
 from dco.calibration.rules import RULES
-from dco.cli.columns import features
-from dco.cli.layout import Layout
 from dco.cli.options import spelled
-from dco.cli.reading import read_table
+from dco.cli.tables.fitted import StoredTable
 from dco.foundations.notes import Message, Note, NoteWarning
 from dco.paper.records import unpacked
+
+from .conftest import read_as_the_fit
 
 # --- plan -----------------------------------------------------------------------------------------
 # ----------------
@@ -156,11 +156,7 @@ def test_evaluate_agrees_with_the_estimator(dco, home):
         told = dco.json("evaluate", home / name, home / "new.csv", "--by", "site")
         estimator = library.load(home / name)
         frame = pd.read_csv(home / "new.csv")
-        X = features(
-            read_table(home / "new.csv"),
-            Layout.from_plain(estimator.table_["layout"]),
-            path=home / "new.csv",
-        )
+        X = read_as_the_fit(estimator, home / "new.csv")
         wanted = estimator.evaluate(X, frame[target].to_numpy(), by=frame["site"].to_numpy())
         assert told["coverage"] == wanted.coverage
         assert told["mean_size"] == wanted.mean_size
@@ -495,7 +491,7 @@ def test_fit_writes_a_certificate_to_keep_elsewhere(dco, home, tmp_path):
         assert dco.json("audit", kept)["holds"]
         told = dco.json("audit", model, "--certificate", kept)
         assert told["holds"]
-        assert set(told["unchecked"]) == {"calibration rows"}
+        assert set(told["unchecked"]) == {"calibration rows", "fitted model"}
     (tmp_path / "fit.json").write_text(
         json.dumps(printed).replace("at least 90 %", "at least 99 %")
     )
@@ -632,8 +628,10 @@ def test_rows_held_out_are_kept_whole_and_apart(dco, home, tmp_path):
     words = shlex.split(printed.strip().splitlines()[-1].partition(f"{held}: ")[2])
     assert words[:3] == ["dco", "fit", str(held)]
     told = dco.json(*words[1:], "--out", tmp_path / "m.dco")
-    order = library.load(tmp_path / "m.dco").table_["layout"]["order"]
-    assert set(order) == {"age", "dose", "site", "ward"}, "what compare was told to drop is dropped"
+    features = StoredTable.of(library.load(tmp_path / "m.dco")).layout.features
+    assert set(features) == {"age", "dose", "site", "ward"}, (
+        "what compare was told to drop is dropped"
+    )
     assert {row["name"].split(" / ")[0] for row in told["ranking"]} == {"linear"}
 
 
@@ -694,8 +692,8 @@ def test_the_command_that_compare_recommends_can_be_pasted(dco, home, tmp_path):
     certificate = dco.json(*words[1:], "--out", tmp_path / "m.dco")["certificate"]
     assert certificate["alpha"] == 0.2
     assert "from a new group" in certificate["statement"]
-    layout = library.load(tmp_path / "m.dco").table_["layout"]
-    assert set(layout["order"]) == {"age", "dose", "site"}
+    layout = StoredTable.of(library.load(tmp_path / "m.dco")).layout
+    assert set(layout.features) == {"age", "dose", "site"}
 
 
 # --- report and reproduce

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dco import recalibrate
-from dco.cli import parts, reading
-from dco.cli.model_tables import rows_with_targets
+from dco.cli import parts
+from dco.cli.tables.files import read_sample
+from dco.cli.tables.fitted import TargetOptions, rows_with_targets
 from dco.storage.saving import load, save
 
 from .conftest import table
@@ -131,46 +132,9 @@ def test_groups_have_their_own_laws_and_rows_of_the_fit_or_that_belong_together_
     assert parts["laws"] == {}
 
 
-def test_a_sample_does_not_depend_on_how_rows_are_cut_into_files(dco, folder, monkeypatch):
-    monkeypatch.setattr(reading, "_AT_ONCE", 70)  # several batches
-    samples = [
-        reading.read_sample(folder / name, 300, seed=4)
-        for name in ("in", "whole.parquet", "whole.csv")
-    ]
-    assert [total for *_, total in samples] == [900] * 3
-    frames = [
-        sample.select(["dose", "outcome"]).to_pandas().astype(float) for sample, *_ in samples
-    ]
-    for frame in frames:
-        assert len(frame) == 300
-        pd.testing.assert_frame_equal(frame, frames[0])
-    # in one file whole numbers, in another not
-    holes = pd.DataFrame({"dose": [1, 2], "outcome": [1, 2]})
-    holes.to_parquet(folder / "in" / "0.parquet")
-    assert reading.read_sample(folder / "in", 902, seed=4)[0]["dose"].to_pylist()[:2] == [1.0, 2.0]
-    (folder / "in" / "0.parquet").unlink()
-    everything, places, _ = reading.read_sample(folder / "in", 5_000, seed=4)
-    assert everything.num_rows == 900
-    np.testing.assert_array_equal(places, np.arange(900))
-
-
-def test_each_row_is_as_likely_to_be_drawn(tmp_path, monkeypatch):
-    """30 of 100 rows in batches of 7, 2,000 times: each row's count within 4.5 standard errors, 100
-    checks at once.
-    """
-    monkeypatch.setattr(reading, "_AT_ONCE", 7)
-    pd.DataFrame({"row": np.arange(100)}).to_parquet(tmp_path / "rows.parquet")
-    counts = np.zeros(100)
-    for seed in range(2_000):
-        counts[
-            reading.read_sample(tmp_path / "rows.parquet", 30, seed=seed)[0]["row"].to_numpy()
-        ] += 1
-    assert np.all(np.abs(counts - 600) <= 4.5 * np.sqrt(2_000 * 0.3 * 0.7))
-
-
 def test_fit_on_a_sample_is_the_fit_on_these_rows(dco, folder):
-    sample, *_ = reading.read_sample(folder / "in", 400, seed=5)
-    pq.write_table(sample, folder / "sample.parquet")
+    sample, _ = read_sample(folder / "in", 400, seed=5)
+    pq.write_table(sample.cells, folder / "sample.parquet")
     words = (
         "--target",
         "outcome",
@@ -195,8 +159,8 @@ def test_fit_on_a_sample_is_the_fit_on_these_rows(dco, folder):
     assert dco.json("audit", folder / "sampled.dco", "--data", folder / "in")["holds"]
 
 
-def test_a_file_or_a_row_that_cannot_be_read_is_named(dco, home, folder, monkeypatch):
-    monkeypatch.setattr(reading, "_AT_ONCE", 70)
+def test_a_file_or_a_row_that_cannot_be_read_is_named(dco, home, folder, small_batches):
+    small_batches(70)
     frame = pd.read_csv(home / "new.csv", dtype=object)
     frame.loc[150, "dose"] = "oops"
     frame.to_csv(folder / "bad.csv", index=False)
@@ -285,7 +249,7 @@ def fitted_on_a_sample(dco, folder, kind, rows=300):
 def rest_of(model, data):
     """The rows of a table that neither trained nor tuned, as they are read in memory."""
     est = load(model)
-    rows = rows_with_targets(est, data, by=None, target=None, ignore_new=False)
+    rows = rows_with_targets(est, data, TargetOptions())
     used = est.table_["fitted_rows"][np.concatenate([est.splits_.train, est.splits_.tune])]
     rest = np.setdiff1d(np.arange(len(rows.y)), used)
     return est, rows.X.iloc[rest].reset_index(drop=True), rows.y[rest]
@@ -298,11 +262,11 @@ def same_but_for_the_clock(one, other):
 
 @pytest.mark.parametrize("kind", SAMPLED)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, monkeypatch, kind):
+def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, small_batches, kind):
     model = fitted_on_a_sample(dco, folder, kind)
     est, X, y = rest_of(model, folder / "in")
     assert len(y) == 900 - len(est.splits_.train) - len(est.splits_.tune) > 600
-    monkeypatch.setattr(reading, "_AT_ONCE", 70)  # several batches
+    small_batches(70)
     where = ["--jobs", 2] if kind == "numbers" else []
     told = dco(
         "recalibrate",
@@ -337,7 +301,7 @@ def test_labels_that_the_fit_never_saw_score_infinity_in_parts(dco, home, tmp_pa
     frame[:200].to_parquet(tmp_path / "in" / "a.parquet", index=False)
     frame[200:].to_parquet(tmp_path / "in" / "b.parquet", index=False)
     est = load(home / "labels.dco")
-    rows = rows_with_targets(est, tmp_path / "in", by=None, target=None, ignore_new=False)
+    rows = rows_with_targets(est, tmp_path / "in", TargetOptions())
     dco(
         "recalibrate",
         home / "labels.dco",
@@ -404,8 +368,8 @@ def test_a_comparison_of_a_sample_is_that_of_these_rows(dco, folder):
     )
     drawn = dco.json("compare", folder / "in", *words, folder / "drawn", *given)
     assert "The comparison is on 300 of 900 rows, drawn at random" in drawn["why"]
-    sample, _, _ = reading.read_sample(folder / "in", 300, seed=0)
-    pq.write_table(sample, folder / "sample.parquet")
+    sample, _ = read_sample(folder / "in", 300, seed=0)
+    pq.write_table(sample.cells, folder / "sample.parquet")
     assert (
         drawn["tables"]
         == dco.json("compare", folder / "sample.parquet", *words, folder / "same")["tables"]

@@ -24,17 +24,15 @@ from pyarrow import feather
 
 import dco as library
 from dco.cli import prediction as module
-from dco.cli.columns import features
-from dco.cli.layout import Layout
-from dco.cli.reading import read_table
 from dco.cli.sets_files import sets_table, without_formulas
+
+from .conftest import read_as_the_fit
 
 
 def expected(home: Path, model: str) -> tuple[Any, Any]:
     """The estimator and the features of the new rows, without the command."""
     estimator = library.load(home / model)
-    layout = Layout.from_plain(estimator.table_["layout"])
-    return estimator, features(read_table(home / "new.csv"), layout, path=home / "new.csv")
+    return estimator, read_as_the_fit(estimator, home / "new.csv")
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -714,13 +712,6 @@ def test_unseen_categories_are_counted_however_many_the_fit_saw(dco, tmp_path, v
     assert (
         dco.json("predict", model, tmp_path / "fit.csv", "--out", tmp_path / "t.csv")["notes"] == []
     )
-
-
-def test_a_layout_travels_unchanged_and_says_how_columns_are_read():
-    layout = Layout("y", "regression", numbers=("A\n(b)",), texts=("b",), order=("A\n(b)", "b"))
-    layout = layout.with_categories(pd.DataFrame({"b": ["u", None, "v", "u"]}))
-    assert layout.in_words() == "Numbers: A (b); categories: b (2 values)."
-    assert Layout.from_plain(layout.to_plain()) == layout
 
 
 def test_a_model_of_another_version_gets_one_note(dco, home, tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ import sys
 import pandas as pd
 import pytest
 
-from dco.cli import reading
 from dco.foundations import files
 
 from .conftest import table
@@ -171,7 +170,7 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
     )
 
 
-def test_a_folder_is_read_in_batches(dco, home, rows, monkeypatch):
+def test_a_folder_is_read_in_batches(dco, home, rows, small_batches):
     """In batches of 100 rows over the files: the same state as for one table."""
     folder, model, words = rows / "weeks", home / "numbers.dco", ("--by", "site", "--state")
     folder.mkdir()
@@ -181,7 +180,7 @@ def test_a_folder_is_read_in_batches(dco, home, rows, monkeypatch):
         rows / "all.csv", index=False
     )
     whole = dco.json("watch", model, rows / "all.csv", *words, rows / "whole.json", status=1)
-    monkeypatch.setattr(reading, "_AT_ONCE", 100)
+    small_batches(100)
     found = dco.json("watch", model, folder, *words, rows / "watch.json", status=1)
     assert {**found, "state": None} == {**whole, "state": None}
     assert json.loads((rows / "watch.json").read_text()) == json.loads(

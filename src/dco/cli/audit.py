@@ -159,9 +159,9 @@ def _audit(
     if data is None:
         report = certificate.verify(predictor=estimator)
     else:
-        from dco.cli.model_tables import rows_with_targets
+        from dco.cli.tables.fitted import TargetOptions, rows_with_targets
 
-        rows = rows_with_targets(estimator, data, by=None, ignore_new=True, **o)
+        rows = rows_with_targets(estimator, data, TargetOptions(ignore_new=True, **o))
         table = _Table.of(estimator, rows.X, rows.y)
         positions, moved = table.calibration()
         report = certificate.verify(

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from dco.cli.columns import features, known_targets, labels, make_layout, targets
-from dco.cli.layout import Layout
-from dco.cli.options import chosen_models
+from dco.cli.options import asked_columns, chosen_models
 from dco.cli.outputs import UNFINISHED, check_apart, check_folder, continues
 from dco.cli.printing import number, progress
-from dco.cli.reading import read_sample, read_table, table_format
 from dco.cli.sets_files import write_tables
+from dco.cli.tables.files import table_format
+from dco.cli.training import read_training_table
 from dco.evaluation.evaluate import evaluate
 from dco.foundations.display import counted
 from dco.foundations.files import (
@@ -158,15 +157,11 @@ def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any
     """Read the table: the split to run, the settings that its records share, the rows held out, and
     the task in words.
     """
-    sampled = read_sample(data, o["sample_rows"], seed=o["seed"]) if o["sample_rows"] else None
-    asked = Layout.asked(o)
-    table = known_targets(read_table(data) if sampled is None else sampled[0], asked)
-    layout, why = make_layout(table, asked, path=data)
-    why += (
-        f" The comparison is on {table.num_rows:,} of {sampled[2]:,} rows, drawn at random."
-        if sampled
-        else ""
-    )
+    rows, seed = o["sample_rows"], o["seed"]
+    source = read_training_table(data, asked_columns(o), sample_rows=rows, seed=seed)
+    layout, why, X, y = source.layout, source.reason, source.X, source.y
+    if o["sample_rows"]:
+        why += f" The comparison is on {len(y):,} of {source.n_rows:,} rows, drawn at random."
     classes = layout.task == "classification"
     names = chosen_models(o["models"], layout.task) or [
         "linear",
@@ -174,11 +169,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any
         "boosting",
         *([] if classes else ["quantiles"]),
     ]
-    X, y, groups = (
-        features(table, layout, path=data),
-        targets(table, layout, path=data),
-        labels(table, o["groups"]),
-    )
+    groups = source.groups
     if classes and len(np.unique(y)) < 2:
         raise ValueError(
             f"{data}: the target {layout.target!r} has one class only; a comparison "
@@ -195,7 +186,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any
         "target": layout.target,
         "task": layout.task,
         "models": names,
-        "features": list(layout.order),
+        "features": list(layout.features),
         "groups": o["groups"],
         "alpha": o["alpha"],
         "delta": o["delta"],
@@ -209,7 +200,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any
     return (
         Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"]),
         settings,
-        table.take(apart),
+        source.table.take(apart).cells,
         why,
     )
 

@@ -72,7 +72,7 @@ def command(
     no verdict.
     """
     from dco.cli.model_files import condition_columns, open_model, stated
-    from dco.cli.model_tables import rows_with_targets
+    from dco.cli.tables.fitted import TargetOptions, rows_with_targets
     from dco.evaluation.sizes import middle_range, point_in_words, size_in_words
 
     found: Any
@@ -96,11 +96,11 @@ def command(
                 {"jobs": jobs, "scheduler": scheduler, "quiet": as_json},
             )
             found = evaluate_in_parts(
-                estimator, file, data, how={"by": None, **options}, asked=asked, **work
+                estimator, file, data, how=TargetOptions(**options), asked=asked, **work
             )
             facts = asdict(found)
         else:
-            rows = rows_with_targets(estimator, data, by=by, **options)
+            rows = rows_with_targets(estimator, data, TargetOptions(by=by, **options))
             promise = stated(estimator, asked)
             # the estimator then takes the groups that it calibrated
             own = by is None or by in condition_columns(estimator)

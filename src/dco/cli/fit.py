@@ -153,7 +153,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
             {
                 "task": fitted.layout.task,
                 "why": fitted.why,
-                "columns": fitted.layout.by_kind(),
+                "columns": fitted.layout.names_by_kind(),
                 "candidate": fitted.model.best_candidate_,
                 "ranking": [
                     {column: getattr(row, column) for column in _COLUMNS} for row in ranking.table
@@ -223,25 +223,20 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     """Read, set test rows aside, fit, evaluate."""
     import numpy as np
 
-    from dco.cli.columns import features, known_targets, labels, make_layout, row_names, targets
-    from dco.cli.layout import Layout, need_column
-    from dco.cli.model_tables import KnownRows
-    from dco.cli.reading import read_sample, read_table
+    from dco.cli.tables.fitted import KnownRows, StoredTable
+    from dco.cli.tables.layout import need_column
+    from dco.cli.tables.rows import name_rows, read_groups
+    from dco.cli.training import read_training_table
     from dco.foundations.parallel import on_cluster
     from dco.rows.roles import assign_roles
 
-    if o["sample_rows"]:
-        read, places, total = read_sample(data, o["sample_rows"], seed=o["seed"])
-    else:
-        read = read_table(data)
-        places, total = np.arange(read.num_rows), read.num_rows
-    asked, by = Layout.asked(o), o["by"]
-    table = known_targets(read, asked)
-    layout, why = make_layout(table, asked, path=data)
-    need_column(table.column_names, by, path=data, option="--by")
+    source = read_training_table(
+        data, opt.asked_columns(o), sample_rows=o["sample_rows"], seed=o["seed"]
+    )
+    layout, why, X, y, groups = source.layout, source.reason, source.X, source.y, source.groups
+    by = o["by"]
+    need_column(source.table.names, by, path=data, option="--by")
     model = _unfitted(layout, o)
-    X, y = features(table, layout, path=data), targets(table, layout, path=data)
-    groups = labels(table, o["groups"])
     # not the seed that deals the other roles
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])
     dealt = assign_roles(
@@ -261,25 +256,19 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
         )
     layout = layout.with_categories(X.iloc[kept])
     if o["sample_rows"]:
-        why += f" The fit took {read.num_rows:,} of {total:,} rows of {data}, drawn at random."
-    if len(y) < read.num_rows:  # rows without a target do not count
-        places, total = np.arange(len(y)), len(y)
-    model.table_ = {
-        "layout": layout.to_plain(),
-        "rows": total,
-        "fitted_rows": places[kept],
-        "source": data.name,
-    }
+        why += f" The fit took {len(y):,} of {source.n_rows:,} rows of {data}, drawn at random."
+    positions = source.known_positions()
+    StoredTable(layout, n_rows=source.n_known_rows(), fitted_rows=positions[kept]).attach_to(model)
     if not tested.size:
         return Fitted(model, why, layout)
     by = None if by in layout.conditions else by  # the model takes the groups that it calibrated
-    names = row_names(table, layout.key, tested)
+    tested_rows = source.table.take(tested)
     rows = KnownRows(
         X.iloc[tested].reset_index(drop=True),
         y[tested],
-        labels(table, by, tested),
+        None if by is None else read_groups(tested_rows, by),
         by,
-        names,
+        None if layout.key is None else name_rows(tested_rows, layout.key),
         layout.target,
     )
     return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
@@ -292,9 +281,10 @@ def _unfitted(layout: Any, o: dict[str, Any]) -> Any:
 
     classes, objective = layout.task == "classification", o["objective"]
     usual = "mean_size" if classes else DEFAULT
-    if isinstance(OBJECTIVES[objective or usual], Even) and o["by"] in layout.order:
+    if isinstance(OBJECTIVES[objective or usual], Even) and o["by"] in layout.features:
         objective = Even(by=(o["by"],))
-    condition = list(layout.condition) if isinstance(layout.condition, tuple) else layout.condition
+    several = len(layout.conditions) > 1
+    condition = list(layout.conditions) if several else next(iter(layout.conditions), None)
     return (DecoupledClassifier if classes else DecoupledRegressor)(
         opt.chosen_models(o["models"], layout.task),
         opt.chosen_scores(o["scores"], layout.task),

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dco.cli.layout import Layout
 from dco.cli.options import chosen_delta, note_large
+from dco.cli.tables.fitted import StoredTable
+from dco.cli.tables.layout import Layout
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.notes import show
 from dco.rows.conditions import is_label
@@ -58,9 +59,9 @@ def _opened(path: Path, modified: int, trust: tuple[str, ...]) -> Any:
 
 
 def fitted_layout(model: Any) -> Layout | None:
-    """The columns as `dco fit` stored them; None in a model made in Python."""
-    stored = getattr(model, "table_", None)
-    return None if stored is None else Layout.from_plain(stored["layout"])
+    """Return the columns as `dco fit` stored them; None in a model that was fitted in Python."""
+    stored = StoredTable.of(model)
+    return None if stored is None else stored.layout
 
 
 def condition_columns(model: Any) -> tuple[str, ...]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from shlex import quote
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dco.foundations.notes import Message, Note, NoteWarning, show
+
+if TYPE_CHECKING:
+    from dco.cli.tables.layout import AskedColumns
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -242,6 +245,23 @@ def chosen_delta(guarantee: str, delta: float | None) -> float:
             f"or neither."
         )
     return _DELTA if delta is None else delta
+
+
+def asked_columns(options: Mapping[str, Any]) -> AskedColumns:
+    """Collect what the options of a command say about columns."""
+    from dco.cli.tables.layout import AskedColumns
+
+    return AskedColumns(
+        target=options["target"],
+        task=options["task"],
+        conditions=tuple(dict.fromkeys(options.get("condition_on") or ())),
+        groups=options["groups"],
+        key=options.get("key"),
+        dropped=options["drop"],
+        decimal=options["decimal"],
+        date_order=options["dates"],
+        drop_missing_target=options["drop_missing_target"],
+    )
 
 
 def chosen_names(text: str | None, offered: Sequence[str], *, option: str) -> list[str] | None:

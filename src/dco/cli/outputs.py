@@ -84,7 +84,7 @@ def check_apart(out: Path, data: Path) -> None:
 def _files(inputs: Iterable[Path | None]) -> Iterator[Path]:
     for path in inputs:
         if path is not None and path.is_dir():
-            from dco.cli.reading import files_of
+            from dco.cli.tables.files import files_of
 
             yield from files_of(path)
         elif path is not None and path.exists():

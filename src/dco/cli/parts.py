@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dco.calibration.calibration import rows_scored_again
-from dco.cli.columns import NewValues
 from dco.cli.model_files import opened_once
-from dco.cli.model_tables import known_batches
 from dco.cli.printing import progress, say
-from dco.cli.reading import files_of, row_counts
+from dco.cli.tables.files import files_of, row_counts
+from dco.cli.tables.fitted import StoredTable, TargetOptions, known_batches
+from dco.cli.tables.rows import NewValues
 from dco.evaluation.on_rows import Counts, PartsEvaluation
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import counted
@@ -41,7 +41,7 @@ def evaluate_in_parts(
     file: ModelFile,
     data: Path,
     *,
-    how: How,
+    how: TargetOptions,
     asked: How,
     jobs: int,
     scheduler: str | None,
@@ -63,7 +63,9 @@ def evaluate_in_parts(
     return PartsEvaluation.of(own, own.stated(**asked), counts)
 
 
-def count_file(path: Path, *, file: ModelFile, how: How, asked: How) -> tuple[Counts, NewValues]:
+def count_file(
+    path: Path, *, file: ModelFile, how: TargetOptions, asked: How
+) -> tuple[Counts, NewValues]:
     """What is counted in one file."""
     model, values = opened_once(*file), NewValues()
     own, statement = model.predictor_, model.predictor_.stated(**asked)
@@ -100,7 +102,7 @@ def recalibrate_in_parts(
     file: ModelFile,
     data: Path,
     *,
-    how: How,
+    how: TargetOptions,
     rest: bool,
     jobs: int,
     scheduler: str | None,
@@ -161,7 +163,7 @@ def recalibrate_in_parts(
 
 
 def score_file(
-    piece: Piece, *, file: ModelFile, how: How, classes: AnyArray | None
+    piece: Piece, *, file: ModelFile, how: TargetOptions, classes: AnyArray | None
 ) -> tuple[list[ScoredRows], list[Hashes], NewValues]:
     """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the
     fit never saw.
@@ -188,12 +190,12 @@ def _within(places: Integers, start: int, stop: int) -> Integers:
 
 def _places_of_the_fit(model: Any, total: int, data: Path) -> dict[str, Integers]:
     """Where the rows are that trained and tuned the model, in the table of its fit."""
-    stored = getattr(model, "table_", None)
-    if stored is None or stored["rows"] != total:
+    stored = StoredTable.of(model)
+    if stored is None or stored.n_rows != total:
         known = (
             "the model does not know its table"
             if stored is None
-            else f"that had {stored['rows']:,} rows"
+            else f"that had {stored.n_rows:,} rows"
         )
         raise ValueError(
             f"--rest is for the table of the fit: {data} has {total:,} rows, and {known}."
@@ -203,6 +205,4 @@ def _places_of_the_fit(model: Any, total: int, data: Path) -> dict[str, Integers
             "--rest would calibrate on rows that belong together with training rows: "
             "give DATA of new groups."
         )
-    return {
-        role: np.asarray(stored["fitted_rows"])[model.splits_[role]] for role in ("train", "tune")
-    }
+    return {role: stored.fitted_rows[model.splits_[role]] for role in ("train", "tune")}

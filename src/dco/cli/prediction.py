@@ -18,11 +18,7 @@ from typing import Any
 import numpy as np
 
 from dco.calibration.calibration import note_new_conditions
-from dco.cli.arrow import parquet
-from dco.cli.columns import NewValues
-from dco.cli.layout import Layout, need_column
 from dco.cli.model_files import open_model, opened_once, stated
-from dco.cli.model_tables import layout_of, model_features
 from dco.cli.outputs import (
     PLAN,
     UNFINISHED,
@@ -34,15 +30,19 @@ from dco.cli.outputs import (
     only_run,
 )
 from dco.cli.printing import progress
-from dco.cli.reading import (
+from dco.cli.sets_files import assemble, output_format, sets_table, without_formulas, write_tables
+from dco.cli.tables.arrow import parquet
+from dco.cli.tables.files import (
     column_names,
-    even_batches,
     parquet_files,
-    row_count,
+    read_batches,
     row_counts,
+    stated_row_count,
     table_format,
 )
-from dco.cli.sets_files import assemble, output_format, sets_table, without_formulas, write_tables
+from dco.cli.tables.fitted import layout_of, read_model_features
+from dco.cli.tables.layout import Layout, need_column
+from dco.cli.tables.rows import NewValues
 from dco.foundations.display import counted
 from dco.foundations.files import Written, take_places, written_beside
 from dco.foundations.notes import Note, show
@@ -147,13 +147,14 @@ class Job:
         What is new in them is counted in `found`.
         """
         data, row, predictor = self.order["data"], 0, self.model.predictor_
-        for table in even_batches(data, self.columns, rows=self.order["batch_rows"]):
-            X = model_features(self.model, table, self.layout, path=data, first_row=row)
+        rows, decimal = self.order["batch_rows"], self.layout.decimal
+        for table in read_batches(data, self.columns, rows=rows, decimal=decimal):
+            X = read_model_features(self.model, table, self.layout)
             found.count(X, self.layout)
             found.conditions.update(predictor.new_conditions(X))
             found.gaps.update(predictor.kept.gaps(X))
-            yield table, X, row
-            row += table.num_rows
+            yield table.cells, X, row
+            row += len(table)
         if row == 0:
             advice = (
                 "remove this file from the folder"
@@ -201,7 +202,7 @@ def _predict_file(order: Order, model: Any) -> int:
         begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
         parts: dict[Path, int] = {}  # and their rows
         try:
-            with progress("Predicting", row_count(data), quiet=order["quiet"]) as reached:
+            with progress("Predicting", stated_row_count(data), quiet=order["quiet"]) as reached:
                 # rows of earlier runs count in the notes
                 for table, X, first_row in job.batches(found):
                     part = unfinished / f"{len(parts):09d}"

@@ -50,8 +50,8 @@ def command(
     later. The new certificate names the old one.
     """
     from dco.cli.model_files import fitted_layout, open_model
-    from dco.cli.model_tables import rows_with_targets
     from dco.cli.outputs import check_outputs, finish_from_here
+    from dco.cli.tables.fitted import TargetOptions, rows_with_targets
     from dco.foundations.files import write_files
     from dco.service.recalibration import recalibrate
     from dco.storage.saving import pack
@@ -67,7 +67,7 @@ def command(
     with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
         old = open_model(model, trust)
         layout = fitted_layout(old)
-        how = {"by": None if layout is None else layout.groups, **options}
+        how = TargetOptions(by=None if layout is None else layout.groups, **options)
         if in_parts:
             from dco.cli.parts import recalibrate_in_parts
 
@@ -77,7 +77,7 @@ def command(
             )
             new = recalibrate_in_parts(old, file, data, how=how, rest=rest, **work)
         else:
-            rows = rows_with_targets(old, data, **how)
+            rows = rows_with_targets(old, data, how)
             new = recalibrate(old, rows.X, rows.y, groups=rows.by)
         contents: dict[Path, str | bytes] = {out: pack(new)}
         if certificate is not None:

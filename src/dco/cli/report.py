@@ -88,13 +88,13 @@ def _page_of_model(
     model: Path, data: Path | None, title: str | None, *, trust: Any, **options: Any
 ) -> str:
     """Make the page of a model file."""
-    from dco.cli.model_files import open_model
+    from dco.cli.model_files import fitted_layout, open_model
 
     estimator, rows = open_model(model, trust), None
     if data is not None:
-        from dco.cli.model_tables import rows_with_targets, was_fitted_on
+        from dco.cli.tables.fitted import TargetOptions, rows_with_targets, was_fitted_on
 
-        rows = rows_with_targets(estimator, data, **options)
+        rows = rows_with_targets(estimator, data, TargetOptions(**options))
         if was_fitted_on(estimator, rows):
             raise ValueError(
                 f"{data} is the table that the model was fitted on: coverage on its rows proves "
@@ -103,9 +103,9 @@ def _page_of_model(
             )
     elif options["by"] is not None:
         raise ValueError("--by needs rows to count: give them with --data.")
-    stored = getattr(estimator, "table_", None)
-    if title is None and stored is not None:
-        wanted = options["target"] or stored["layout"]["target"]
+    layout = fitted_layout(estimator)
+    if title is None and layout is not None:
+        wanted = options["target"] or layout.target
         title = f"{wanted} by {model.name}" if data is None else f"{wanted} in {data.name}"
     return model_page(estimator, title=title, model=model, data=data, rows=rows)
 

@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from dco.cli.arrow import arrow, compute, csv, feather, ipc, parquet, types
-from dco.cli.cells import is_text
-from dco.cli.reading import table_format
+from dco.cli.tables.arrow import arrow, compute, csv, feather, ipc, parquet, types
+from dco.cli.tables.files import table_format
 from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
 
@@ -74,7 +73,7 @@ def without_formulas(table: Any) -> Any:
     def escaped(column: Any) -> Any:
         if types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if not is_text(column.type):
+        if not (types.is_string(column.type) or types.is_large_string(column.type)):
             return column
         plain = compute.match_substring_regex(
             column,

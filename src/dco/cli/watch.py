@@ -137,9 +137,9 @@ def watch_table(
     reading: dict[str, Any],
 ) -> Watched:
     """Take the rows of a table after those of a state, and replace the state and the page."""
-    from dco.cli.columns import NewValues
     from dco.cli.model_files import open_model
-    from dco.cli.model_tables import known_batches
+    from dco.cli.tables.fitted import TargetOptions, known_batches
+    from dco.cli.tables.rows import NewValues
     from dco.foundations.notes import show
     from dco.service.monitor import Monitor
     from dco.service.state import settings_of
@@ -156,7 +156,7 @@ def watch_table(
     n_before = monitor.report().rows
 
     new_values = NewValues()
-    batches = known_batches(estimator, data, reading, new_values)
+    batches = known_batches(estimator, data, TargetOptions(**reading), new_values)
     report = monitor.update_all((rows.X, rows.y, rows.by) for rows in batches)
     show(new_values.notes())
     if not new_values.rows:

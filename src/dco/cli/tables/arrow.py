@@ -1,5 +1,6 @@
-"""pyarrow and its parts, for the modules that read and write tables; without it, a sentence that
-names the extra.
+"""pyarrow and its parts, for the modules that read and write tables.
+
+Where pyarrow is not installed, importing this module says in a sentence which extra brings it.
 """
 
 from __future__ import annotations

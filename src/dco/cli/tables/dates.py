@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.cli.arrow import arrow, compute
+from dco.cli.tables.arrow import arrow, compute
 from dco.foundations.arrays import AnyArray, Floats
 
 DAY_FIRST = "day-first"
@@ -65,16 +65,16 @@ FORMS = {
 
 def forms_of(cells: Any) -> list[str]:
     """List the forms in which every cell is a date; `cells` is text without blanks around it."""
-    there = cells.drop_null()
-    if len(there) == 0:
+    filled = cells.drop_null()
+    if len(filled) == 0:
         return []
-
     if read_iso(cells) is not None:
         return [ISO]
-    first = there[0].as_py()
+
     # the first cell rules out nearly all forms of nearly all columns
-    likely = [name for name, form in FORMS.items() if re.fullmatch(form.pattern, first)]
-    return [name for name in likely if read_form(cells, name) is not None]
+    first = filled[0].as_py()
+    possible = [name for name, form in FORMS.items() if re.fullmatch(form.pattern, first)]
+    return [name for name in possible if read_form(cells, name) is not None]
 
 
 def read_dates(cells: Any, form: str) -> Floats | None:
@@ -90,10 +90,11 @@ def read_iso(cells: Any) -> Floats | None:
 
     Returns None if a cell is no such date.
     """
-    there = cells.drop_null()
-    in_zone = len(there) > 0 and _all_match(there, _ISO_IN_ZONE)
-    if not in_zone and not _all_match(there, _ISO_LOCAL):
+    filled = cells.drop_null()
+    in_zone = len(filled) > 0 and _all_match(filled, _ISO_IN_ZONE)
+    if not in_zone and not _all_match(filled, _ISO_LOCAL):
         return None
+
     try:
         times = compute.cast(cells, arrow.timestamp("us", "UTC" if in_zone else None))
     except arrow.ArrowInvalid:  # not a day of the calendar

@@ -1,0 +1,380 @@
+"""Read CSV, Parquet and Feather files, and folders of Parquet files, as Arrow tables.
+
+Every cell of a CSV is read as text, and only an empty cell is missing: what the cells mean is
+decided later, for whole columns. Arrow reads the CSV, since it refuses a row with a cell too few or
+too many; pandas would fill up a short row, such as a last line that was cut off.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dco.cli.tables.arrow import arrow, ipc, parquet, types
+from dco.cli.tables.arrow import csv as arrow_csv
+from dco.cli.tables.table import Table
+
+CSV = "csv"
+PARQUET = "parquet"
+FEATHER = "feather"
+FOLDER = "folder"
+
+_ENDINGS = {
+    CSV: (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+    PARQUET: (".parquet", ".pq"),
+    FEATHER: (".feather", ".arrow"),
+}
+_HEAD_CHARACTERS = 2**20  # of a CSV, in which its column names must end
+BATCH_ROWS = 2**16
+_CSV_BLOCK_BYTES = 4 * 2**20
+_LONGEST_ERROR = 240  # characters of what Arrow says
+
+
+# --- which files ----------------------------------------------------------------------------------
+
+
+def table_format(path: Path) -> str:
+    """Tell the format of a table by its name: CSV, PARQUET, FEATHER, or FOLDER of Parquet files."""
+    if path.is_dir():
+        return FOLDER
+
+    name = path.name.lower()
+    for name_of_format, endings in _ENDINGS.items():
+        if name.endswith(endings):
+            return name_of_format
+    raise ValueError(
+        f"{path} is not a table that dco knows by its name: give a file that ends in .csv, .tsv, "
+        ".parquet or .feather, or a folder of Parquet files."
+    )
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """List the Parquet files in a folder and below, sorted by name.
+
+    Names that begin with . or _ are skipped, as is usual.
+    """
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.name.lower().endswith(_ENDINGS[PARQUET])
+        and path.is_file()
+        and not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    )
+
+
+def files_of(path: Path) -> list[Path]:
+    """List the files of a table: those of a folder, or the file itself."""
+    if not path.exists():
+        raise ValueError(f"There is no file {path}; check the name.")
+    if table_format(path) != FOLDER:
+        return [path]
+
+    files = parquet_files(path)
+    if not files:
+        raise ValueError(
+            f"The folder {path} has no Parquet file (*.parquet); give a table, or a folder with "
+            "such files."
+        )
+    return files
+
+
+# --- names and numbers of rows, before the rows are read ------------------------------------------
+
+
+def column_names(path: Path) -> list[str]:
+    """Read the names of the columns; columns without a name, and pandas' index, are left out."""
+    first_file = files_of(path)[0]
+    with _errors_explained(first_file):
+        all_names = _names_in_file(first_file)
+
+    names = [name for name in all_names if name and not _is_pandas_index(name)]
+    if not names:
+        raise ValueError(
+            f"{path} has no column names in its first line; the first line must name the columns."
+        )
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise ValueError(
+            f"{path} has more than one column called {repeated[0]!r}; give each column its own "
+            "name."
+        )
+    return names
+
+
+def _names_in_file(file: Path) -> list[str]:
+    file_format = table_format(file)
+    if file_format == CSV:
+        return _read_csv_head(file).names
+    if file_format == PARQUET:
+        return list(parquet.read_schema(file).names)
+    with arrow.memory_map(str(file)) as source, ipc.open_file(source) as reader:
+        return list(reader.schema.names)
+
+
+def _is_pandas_index(name: str) -> bool:
+    return re.fullmatch("__index_level_.*__", name, re.DOTALL) is not None
+
+
+def row_counts(path: Path) -> dict[Path, int]:
+    """Count the rows of each file of a table; files that do not state their number are read."""
+    counts = {}
+    for file in files_of(path):
+        stated = stated_row_count(file)
+        counts[file] = _count_rows(file) if stated is None else stated
+    return counts
+
+
+def stated_row_count(path: Path) -> int | None:
+    """Return the number of rows where the file states it."""
+    if table_format(path) != PARQUET:
+        return None
+    with _errors_explained(path):
+        return int(parquet.read_metadata(path).num_rows)
+
+
+def _count_rows(file: Path) -> int:
+    one_column = column_names(file)[:1]
+    return sum(batch.num_rows for batch in _read_file(file, one_column))
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None, *, decimal: str = ".") -> Table:
+    """Read a whole table, or some of its columns."""
+    wanted = column_names(path) if columns is None else columns
+    batches = list(_read_files(path, wanted))
+    cells = _concatenate(batches, path)
+    return Table(cells, path, positions=np.arange(cells.num_rows), decimal=decimal)
+
+
+def read_batches(
+    path: Path, columns: Sequence[str], *, rows: int | None = None, decimal: str = "."
+) -> Iterator[Table]:
+    """Read a table in batches of exactly `rows` rows; the last one has those that are left.
+
+    The cut does not depend on how the file stores its rows, so that a stopped run finds its batches
+    again, and memory stays flat.
+    """
+    first_row = 0
+    for cells in _cut_evenly(_read_files(path, columns), rows or BATCH_ROWS, path):
+        positions = np.arange(first_row, first_row + cells.num_rows)
+        yield Table(cells, path, positions=positions, decimal=decimal)
+        first_row += cells.num_rows
+
+
+def _cut_evenly(batches: Iterable[Any], rows: int, path: Path) -> Iterator[Any]:
+    """Cut Arrow tables of any length into tables of exactly `rows` rows, and a last one."""
+    waiting: list[Any] = []
+    n_waiting = 0
+    for batch in batches:
+        waiting.append(batch)
+        n_waiting += batch.num_rows
+        if n_waiting < rows:
+            continue
+
+        cells = _concatenate(waiting, path)
+        n_cut = n_waiting - n_waiting % rows
+        for start in range(0, n_cut, rows):
+            yield cells.slice(start, rows)
+        n_waiting -= n_cut
+        waiting = [cells.slice(n_cut)] if n_waiting else []
+
+    if waiting:
+        yield _concatenate(waiting, path)
+
+
+def read_sample(path: Path, rows: int, *, seed: int, decimal: str = ".") -> tuple[Table, int]:
+    """Draw rows at random, in their order; return them and the number of rows of the table.
+
+    One batch is in memory at a time. The draw does not depend on how rows are cut into files.
+    """
+    rng = np.random.default_rng(seed)
+    n_rows = sum(row_counts(path).values())
+    n_rows_ahead = n_rows
+    n_wanted = min(rows, n_rows)
+    parts = []
+    positions = []
+
+    for batch in read_batches(path, column_names(path)):
+        n_drawn = len(batch)
+        if n_wanted < n_rows_ahead:
+            n_drawn = int(rng.hypergeometric(n_wanted, n_rows_ahead - n_wanted, len(batch)))
+        drawn = np.sort(rng.choice(len(batch), n_drawn, replace=False))
+        sample = batch.take(drawn)
+        parts.append(sample.cells)
+        positions.append(sample.positions)
+        n_rows_ahead -= len(batch)
+        n_wanted -= n_drawn
+
+    cells = _concatenate(parts, path)
+    return Table(cells, path, positions=np.concatenate(positions), decimal=decimal), n_rows
+
+
+def _concatenate(batches: list[Any], path: Path) -> Any:
+    """Put Arrow tables together; files of a folder may differ in the width of their numbers."""
+    if not batches:
+        raise ValueError(f"{path} has column names and no rows; give a table with rows.")
+    with _errors_explained(path):
+        return arrow.concat_tables(batches, promote_options="permissive")
+
+
+def _read_files(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+    """Read Arrow tables as the files store them, with the columns in this order; none is empty."""
+    for file in files_of(path):
+        yield from _read_file(file, columns)
+
+
+def _read_file(file: Path, columns: Sequence[str]) -> Iterator[Any]:
+    read_batches_of = {
+        CSV: _read_csv,
+        PARQUET: _read_parquet,
+        FEATHER: _read_feather,
+    }[table_format(file)]
+    with _errors_explained(file):
+        for batch in read_batches_of(file, columns):
+            if batch.num_rows:
+                yield _without_views(arrow.Table.from_batches([batch]).select(columns))
+
+
+def _read_parquet(file: Path, columns: Sequence[str]) -> Iterator[Any]:
+    with parquet.ParquetFile(file) as reader:
+        yield from reader.iter_batches(
+            batch_size=BATCH_ROWS, columns=list(columns), use_threads=False
+        )
+
+
+def _read_feather(file: Path, columns: Sequence[str]) -> Iterator[Any]:
+    with arrow.memory_map(str(file)) as source, ipc.open_file(source) as reader:
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
+
+
+def _without_views(cells: Any) -> Any:
+    """Turn text views, which Polars writes into Feather files, into plain text.
+
+    Arrow can do little with views.
+    """
+    plain_fields = [field.with_type(_without_view(field.type)) for field in cells.schema]
+    return cells.cast(arrow.schema(plain_fields))
+
+
+def _without_view(arrow_type: Any) -> Any:
+    if types.is_dictionary(arrow_type):
+        values = _without_view(arrow_type.value_type)
+        return arrow.dictionary(arrow_type.index_type, values, arrow_type.ordered)
+    if types.is_string_view(arrow_type):
+        return arrow.large_string()
+    return arrow_type
+
+
+# --- CSV ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _CsvHead:
+    """The column names of a CSV, and the sign between its cells."""
+
+    names: list[str]
+    delimiter: str
+
+
+def _read_csv_head(file: Path) -> _CsvHead:
+    """Read the column names and find the delimiter.
+
+    A .tsv is cut at tabs; otherwise the delimiter is the sign that the line with the names has most
+    often. A quoted name may contain delimiters and line breaks. Blank lines before the names are
+    skipped, as Arrow does.
+    """
+    open_file = gzip.open if _is_gzip(file) else open
+    with open_file(file, "rt", encoding="utf-8-sig", newline="") as stream:
+        head = stream.read(_HEAD_CHARACTERS)
+
+    without_quoted = re.sub(r'"[^"]*("|$)', '""', head)
+    first_line = next((line for line in without_quoted.splitlines() if line), "")
+    if not first_line.strip():
+        raise _empty_csv(file)
+
+    is_tsv = file.name.lower().endswith((".tsv", ".tsv.gz"))
+    delimiter = "\t" if is_tsv else max(",;\t", key=first_line.count)
+    reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True)
+    names = next(cells for cells in reader if cells)
+    return _CsvHead(names, delimiter)
+
+
+def _read_csv(file: Path, columns: Sequence[str]) -> Iterable[Any]:
+    with arrow.input_stream(str(file), compression="gzip" if _is_gzip(file) else None) as source:
+        yield from arrow_csv.open_csv(
+            source,
+            read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=_read_csv_head(file).delimiter, newlines_in_values=True
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, arrow.string()),
+                include_columns=list(columns),
+                strings_can_be_null=True,
+                null_values=[""],
+            ),
+        )
+
+
+def _is_gzip(file: Path) -> bool:
+    return file.name.lower().endswith(".gz")
+
+
+def _empty_csv(file: Path) -> ValueError:
+    return ValueError(f"{file} is empty; give a table with column names in its first line.")
+
+
+# --- files that cannot be read --------------------------------------------------------------------
+
+
+@contextmanager
+def _errors_explained(path: Path) -> Iterator[None]:
+    """Turn what the readers raise about a file into a sentence that names the file."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ValueError(f"{path} cannot be opened: permission denied.") from error
+    except UnicodeError as error:
+        raise _not_utf8(path) from error
+    except (arrow.ArrowException, OSError, EOFError, csv.Error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ValueError:
+    problem = " ".join(str(error).split()).rstrip(".")[:_LONGEST_ERROR]
+    if "invalid UTF8" in problem:
+        return _not_utf8(path)
+    if "Empty CSV" in problem:
+        return _empty_csv(path)
+
+    # Arrow counts the line with the names as a row
+    problem = re.sub(r"\bRow #(\d+)", lambda match: f"row {int(match[1]) - 1}", problem)
+    return ValueError(
+        f"{path} cannot be read as a {table_format(path)} table: {problem}. Repair the file, or "
+        "write it again."
+    )
+
+
+def _not_utf8(path: Path) -> ValueError:
+    open_file = gzip.open if _is_gzip(path) else open
+    with open_file(path, "rb") as stream:
+        start = stream.read(2)
+    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        guess = "it looks like UTF-16"
+    else:
+        guess = "perhaps in Windows-1252 or Latin-1"
+    return ValueError(f"{path} is not written in UTF-8 ({guess}); save it again as UTF-8.")

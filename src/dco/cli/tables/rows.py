@@ -1,0 +1,180 @@
+"""Read the rows of a table as models take them: features, targets and groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dco.cli.tables.cells import (
+    are_whole_labels,
+    is_dates,
+    is_missing,
+    to_floats,
+    to_texts,
+)
+from dco.cli.tables.infer import target_column
+from dco.cli.tables.layout import CategoryFeature, Layout
+from dco.cli.tables.table import Column, Table
+from dco.foundations.arrays import AnyArray
+from dco.foundations.display import are, counted
+from dco.foundations.extras import require
+from dco.foundations.notes import Note
+from dco.rows.conditions import MISSING
+
+_EXAMPLES = 3  # of unseen categories, in a note
+
+
+def read_features(table: Table, layout: Layout) -> Any:
+    """Read the features as a pandas frame.
+
+    Numbers are float64 (NaN is missing), texts are objects (None is missing).
+    """
+    pandas = require("pandas", extra="tables")
+    columns: dict[str, Any] = {}
+    for name, feature in layout.features.items():
+        values = feature.read(table.column(name))
+        if values.dtype == object:
+            values = pandas.Series(values, dtype=object)  # pandas would choose by its version
+        columns[name] = values
+    return pandas.DataFrame(columns, copy=False)
+
+
+def read_targets(table: Table, layout: Layout, *, classes: AnyArray | None = None) -> AnyArray:
+    """Read the target: float64 for a regression, whole numbers or texts for classes.
+
+    `classes` are those of a fitted model, whose kind the labels get. A missing cell is an error.
+    """
+    assert layout.target is not None
+    column = target_column(table, layout.target)
+    _check_none_missing(column)
+    if layout.task == "regression":
+        return _read_quantities(column)
+    return _read_labels(column, classes)
+
+
+def _check_none_missing(column: Column) -> None:
+    missing = np.flatnonzero(is_missing(column.cells))
+    if missing.size:
+        raise ValueError(
+            f"{column.title} is missing in {counted(missing.size, 'row')} (first: row "
+            f"{column.row_number(missing[0])}); remove such rows, or fit with "
+            "--drop-missing-target."
+        )
+
+
+def _read_quantities(column: Column) -> AnyArray:
+    column.check_floats_hold()
+    if is_dates(column.cells):
+        raise ValueError(
+            f"{column.title} contains dates; convert them to numbers, such as days since one of "
+            "them."
+        )
+    return column.numbers()
+
+
+def _read_labels(column: Column, classes: AnyArray | None) -> AnyArray:
+    """Read labels as whole numbers if they stay different as such, otherwise as texts."""
+    must_be_whole = classes is not None and classes.dtype.kind in "iu"
+    if classes is None:
+        may_be_whole = column.kind() == "number" and are_whole_labels(column.cells)
+    else:
+        may_be_whole = must_be_whole and to_floats(column.cells, column.decimal) is not None
+
+    if may_be_whole:
+        values = column.numbers()
+        if np.all(values == np.floor(values)):
+            return values.astype(np.int64)
+    if classes is not None and must_be_whole:
+        raise ValueError(
+            f"{column.title} has labels that are not whole numbers, unlike those of the model "
+            f"({', '.join(map(str, classes[:5]))}); write the labels as for the fit."
+        )
+    return to_texts(column.cells).astype(np.str_)
+
+
+def read_groups(table: Table, name: str) -> AnyArray:
+    """Read a column as text, one value for each row; a missing cell is a value of its own."""
+    texts: AnyArray = to_texts(table.column(name).cells, fill=MISSING).astype(np.str_)
+    return texts
+
+
+def name_rows(table: Table, key: str) -> list[str]:
+    """Name the rows by the column of their key, for a page."""
+    return [f"{key} {value}" for value in read_groups(table, key)]
+
+
+def without_missing_targets(table: Table, target: str) -> Table:
+    """Leave out the rows whose target is missing."""
+    return table.take(~is_missing(table.column(target).cells))
+
+
+def note_missing_targets(n_left_out: int, n_rows: int) -> list[Note]:
+    """Note how many rows were left out since their target is missing."""
+    if n_left_out == 0:
+        return []
+    text = f"{counted(n_left_out, 'row')} of {n_rows} without a target {are(n_left_out)} left out."
+    return [Note("missing-targets", text)]
+
+
+class NewValues:
+    """Count what rows have and those of the fit had not, over batches and files.
+
+    `conditions` counts rows by conditions that have no calibration rows, `gaps` the missing values
+    by column; whoever knows the model adds them.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.left_out = 0  # rows without a target, not among `rows`
+        self.cells: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+        self.conditions: Counter[Any] = Counter()
+        self.gaps: Counter[Any] = Counter()
+
+    @classmethod
+    def total(cls, counts: Iterable[NewValues]) -> NewValues:
+        """Add up what was counted in several places."""
+        total = cls()
+        for count in counts:
+            total.rows += count.rows
+            total.left_out += count.left_out
+            total.conditions += count.conditions
+            total.gaps += count.gaps
+            for name, n_cells in count.cells.items():
+                total._add_cells(name, n_cells, count.examples[name])
+        return total
+
+    def count(self, X: Any, layout: Layout) -> None:
+        """Count the cells of features with categories that the fit never saw.
+
+        Conditions are not counted here, since rows with a new one get a note of their own.
+        """
+        self.rows += len(X)
+        for name, feature in layout.features_of(CategoryFeature).items():
+            if name not in layout.conditions:
+                new = X[name][~X[name].isin([*feature.values, None])]
+                self._add_cells(name, len(new), new.unique())
+
+    def _add_cells(self, name: str, n_cells: int, examples: Iterable[str]) -> None:
+        if n_cells:
+            self.cells[name] += n_cells
+            different = dict.fromkeys([*self.examples.get(name, []), *examples])
+            self.examples[name] = list(different)[:_EXAMPLES]
+
+    def notes(self) -> list[Note]:
+        """Note rows without a target, and each column with categories that the fit never saw."""
+        return [
+            *note_missing_targets(self.left_out, self.left_out + self.rows),
+            *(self._note_new_cells(name) for name in self.cells),
+        ]
+
+    def _note_new_cells(self, name: str) -> Note:
+        examples = ", ".join(f"{text!r:.40}" for text in self.examples[name])
+        return Note(
+            "new-values",
+            f"The column {name!r}: {self.cells[name]:,} of {self.rows:,} cells have values that "
+            f"the fit never saw, such as {examples}.",
+        )

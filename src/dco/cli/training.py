@@ -1,0 +1,85 @@
+"""Read a table to fit on, for the commands that fit: its layout, features, targets and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dco.cli.tables.files import read_sample, read_table
+from dco.cli.tables.infer import infer_layout
+from dco.cli.tables.layout import AskedColumns, Layout, need_column
+from dco.cli.tables.rows import (
+    note_missing_targets,
+    read_features,
+    read_groups,
+    read_targets,
+    without_missing_targets,
+)
+from dco.cli.tables.table import Table
+from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.notes import show
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingTable:
+    """The rows of a table that have a target, as models take them.
+
+    `n_rows` counts all rows of the file, of which `table` may be a sample.
+    """
+
+    table: Table
+    layout: Layout
+    reason: str  # which task was found, and why
+    X: Any
+    y: AnyArray
+    groups: AnyArray | None
+    n_rows: int
+    n_left_out: int  # rows without a target
+
+    def known_positions(self) -> Integers:
+        """Say where the rows are among those that a later command reads of the same table.
+
+        It leaves out rows without a target, too.
+        """
+        return np.arange(len(self.table)) if self.n_left_out else self.table.positions
+
+    def n_known_rows(self) -> int:
+        """Count the rows that a later command reads of the same table."""
+        return len(self.table) if self.n_left_out else self.n_rows
+
+
+def read_training_table(
+    path: Path, asked: AskedColumns, *, sample_rows: int | None, seed: int
+) -> TrainingTable:
+    """Read a table, or some of its rows, and decide what each column is for.
+
+    Notes say which rows were left out, and which columns look like something else.
+    """
+    if sample_rows is None:
+        all_rows = read_table(path, decimal=asked.decimal)
+        n_rows = len(all_rows)
+    else:
+        all_rows, n_rows = read_sample(path, sample_rows, seed=seed, decimal=asked.decimal)
+
+    table = all_rows
+    if asked.drop_missing_target:
+        need_column(table.names, asked.target, path=path, option="--target")
+        table = without_missing_targets(all_rows, asked.target)
+    n_left_out = len(all_rows) - len(table)
+    show(note_missing_targets(n_left_out, len(all_rows)))
+
+    inferred = infer_layout(table, asked)
+    show(inferred.notes)
+    return TrainingTable(
+        table=table,
+        layout=inferred.layout,
+        reason=inferred.reason,
+        X=read_features(table, inferred.layout),
+        y=read_targets(table, inferred.layout),
+        groups=None if asked.groups is None else read_groups(table, asked.groups),
+        n_rows=n_rows,
+        n_left_out=n_left_out,
+    )
