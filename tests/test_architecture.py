@@ -29,8 +29,8 @@ tuning search objectives
 theory
 calibration
 certificate
-evaluation
 predictor
+evaluation
 estimators
 storage
 bayes risk datasets

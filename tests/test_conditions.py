@@ -60,7 +60,7 @@ def test_rows_by_group_in_sorted_order_with_missing_last(values, expected) -> No
 
 def test_evaluation_and_calibration_order_conditions_alike() -> None:
     labels, sets = ["b", None, "a", 3, "b", None], dco.Intervals(np.zeros(6), np.ones(6))
-    slices = [row.group for row in dco.evaluate(sets, np.zeros(6), groups=labels).by_group]
+    slices = [row.group for row in dco.evaluate(sets, np.zeros(6), by=labels).by_group]
     assert (
         slices
         == list(Calibration(np.arange(6.0), condition_names(labels)).parts)

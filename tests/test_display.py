@@ -100,9 +100,9 @@ def test_sets_and_groups_are_tables_and_their_labels_text():
     ElementTree.fromstring(f"<div>{html}</div>")
     assert "LabelSets: 12 rows, mean size 1, the first 10 here" in html
     assert ("<b>x" not in html, "{&lt;b&gt;x}" in html, html.count("<tr>")) == (True, True, 11)
-    found = dco.evaluate(sets, sets.classes, groups=["a", "<i>"] * 6)
+    found = dco.evaluate(sets, sets.classes, by=["a", "<i>"] * 6)
     assert "<td>&lt;i&gt;</td><td>6</td><td>1.0000</td>" in found._repr_html_()
-    broken = dco.LabelSets.from_dense(np.eye(2, dtype=bool), classes=["b", "c\nd"])
+    broken = dco.LabelSets.from_dense(np.eye(2, dtype=bool), classes=["c\nd", "e"])
     # a line break in the name of a class
     assert "c\nd (1 row)" in dco.evaluate(broken, broken.classes)._repr_html_()
     assert "[12346, 1.235e+07]" in dco.Intervals([12345.6], [12345678.0])._repr_html_()

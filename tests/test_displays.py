@@ -48,7 +48,7 @@ def test_coverage_stands_beside_its_law(regression, ax):
     (entry,) = est.certificate_.thresholds
     assert (shown.ax_, shown.figure_) == (ax, ax.figure)
     assert line(ax, "promised").get_xdata()[0] == pytest.approx(0.9)
-    assert line(ax, "seen on 300 rows").get_xdata()[0] == est.evaluate(X, y).coverage
+    assert line(ax, "observed on 300 rows").get_xdata()[0] == est.evaluate(X, y).coverage
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert f"Beta({entry.rank}, {entry.n + 1 - entry.rank})" in names
     given = {"threshold": est.predictor_.thresholds()[None], "ax": figures.Figure().subplots()}

@@ -114,15 +114,16 @@ def test_a_message_names_five_unknown_labels_and_not_more(classifier):
 
 
 def test_a_table_by_group_takes_a_column_as_condition_on_does(classifier, framed):
+    def side(rows):
+        return rows["side"]
+
     expected = framed.evaluate(FRAME[400:], LABELS[400:], by=FRAME["side"][400:]).by_group
-    assert [row.group for row in expected] == [0, 1]
+    assert [(row.by, row.group) for row in expected] == [("side", 0), ("side", 1)]
     assert framed.evaluate(FRAME[400:], LABELS[400:], by="side").by_group == expected
-    assert (
-        framed.evaluate(FRAME[400:], LABELS[400:], by=lambda rows: rows["side"]).by_group
-        == expected
-    )
+    assert framed.evaluate(FRAME[400:], LABELS[400:], by=side).by_group == expected
     by_label = classifier.evaluate(X[400:], LABELS[400:], by="label").by_group
-    assert by_label == classifier.evaluate(X[400:], LABELS[400:], by=LABELS[400:]).by_group
+    by_values = classifier.evaluate(X[400:], LABELS[400:], by=LABELS[400:]).by_group
+    assert [row.coverage for row in by_label] == [row.coverage for row in by_values]
     assert sum(row.n for row in classifier.evaluate(X[400:], LABELS[400:], by=0).by_group) == 200
 
 
@@ -135,7 +136,7 @@ def test_a_table_by_something_else_is_refused_by_its_name(classifier, framed):
         classifier.evaluate(X[400:], LABELS[400:], by="side")
     with pytest.raises(
         ValueError,
-        match=r"by must hold one label for each of 200 rows, got shape "
+        match=r"by must hold one value for each of 200 rows, got shape "
         r"\(1,\)",
     ):
         classifier.evaluate(X[400:], LABELS[400:], by=[1])

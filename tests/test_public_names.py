@@ -154,7 +154,14 @@ def test_records_have_the_fields_that_callers_read():
         "effective_n",
     }
     assert fields(dco.risk.CertifiedSettings) >= {"indices", "p_values", "guarantee"}
-    assert fields(dco.Evaluation) >= {"coverage", "mean_size", "p95_size", "consistency"}
+    assert set(dir(dco.Evaluation)) >= {
+        "coverage",
+        "mean_size",
+        "verdict",
+        "in_words",
+        "consistency",
+    }
+    assert fields(dco.Evaluation) >= {"overall", "by_condition", "slices", "notes"}
     row = {"name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible"}
     assert fields(type(one_ranking().table[0])) >= row
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
         SetsDisplay,
         SizeDisplay,
     )
-    from dco.evaluation.evaluate import Evaluation, evaluate
+    from dco.evaluation.evaluate import evaluate
+    from dco.evaluation.evaluation import Evaluation
     from dco.foundations.errors import (
         CorruptModelError,
         DcoError,
@@ -88,7 +89,8 @@ _HOME = {
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
     "dco.evaluation.displays": "CoverageDisplay RankingDisplay SetsDisplay SizeDisplay",
     "dco.service.displays": "MonitorDisplay",
-    "dco.evaluation.evaluate": "Evaluation evaluate",
+    "dco.evaluation.evaluate": "evaluate",
+    "dco.evaluation.evaluation": "Evaluation",
     "dco.service.monitor": "Monitor",
     "dco.service.monitor_report": "MonitorReport WatchedCondition WatchedSlice",
     "dco.service.recalibration": "recalibrate",

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dco.calibration.calibration import Statement
 from dco.certificate.certificate import Certificate
-from dco.evaluation.on_rows import evaluate_on_rows, slices_by
+from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, without_mask
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
@@ -219,32 +219,30 @@ class Decoupled(HoldsModels, ABC):
         delta: Level | None = None,
         by: Any = None,
     ) -> Any:
-        """Coverage, sizes and consistency with the coverage law on rows that were used for nothing
-        else: an `Evaluation`.
+        """Evaluate the sets of rows that were used for nothing else; return an `Evaluation`.
 
-        `alpha`, `guarantee` and `delta` are those of `predict_set`: with a list of levels, a list
-        of evaluations. `by` has one label per row, or names groups as `condition_on` does: the
-        table by group. Under `condition_on` the groups of the conditions are taken, each compared
-        with the law of its own threshold. Rows that took part in the fit are counted in a warning,
-        and in ``no_verdict``: there is then no verdict. There is none either after a fit with
-        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are misses,
-        counted in a warning too.
+        `alpha`, `guarantee` and `delta` are those of `predict_set`; with a list of levels, a list
+        of evaluations is returned. Rows with thresholds of their own are evaluated by condition,
+        each against the law of its own threshold. `by` has one value for each row, or names a
+        column or a function of X as `condition_on` does: slices are added for each value.
+
+        Rows that equal rows of the fit are left out and counted in a warning; if most of them do,
+        there is no verdict. There is none either after a fit with `groups`, since the law is for
+        independent rows. Labels that are not in ``classes_`` are misses, counted in a warning too.
         """
-        X, own, one, notes = (
-            self._features(X),
-            self.predictor_,
-            alpha is None or np.ndim(alpha) == 0,
-            list[Note](),
+        features = self._features(X)
+        notes: list[Note] = []
+        targets = self._known_targets(y, notes)
+
+        predictor = self.predictor_
+        is_one_level = alpha is None or np.ndim(alpha) == 0
+        levels = [alpha] if is_one_level else alpha
+        statements = [predictor.stated(level, guarantee=guarantee, delta=delta) for level in levels]
+        evaluations, further_notes = evaluate_on_rows(
+            predictor, features, targets, statements, by=by
         )
-        target = self._known_targets(y, notes)
-        statements = [
-            own.stated(level, guarantee=guarantee, delta=delta)
-            for level in ([alpha] if one else alpha)
-        ]
-        slices = slices_by(by, X, target, own.structure)
-        found = evaluate_on_rows(own, X, target, statements, slices=slices, notes=notes)
-        show(notes)
-        return found[0] if one else found
+        show([*notes, *further_notes])
+        return evaluations[0] if is_one_level else evaluations
 
     @property
     def certificate_(self) -> Certificate:

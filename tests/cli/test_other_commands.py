@@ -160,18 +160,15 @@ def test_evaluate_agrees_with_the_estimator(dco, home):
         wanted = estimator.evaluate(X, frame[target].to_numpy(), by=frame["site"].to_numpy())
         assert told["coverage"] == wanted.coverage
         assert told["mean_size"] == wanted.mean_size
-        assert told["consistency"]["verdict"] == wanted.consistency.verdict
-        assert [row["coverage"] for row in told["by_group"]] == [
-            row.coverage for row in wanted.by_group
-        ]
+        assert told["overall"]["consistency"]["verdict"] == wanted.consistency.verdict
+        by_site = [row["coverage"] for row in told["slices"] if row["by"] == "site"]
+        assert by_site == [row.coverage for row in wanted.by_group]
         printed = dco("evaluate", home / name, home / "new.csv").output
         assert wanted.consistency.verdict in printed
         assert f"{wanted.consistency.low:.4f} to {wanted.consistency.high:.4f}" in printed
-        assert (told["coverage_low"], told["coverage_high"]) == (
-            wanted.coverage_low,
-            wanted.coverage_high,
-        )
-        assert f"{wanted.coverage_low:.4f} to {wanted.coverage_high:.4f}" in printed
+        low, high = wanted.overall.coverage_low, wanted.overall.coverage_high
+        assert (told["overall"]["coverage_low"], told["overall"]["coverage_high"]) == (low, high)
+        assert f"{low:.4f} to {high:.4f}" in printed
 
 
 def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco, home, rows, new, table):
@@ -180,22 +177,30 @@ def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco, home, rows, new, ta
         "320 of 320": rows,
         f"{len(splits.calibrate)} of {len(splits.calibrate)}": rows.iloc[splits.calibrate],
         f"{len(splits.train)} of {len(splits.train)}": rows.iloc[splits.train],
-        "40 of 240": pd.concat([new, rows.iloc[7:47]]),
+        "240 of 440": pd.concat([new, rows.iloc[7:247]]),
     }
     for count, frame in tables.items():
         evaluate = ("evaluate", home / "numbers.dco", table(frame))
         told = dco(*evaluate)
-        assert f"Note: {count} rows took part in the fit" in told.output
+        assert f"Note: {count} rows equal rows of the fit" in told.output
         assert told.output.count("Note: ") == 1
-        assert f"none: {count} rows took part in the fit" in told.stdout
+        assert f"none: {count} rows equal rows of the fit" in told.stdout
         assert "consistent" not in told.stdout
         found = dco.json(*evaluate)
-        assert "proves nothing about new rows" in found["notes"][0]
-        assert (found["consistency"], found["no_verdict"]) == (
-            None,
-            f"{count} rows took part in the fit",
-        )
-    assert "took part" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
+        assert "prove nothing about new rows" in found["notes"][0]
+        assert found["overall"]["consistency"] is None
+        assert found["no_verdict"] == f"{count} rows equal rows of the fit"
+    assert "of the fit" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
+
+
+def test_rows_of_the_fit_among_new_rows_are_left_out(dco, home, rows, new, table):
+    evaluate = ("evaluate", home / "numbers.dco")
+    mixed = table(pd.concat([new, rows.iloc[7:47]]))
+    told = dco(*evaluate, mixed).output
+    assert told.count("Note: 40 of 240 rows equal rows of the fit") == 1
+    found, expected = dco.json(*evaluate, mixed), dco.json(*evaluate, home / "new.csv")
+    assert (found["left_out"], found["n"]) == (40, 200)
+    assert found["overall"] == expected["overall"]
 
 
 def test_evaluate_can_ask_for_the_other_guarantee(dco, home):
@@ -206,8 +211,8 @@ def test_evaluate_can_ask_for_the_other_guarantee(dco, home):
     )
     assert (plain["alpha"], plain["guarantee"], plain["delta"]) == (0.1, "marginal", None)
     assert (told["alpha"], told["guarantee"], told["delta"]) == (0.2, "pac", 0.2)
-    n = told["consistency"]["n_cal"]
-    assert told["consistency"]["rank"] == library.pac_rank(n, alpha=0.2, delta=0.2)
+    n = told["overall"]["consistency"]["n_cal"]
+    assert told["overall"]["consistency"]["rank"] == library.pac_rank(n, alpha=0.2, delta=0.2)
     printed = dco("evaluate", model, new, "--guarantee", "pac").output
     assert "200 rows of" in printed
     assert "pac guarantee, alpha = 0.1, delta = 0.05" in printed
@@ -224,14 +229,14 @@ def test_groups_with_thresholds_of_their_own_get_a_verdict(dco, home, tmp_path):
     fit = ("fit", home / "rows.csv", "--models", "linear", "--out", model, "--force", "--target")
     for target, condition in (("outcome", "site"), ("grade", "grade")):
         printed = dco(*fit, target, "--condition-on", condition, "--by", condition).output
-        assert "the guarantee holds in each group" in printed, (
+        assert "the guarantee holds in each" in printed, (
             "rows set aside by the groups of the thresholds"
         )
         for by in ((), ("--by", condition)):
             printed = dco("evaluate", model, new, *by).output
-            assert "each has its own threshold; the guarantee holds in each group" in printed
+            assert "each has its own threshold; the guarantee holds in each" in printed
             assert "says nothing" not in printed
-            rows = dco.json("evaluate", model, new, *by)["by_group"]
+            rows = dco.json("evaluate", model, new, *by)["by_condition"]
             assert len(rows) == 3
             for row in rows:
                 said = row["consistency"]["verdict"].partition(":")[0]
@@ -255,7 +260,8 @@ def test_a_column_with_many_values_does_not_flood_the_terminal(dco, home, new, t
     new.loc[:9, "dose"] = 0
     evaluate = ("evaluate", home / "numbers.dco", table(new), "--by", "dose")
     told = dco(*evaluate).output
-    assert len(dco.json(*evaluate)["by_group"]) == 96
+    slices = dco.json(*evaluate)["slices"]
+    assert len([row for row in slices if row["by"] == "dose"]) == 96
     assert "and 66 more groups" in told
     assert [line.split()[:2] for line in told.splitlines()].count(["0", "10"]) == 1, (
         "the largest group is shown"
@@ -267,8 +273,9 @@ def test_evaluate_counts_labels_that_the_fit_does_not_know(dco, home, new, table
     new.loc[:4, "grade"] = "unheard of"
     evaluate = ("evaluate", home / "labels.dco", table(new), "--ignore-new")
     told = json.loads(dco(*evaluate, "--json").stdout)
-    assert (told["unknown_labels"], told["consistency"]["n_test"]) == (5, 200)
-    assert told["consistency"]["coverage"] == told["coverage"]
+    overall = told["overall"]
+    assert (overall["unknown_labels"], overall["consistency"]["n_test"]) == (5, 200)
+    assert overall["consistency"]["coverage"] == told["coverage"]
     assert (
         "5 of 200 rows have labels that are not in classes_ ('unheard of': 5)" in told["notes"][0]
     )

@@ -41,12 +41,14 @@ def test_parts_give_what_the_whole_table_gives(dco, home, folder, model, where):
     whole = dco.json("evaluate", model, folder / "whole.parquet")
     for data in ("in", "whole.parquet"):
         parts = dco.json("evaluate", model, folder / data, "--in-parts", *where)
-        kinds = ("empty", "full", "infinite", "single", "unknown_labels")
-        for name in ("n", "coverage", "coverage_low", "coverage_high", *kinds):
-            assert parts[name] == whole[name], name
+        found, expected = parts["overall"], whole["overall"]
+        for name in ("n", "coverage", "coverage_low", "coverage_high", "unknown_labels"):
+            assert found[name] == expected[name], name
+        for name in ("empty", "full", "infinite", "one_label"):
+            assert found["sizes"][name] == expected["sizes"][name], name
         assert parts["mean_size"] == pytest.approx(whole["mean_size"], rel=1e-12)
-        (law,) = parts["laws"].values()
-        assert law == whole["consistency"]
+        assert found["consistency"] == expected["consistency"]
+        assert parts["verdict"] == whole["verdict"]
 
 
 def test_a_dask_cluster_gives_the_same_sets_counts_and_scores(dco, home, folder):
@@ -103,14 +105,16 @@ def test_groups_have_their_own_laws_and_rows_of_the_fit_or_that_belong_together_
     )
     whole = dco.json("evaluate", model, folder / "whole.parquet")
     parts = dco.json("evaluate", model, folder / "in", "--in-parts")
-    assert parts["laws"] == {row["group"]: row["consistency"] for row in whole["by_group"]}
+    tests = [
+        {row["group"]: row["consistency"] for row in found["by_condition"]}
+        for found in (parts, whole)
+    ]
+    assert tests[0] == tests[1]
     seen = dco.json("evaluate", home / "numbers.dco", home / "rows.parquet", "--in-parts")
-    assert seen["no_verdict"] == "320 or more of 320 rows took part in the fit"
-    assert seen["laws"] == {}
-    assert (
-        "No verdict"
-        in dco("evaluate", home / "numbers.dco", home / "rows.parquet", "--in-parts").output
-    )
+    assert seen["no_verdict"] == "320 of 320 rows equal rows of the fit"
+    assert seen["verdict"] == "unchecked"
+    printed = dco("evaluate", home / "numbers.dco", home / "rows.parquet", "--in-parts").output
+    assert "Nothing was checked" in printed
     words = (
         "--target",
         "outcome",
@@ -129,7 +133,7 @@ def test_groups_have_their_own_laws_and_rows_of_the_fit_or_that_belong_together_
     )
     assert parts["no_verdict"] == whole["no_verdict"]
     assert "belong together in groups" in parts["no_verdict"]
-    assert parts["laws"] == {}
+    assert parts["verdict"] == "unchecked"
 
 
 def test_fit_on_a_sample_is_the_fit_on_these_rows(dco, folder):

@@ -62,7 +62,9 @@ def test_exchangeability_alone_leaves_out_unknown_labels(fits) -> None:
     """A row is covered or has an unknown label at least nine times in ten; covered alone, where q
     is finite, it is not.
     """
-    either = np.array([run.found.coverage + run.found.unknown_labels / run.found.n for run in fits])
+    either = np.array(
+        [run.found.coverage + run.found.overall.unknown_labels / run.found.n for run in fits]
+    )
     check_mean(either, 0.9)
     covered = [run.found.coverage for run in fits if run.finite]
     if FULL:
@@ -76,7 +78,7 @@ def test_verdicts_count_unknown_labels_as_misses_where_the_threshold_is_finite(f
     (error rate 0.1 %).
     """
     for run in fits:
-        law, n, unknown = run.found.consistency, run.found.n, run.found.unknown_labels
+        law, n, unknown = run.found.consistency, run.found.n, run.found.overall.unknown_labels
         if run.finite:
             assert (law.n_test, law.coverage, law.unknown_labels) == (n, run.found.coverage, 0)
             assert unknown > 0

@@ -54,7 +54,7 @@ def test_the_threshold_the_promise_and_the_coverage_seen_stand_at_their_values(
     assert f"rank {entry.rank} of {entry.n}" in scores.get_title(loc="left")
     marks = {line.get_label(): line.get_xdata()[0] for line in law.lines}
     seen = chosen.estimator.evaluate(chosen.X, chosen.y).coverage
-    assert marks == {"promised": pytest.approx(0.9), "seen on 300 rows": seen}
+    assert marks == {"promised": pytest.approx(0.9), "observed on 300 rows": seen}
 
 
 def test_size_curves_are_those_of_evaluate(case: Any, numbers_of: Any) -> None:

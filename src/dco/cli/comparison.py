@@ -343,7 +343,9 @@ class Split:
                     sets = score.sets(prediction, choice.threshold)
                 found = evaluate(sets, targets["test"])
                 measured = {
-                    name: getattr(found, name) for name in ("coverage", "mean_size", "p95_size")
+                    "coverage": found.coverage,
+                    "mean_size": found.mean_size,
+                    "p95_size": found.overall.sizes.p95,
                 }
                 counts = {"threshold": threshold, "calibration_rows": n, "test_rows": found.n}
                 rows.append({"method": name, "candidate": most, **measured, **counts})

@@ -4,10 +4,11 @@ guarantee.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,6 +32,12 @@ from dco.cli.printing import (
     say,
 )
 from dco.foundations.display import counted
+
+if TYPE_CHECKING:  # slow to import
+    from dco.certificate.certificate import Certificate
+    from dco.evaluation.evaluation import Evaluation
+    from dco.evaluation.group_evaluation import GroupEvaluation
+    from dco.theory import Consistency
 
 MOST_GROUPS = 30  # that are printed
 MOST_CLASSES = 10
@@ -73,7 +80,7 @@ def command(
     """
     from dco.cli.model_files import condition_columns, open_model, stated
     from dco.cli.tables.fitted import TargetOptions, rows_with_targets
-    from dco.evaluation.sizes import middle_range, point_in_words, size_in_words
+    from dco.foundations.comparisons import middle_range, point_in_words, size_in_words
 
     found: Any
     least, jobs, scheduler = (options.pop(name) for name in ("fail_below", "jobs", "scheduler"))
@@ -88,9 +95,9 @@ def command(
     with progress("Evaluating", None, quiet=as_json or in_parts), collected_notes() as notes:
         estimator = open_model(model, trust)
         if in_parts:
-            from dco.cli.parts import evaluate_in_parts, print_parts
+            from dco.cli.parts import evaluate_in_parts
 
-            stated(estimator, asked)
+            promise = stated(estimator, asked)
             file, work = (
                 (model.resolve(), trust),
                 {"jobs": jobs, "scheduler": scheduler, "quiet": as_json},
@@ -98,14 +105,18 @@ def command(
             found = evaluate_in_parts(
                 estimator, file, data, how=TargetOptions(**options), asked=asked, **work
             )
-            facts = asdict(found)
+            facts = found.to_dict() | promise
         else:
             rows = rows_with_targets(estimator, data, TargetOptions(by=by, **options))
             promise = stated(estimator, asked)
             # the estimator then takes the groups that it calibrated
             own = by is None or by in condition_columns(estimator)
-            found = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
-            no_law = {} if found.laws or found.no_verdict is not None else {"no_verdict": NO_LAW}
+            found = estimator.evaluate(
+                rows.X, rows.y, by=None if own else rows.on_page()["by"], **asked
+            )
+            no_law = {}
+            if not found.coverage_tests and found.no_verdict is None:
+                no_law = {"no_verdict": NO_LAW}
             statement = (
                 estimator.certificate_.statement
                 if all(value is None for value in asked.values())
@@ -113,12 +124,15 @@ def command(
             )
             facts = found.to_dict() | no_law | promise | {"statement": statement}
     if not in_parts:
-        notes += [note.spelled(partial(option, target=rows.target)) for note in found.notes]
+        spelled = [note.spelled(partial(option, target=rows.target)) for note in found.notes]
+        notes += [text for text in spelled if text not in notes]
     if as_json:
         print_json(facts | {"notes": notes})
     elif in_parts:
-        print_parts(found, data)
+        title = f"{counted(found.n, 'row')} of {data}"
+        print_evaluation(found, estimator.certificate_, title=title, by=None)
         print_notes(notes)
+        say(found.in_words())
     else:
         title, alpha = f"{counted(found.n, 'row')} of {data}", promise["alpha"]
         if statement is None:
@@ -127,13 +141,17 @@ def command(
             )
             title += f", {promise['guarantee']} guarantee, {level}"
         print_evaluation(found, estimator.certificate_, title=title, by=None if own else by)
-        labels = found.single is not None
+        labels = estimator.predictor_.structure.classes is not None
         beside = (
             ""
             if labels
             else size_in_words(found.mean_size, middle_range(rows.y, alpha=alpha), alpha=alpha)
         )
-        told = [point_in_words(rows.y, estimator.predict(rows.X), labels=labels), beside, statement]
+        told = [
+            point_in_words(rows.y, estimator.predict(rows.X), are_labels=labels),
+            beside,
+            statement,
+        ]
         say(*filter(None, told))
         print_notes(notes)
         say(found.in_words())
@@ -143,69 +161,87 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str | None) -> None:
-    """Coverage with its range and verdict, sizes, and the table by group: those of the column `by`,
-    or of the thresholds.
-    """
-    law = evaluation.consistency
-    rows: list[list[Any]] = [
-        ["coverage", f"{evaluation.coverage:.4f}"],
-        ["95 % interval of coverage", _interval(evaluation)],
-    ]
-    if law is not None:
-        rows.append(["expected coverage", f"{law.expected_coverage:.4f}"])
-        rows.append(["expected range, 90 %", f"{law.low:.4f} to {law.high:.4f}"])
-        rows.append(["verdict", f"{law.verdict} (p = {law.p_value:.3g})"])
-    elif evaluation.no_verdict is not None:
-        rows.append(["verdict", f"none: {evaluation.no_verdict}"])
-    rows += [
-        [f"{name} size", getattr(evaluation, f"{name.lower()}_size")]
-        for name in ("mean", "median", "P95")
-    ]
-    rows.append(["empty, full sets", f"{evaluation.empty:.1%}, {evaluation.full:.1%}"])
-    if evaluation.single is not None:
-        rows.append(["one-label sets", f"{evaluation.single:.1%}"])
-    if evaluation.unknown_labels:
-        rows.append(["rows with unknown labels", evaluation.unknown_labels])
-    if evaluation.infinite:
-        rows.append(["infinite sets", f"{evaluation.infinite:.1%}"])
-        rows.append(["mean of finite sizes", evaluation.mean_finite_size])
-    print_table(["", "value"], rows, title=title)
-    if not evaluation.laws and evaluation.no_verdict is None:
+def print_evaluation(
+    evaluation: Evaluation, certificate: Certificate, *, title: str, by: str | None
+) -> None:
+    """Print coverage and its test, sizes, and tables by slice and by condition."""
+    print_table(["", "value"], facts_of_all_rows(evaluation), title=title)
+    if not evaluation.coverage_tests and evaluation.no_verdict is None:
         say(NO_LAW)
-    _print_slices(evaluation)
+    print_slices(evaluation)
     if evaluation.by_group:
-        _print_groups(evaluation.by_group, certificate, by)
+        print_groups(evaluation.by_group, certificate, by)
 
 
-def _interval(row: Any) -> str:
-    return f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
+def facts_of_all_rows(evaluation: Evaluation) -> list[list[str | float]]:
+    """Return what is printed of all rows, each fact with its name."""
+    overall = evaluation.overall
+    sizes = overall.sizes
+    rows: list[list[str | float]] = [
+        ["coverage", f"{overall.coverage:.4f}"],
+        ["95 % interval of coverage", interval_in_words(overall)],
+    ]
+
+    test = overall.consistency
+    if evaluation.no_verdict is not None:
+        rows.append(["verdict", f"none: {evaluation.no_verdict}"])
+    elif test is not None:
+        rows.append(["expected coverage", f"{test.expected_coverage:.4f}"])
+        rows.append(["expected range, 90 %", f"{test.low:.4f} to {test.high:.4f}"])
+        rows.append(["verdict", f"{test.verdict} (p = {test.p_value:.3g})"])
+
+    rows.append(["mean size", sizes.mean])
+    if not math.isnan(sizes.median):
+        rows.append(["median size", sizes.median])
+        rows.append(["P95 size", sizes.p95])
+    rows.append(["empty, full sets", f"{sizes.empty:.1%}, {sizes.full:.1%}"])
+    if sizes.one_label is not None:
+        rows.append(["one-label sets", f"{sizes.one_label:.1%}"])
+    if overall.unknown_labels:
+        rows.append(["rows with unknown labels", overall.unknown_labels])
+    if sizes.infinite:
+        rows.append(["infinite sets", f"{sizes.infinite:.1%}"])
+        rows.append(["mean of finite sizes", sizes.mean_finite])
+    return rows
 
 
-def _print_slices(evaluation: Any) -> None:
+def interval_in_words(group: GroupEvaluation) -> str:
+    """Write the interval for the coverage."""
+    return f"{group.coverage_low:.4f} to {group.coverage_high:.4f}"
+
+
+def print_slices(evaluation: Evaluation) -> None:
     """Print coverage by class (the lowest) and by fifth of the prediction."""
-    of = "prediction" if evaluation.single is None else "largest probability"
-    classes, fifths = (
-        [row for row in evaluation.slices if row.by == by] for by in ("class", "fifth")
-    )
+    classes = evaluation.slices_by("class")
+    fifths = evaluation.slices_by("fifth")
     lowest = classes
     if len(classes) > MOST_CLASSES:
-        lowest = sorted(classes, key=lambda row: row.coverage_high)[:MOST_CLASSES]
-    if shown := [*lowest, *fifths]:
-        by = " and ".join(
-            [*(["class"] if classes else []), *([f"fifth of the {of}"] if fifths else [])]
-        )
-        title = f"By {by} (intervals hold for all at once; no promise is about one of them)"
-        rows = [
-            [f"{row.by} {row.value}", row.n, f"{row.coverage:.4f}", _interval(row), row.mean_size]
-            for row in shown
+        lowest = tuple(sorted(classes, key=lambda row: row.coverage_high)[:MOST_CLASSES])
+
+    kinds = ["class"] if classes else []
+    if fifths:
+        of = "prediction" if evaluation.overall.sizes.one_label is None else "largest probability"
+        kinds.append(f"fifth of the {of}")
+    if not kinds:
+        return
+
+    rows = [
+        [
+            f"{row.by} {row.group}",
+            row.n,
+            f"{row.coverage:.4f}",
+            interval_in_words(row),
+            row.mean_size,
         ]
-        print_table(
-            ["slice", "rows", "coverage", "95 % interval", "mean size"],
-            rows,
-            title=title,
-            spare=["mean size"],
-        )
+        for row in (*lowest, *fifths)
+    ]
+    print_table(
+        ["slice", "rows", "coverage", "95 % interval", "mean size"],
+        rows,
+        title=f"By {' and '.join(kinds)} (intervals hold for all at once; no promise is about one "
+        f"of them)",
+        spare=["mean size"],
+    )
     if len(classes) > MOST_CLASSES:
         say(
             f"Of {len(classes)} classes the {MOST_CLASSES} that may be covered least are shown: "
@@ -213,45 +249,51 @@ def _print_slices(evaluation: Any) -> None:
         )
 
 
-def _print_groups(groups: Any, certificate: Any, by: str | None) -> None:
-    """The largest groups, in their order, and what the guarantee says about them."""
-    none = certificate.guarantee == "none"
-    if by is None:
-        own = "they overlap" if certificate.groups else "each has its own threshold"
-        title = (
-            f"By group ({own}; "
-            f"{'nothing is guaranteed' if none else 'the guarantee holds in each group'})"
-        )
-    elif none:
-        title = f"By {by} (nothing is guaranteed)"
-    elif any(entry.group is not None for entry in certificate.thresholds):
-        title = (
-            f"By {by} (the guarantee is for the groups that have thresholds, and says "
-            f"nothing about these)"
-        )
-    else:
-        title = (
-            f"By {by} (the guarantee is for all rows together and says nothing about a "
-            f"single group)"
-        )
+def print_groups(
+    groups: Sequence[GroupEvaluation], certificate: Certificate, by: str | None
+) -> None:
+    """Print the largest groups, in their order, and what the guarantee says about them."""
     largest = sorted(groups, key=lambda row: -row.n)[:MOST_GROUPS]
     shown = [row for row in groups if row in largest]
-    columns, rows = ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"], []
-    for row in shown:
-        sizes = [row.mean_size, row.median_size, row.p95_size]
-        rows.append([str(row.group), row.n, f"{row.coverage:.4f}", _interval(row), *sizes])
+    columns = ["group", "rows", "coverage", "95 % interval", "mean size"]
+    rows = [
+        [str(row.group), row.n, f"{row.coverage:.4f}", interval_in_words(row), row.mean_size]
+        for row in shown
+    ]
+    if not any(math.isnan(row.sizes.median) for row in shown):
+        columns += ["median", "P95"]
+        for row, cells in zip(shown, rows, strict=True):
+            cells += [row.sizes.median, row.sizes.p95]
+
     if any(row.consistency is not None for row in shown):
         columns += ["expected", "verdict"]
         for row, cells in zip(shown, rows, strict=True):
-            law = row.consistency
-            judged = law and [
-                f"{law.expected_coverage:.4f}",
-                f"{law.verdict.partition(':')[0]} (p = {law.p_value:.3g})",
-            ]
-            cells += judged or ["–", "none"]
+            cells += test_in_words(row.consistency)
+    title = f"By {by or 'condition'} ({what_is_promised(certificate, by)})"
     print_table(columns, rows, title=title, spare=["median", "P95", "expected"])
     if len(shown) < len(groups):
         say(
             f"and {len(groups) - len(shown)} more groups, none with more rows: --json lists them "
             f"all."
         )
+
+
+def test_in_words(test: Consistency | None) -> list[str]:
+    """Return the expected coverage of a group, and the result of its test."""
+    if test is None:
+        return ["–", "none"]
+    verdict = test.verdict.partition(":")[0]
+    return [f"{test.expected_coverage:.4f}", f"{verdict} (p = {test.p_value:.3g})"]
+
+
+def what_is_promised(certificate: Certificate, by: str | None) -> str:
+    """Say what the guarantee promises about the groups of a table."""
+    if certificate.guarantee == "none":
+        return "nothing is guaranteed"
+    if by is None and certificate.groups:
+        return "they overlap; the guarantee holds in each"
+    if by is None:
+        return "each has its own threshold; the guarantee holds in each"
+    if any(entry.group is not None for entry in certificate.thresholds):
+        return "the guarantee is for the groups that have thresholds, and says nothing about these"
+    return "the guarantee is for all rows together and says nothing about a single group"

@@ -271,7 +271,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
         None if layout.key is None else name_rows(tested_rows, layout.key),
         layout.target,
     )
-    return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
+    return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.on_page()["by"]))
 
 
 def _unfitted(layout: Any, o: dict[str, Any]) -> Any:

@@ -14,13 +14,13 @@ import numpy as np
 
 from dco.calibration.calibration import rows_scored_again
 from dco.cli.model_files import opened_once
-from dco.cli.printing import progress, say
+from dco.cli.printing import progress
 from dco.cli.tables.files import files_of, row_counts
 from dco.cli.tables.fitted import StoredTable, TargetOptions, known_batches
 from dco.cli.tables.rows import NewValues
-from dco.evaluation.on_rows import Counts, PartsEvaluation
+from dco.evaluation.evaluation import Evaluation
+from dco.evaluation.in_parts import PartCounts, evaluate_counts
 from dco.foundations.arrays import AnyArray, Integers
-from dco.foundations.display import counted
 from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
@@ -46,7 +46,7 @@ def evaluate_in_parts(
     jobs: int,
     scheduler: str | None,
     quiet: bool,
-) -> PartsEvaluation:
+) -> Evaluation:
     """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch
     of each process.
     """
@@ -57,44 +57,24 @@ def evaluate_in_parts(
             work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done)
         )
     show(NewValues.total(values for _, values in found).notes())
-    own, counts = model.predictor_, Counts.total(counts for counts, _ in found)
-    if not counts.judged:
+    predictor, counts = model.predictor_, PartCounts.total(counts for counts, _ in found)
+    if not counts.rows:
         raise ValueError(f"{data} has no rows; give a table with rows.")
-    return PartsEvaluation.of(own, own.stated(**asked), counts)
+    evaluation = evaluate_counts(predictor, predictor.stated(**asked), counts)
+    show(evaluation.notes)
+    return evaluation
 
 
 def count_file(
     path: Path, *, file: ModelFile, how: TargetOptions, asked: How
-) -> tuple[Counts, NewValues]:
+) -> tuple[PartCounts, NewValues]:
     """What is counted in one file."""
     model, values = opened_once(*file), NewValues()
     own, statement = model.predictor_, model.predictor_.stated(**asked)
     batches = known_batches(model, path, how, values)
-    return Counts.total(Counts.of(own, rows.X, rows.y, statement) for rows in batches), values
-
-
-def print_parts(found: PartsEvaluation, data: Path) -> None:
-    """Coverage, size and verdicts."""
-    single = "" if found.single is None else f"{found.single:.1%} one-label, "
-    say(
-        f"{counted(found.n, 'row')} of {data}: coverage {found.coverage:.6f} (95 % interval "
-        f"{found.coverage_low:.6f} to "
-        f"{found.coverage_high:.6f}), mean size {found.mean_size:.6g}, "
-        f"{single}{found.empty:.1%} empty and {found.full:.1%} full sets."
-    )
-    if found.unknown_labels:
-        say(
-            f"{counted(found.unknown_labels, 'row')} have labels that the fit does not know: they "
-            f"are misses."
-        )
-    for name, law in found.laws.items():
-        of = "" if name == "None" else f"{name}: "
-        say(
-            f"{of}expected {law.expected_coverage:.4f} (90 % range {law.low:.4f} to "
-            f"{law.high:.4f}); {law.verdict}."
-        )
-    if found.no_verdict is not None:
-        say(f"No verdict: {found.no_verdict}.")
+    return PartCounts.total(
+        PartCounts.of(own, rows.X, rows.y, statement) for rows in batches
+    ), values
 
 
 def recalibrate_in_parts(

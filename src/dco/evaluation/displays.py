@@ -1,8 +1,7 @@
-"""Results as matplotlib plots, by scikit-learn's convention: ``from_...`` computes and draws,
-``plot(ax)`` draws again.
+"""Results as matplotlib plots, in scikit-learn's manner.
 
-A display keeps the numbers that it shows, and after ``plot`` the axes as ``ax_`` and the figure as
-``figure_``.
+``from_estimator`` and its like compute and draw, ``plot(ax)`` draws again. A display keeps the
+numbers that it shows.
 """
 
 from __future__ import annotations
@@ -10,63 +9,76 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.evaluation.evaluate import Evaluation, evaluate
-from dco.evaluation.sizes import size_counts, size_edges
+from dco.evaluation.evaluate import evaluate
+from dco.evaluation.evaluation import Evaluation
+from dco.evaluation.group_evaluation import GroupEvaluation
+from dco.foundations.arrays import AnyArray, Bools, Floats
+from dco.foundations.drawing import (
+    BLUE,
+    DASHED,
+    INK,
+    LEGEND,
+    LEGEND_ABOVE,
+    ORANGE,
+    PALE,
+    Display,
+    plain_name,
+)
 from dco.foundations.extras import require
+from dco.foundations.histograms import count_in_bins, size_edges
+from dco.foundations.ranks import Level, Threshold
 from dco.rows.rows import n_rows, take_features
-from dco.sets.labels import LabelSets
+from dco.sets.prediction_sets import PredictionSets
 from dco.theory import coverage_law_of_rank
+from dco.tuning import Ranking
 
-if TYPE_CHECKING:
-    from dco.foundations.arrays import AnyArray, Floats
-    from dco.foundations.ranks import Level, Threshold
-    from dco.sets.prediction_sets import PredictionSets
-    from dco.tuning import Ranking
-
-BLUE, PALE, SEEN, INK = "#1d5a9e", "#bcd4ee", "#a8420f", "#1b1d22"
-DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (3, 3)), "linewidth": 1}
-SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8}
-ABOVE: dict[str, Any] = {**SMALL, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
-_LONGEST = 30  # characters of a name beside an axis
+MOST_ROWS = 60  # that are drawn one by one
 
 
-def plain_name(name: Any, longest: int = _LONGEST) -> str:
-    """A name as plain text: matplotlib would read dollar signs as mathematics."""
-    text = str(name)
-    return (text if len(text) <= longest else text[: longest - 1] + "…").replace("$", r"\$")
+class FittedEstimator(Protocol):
+    """A fitted `dco.DecoupledClassifier` or `dco.DecoupledRegressor`."""
+
+    @property
+    def ranking_(self) -> Ranking:
+        """The candidates, best first."""
+
+    def predict_set(self, X: Any, alpha: Any = None) -> Any:
+        """Make the prediction set of each row."""
+
+    def evaluate(self, X: Any, y: Any, *, alpha: Any = None, by: Any = None) -> Any:
+        """Evaluate the sets of rows with known targets."""
 
 
-class Display:
-    """A plot of numbers that are kept; `plot` draws them into axes, new ones if none are given."""
+@dataclass(frozen=True)
+class CoverageInGroup:
+    """The coverage of one condition or slice, and a range for it; None where it is not known."""
 
-    ax_: Any
-    figure_: Any
+    name: str
+    range: tuple[float, float] | None
+    coverage: float | None
 
-    def plot(self, ax: Any = None) -> Self:
-        """Draw into `ax`, or into a new figure of pyplot."""
-        if ax is None:
-            _, ax = require("matplotlib.pyplot", extra="report").subplots(layout="constrained")
-        self._draw(ax)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
-
-    def _draw(self, ax: Any) -> None:
-        raise NotImplementedError
+    @classmethod
+    def of(cls, group: GroupEvaluation) -> Self:
+        """Take the range of the group's law, or an exact interval where it has none."""
+        test = group.consistency
+        interval = (group.coverage_low, group.coverage_high)
+        return cls(
+            name=str(group.group),
+            range=interval if test is None else (test.low, test.high),
+            coverage=group.coverage,
+        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CoverageDisplay(Display):
-    """Coverage on rows with known targets beside the promise: with the law of its rank, or in each
-    group.
+    """Coverage on rows with known targets beside the promise, with the law of its rank.
 
-    `groups` holds name, range and coverage (or None) of each group. The range is the one of the
-    group's own law where it has a threshold of its own, else an exact 95 % interval for its
-    coverage.
+    With `groups` (slices or conditions), one line for each group instead.
     """
 
     promised: float | None = None
@@ -74,15 +86,20 @@ class CoverageDisplay(Display):
     n: int | None = None
     rank: int | None = None
     n_cal: int | None = None
-    groups: Sequence[tuple[Any, tuple[float, float] | None, float | None]] = ()
+    groups: Sequence[CoverageInGroup] = ()
 
     @classmethod
     def from_estimator(
-        cls, est: Any, X: Any, y: Any, *, alpha: Any = None, by: Any = None, ax: Any = None
+        cls,
+        est: FittedEstimator,
+        X: Any,
+        y: Any,
+        *,
+        alpha: Level | None = None,
+        by: Any = None,
+        ax: Any = None,
     ) -> Self:
-        """Evaluate a fitted estimator on new rows, at its own level or at `alpha`, by group or by
-        the slices `by`.
-        """
+        """Evaluate a fitted estimator on new rows, by condition or by the slices `by`."""
         return cls.from_evaluation(est.evaluate(X, y, alpha=alpha, by=by), ax=ax)
 
     @classmethod
@@ -95,62 +112,62 @@ class CoverageDisplay(Display):
         threshold: Threshold | None = None,
         ax: Any = None,
     ) -> Self:
-        """Evaluate prediction sets made at the level `alpha`; with the `threshold` that made them,
-        its level and law are drawn.
-        """
+        """Evaluate prediction sets made at the level `alpha`, or by the `threshold` given."""
         return cls.from_evaluation(evaluate(sets, y, threshold=threshold, alpha=alpha), ax=ax)
 
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation, *, ax: Any = None) -> Self:
-        """Draw what `evaluate` found."""
-        law, groups = evaluation.consistency, []
-        for row in evaluation.by_group:
-            own = (
-                (row.coverage_low, row.coverage_high)
-                if (at := row.consistency) is None
-                else (at.low, at.high)
-            )
-            groups.append((row.group, own, row.coverage))
-        rank, n_cal = (None, None) if law is None else (law.rank, law.n_cal)
-        seen, n = evaluation.coverage, evaluation.n
-        return cls(
+        """Draw an evaluation."""
+        test = evaluation.overall.consistency
+        display = cls(
             promised=evaluation.promised,
-            coverage=seen,
-            n=n,
-            rank=rank,
-            n_cal=n_cal,
-            groups=groups,
-        ).plot(ax)
+            coverage=evaluation.coverage,
+            n=evaluation.n,
+            rank=None if test is None else test.rank,
+            n_cal=None if test is None else test.n_cal,
+            groups=[CoverageInGroup.of(group) for group in evaluation.by_group],
+        )
+        return display.plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def draw(self, ax: Any) -> None:
+        """Draw into these axes."""
         if self.promised is not None:
             ax.axvline(self.promised, **DASHED, label="promised")
         if self.groups:
-            for place, (_, ends, seen) in enumerate(self.groups):
-                if ends is not None:
-                    ax.plot(ends, [place, place], color=PALE, linewidth=5, solid_capstyle="butt")
-                if seen is not None:
-                    ax.plot(seen, place, "o", color=SEEN, label="seen" if place == 0 else None)
-            ax.set_yticks(range(len(self.groups)), [plain_name(name) for name, *_ in self.groups])
-            ax.set_ylim(len(self.groups) - 0.5, -0.5)
+            self._draw_groups(ax)
         else:
-            if self.rank is not None and self.n_cal is not None and self.rank <= self.n_cal:
-                law = coverage_law_of_rank(self.rank, self.n_cal)
-                x = np.linspace(float(law.ppf(0.0005)), float(law.ppf(0.9995)), 200)
-                name = f"Beta({self.rank}, {self.n_cal + 1 - self.rank})"
-                ax.fill_between(x, law.pdf(x), color=PALE, linewidth=0, label=name)
-            if self.coverage is not None:
-                ax.axvline(self.coverage, color=SEEN, label=f"seen on {self.n} rows")
-            ax.set_ylabel("density")
-            ax.set_ylim(bottom=0)
+            self._draw_law(ax)
         ax.set_xlabel("coverage")
-        ax.legend(**ABOVE, ncols=3)
+        ax.legend(**LEGEND_ABOVE, ncols=3)
+
+    def _draw_groups(self, ax: Any) -> None:
+        for line, group in enumerate(self.groups):
+            if group.range is not None:
+                ax.plot(group.range, [line, line], color=PALE, linewidth=5, solid_capstyle="butt")
+            if group.coverage is not None:
+                label = "observed" if line == 0 else None
+                ax.plot(group.coverage, line, "o", color=ORANGE, label=label)
+        names = [plain_name(group.name) for group in self.groups]
+        ax.set_yticks(range(len(names)), names)
+        ax.set_ylim(len(names) - 0.5, -0.5)
+
+    def _draw_law(self, ax: Any) -> None:
+        if self.rank is not None and self.n_cal is not None and self.rank <= self.n_cal:
+            law = coverage_law_of_rank(self.rank, self.n_cal)
+            x = np.linspace(float(law.ppf(0.0005)), float(law.ppf(0.9995)), 200)
+            name = f"Beta({self.rank}, {self.n_cal + 1 - self.rank})"
+            ax.fill_between(x, law.pdf(x), color=PALE, linewidth=0, label=name)
+        if self.coverage is not None:
+            ax.axvline(self.coverage, color=ORANGE, label=f"observed on {self.n} rows")
+        ax.set_ylabel("density")
+        ax.set_ylim(bottom=0)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SizeDisplay(Display):
-    """How large the sets are: shares of rows in bins `edges`, a last share for all that are larger,
-    and the mean.
+    """How large the sets are: shares of rows in bins `edges`, and the mean size.
+
+    The last share is of all sets that are larger.
     """
 
     shares: Floats
@@ -160,40 +177,42 @@ class SizeDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, ax: Any = None
+        cls,
+        est: FittedEstimator,
+        X: Any,
+        y: Any = None,
+        *,
+        alpha: Level | None = None,
+        ax: Any = None,
     ) -> Self:
-        """The sets of rows of X; `y` is not needed."""
+        """Draw the sizes of the sets of these rows; `y` is not needed."""
         return cls.from_predictions(est.predict_set(X, alpha=alpha), ax=ax)
 
     @classmethod
-    def from_predictions(cls, sets: PredictionSets, y: Any = None, *, ax: Any = None) -> Self:
-        """The sizes of prediction sets; `y` is not needed."""
-        sizes, classes = (
-            np.asarray(sets.sizes(), dtype=np.float64),
-            sets.n_classes,
-        )
+    def from_predictions(
+        cls, sets: PredictionSets, y: ArrayLike | None = None, *, ax: Any = None
+    ) -> Self:
+        """Draw the sizes of prediction sets; `y` is not needed."""
+        sizes = np.asarray(sets.sizes(), dtype=np.float64)
         finite = sizes[np.isfinite(sizes)]
-        edges = size_edges(finite if finite.size else np.ones(1), classes=classes)
-        shares = size_counts(sizes, edges) / len(sizes)
-        return cls(
-            shares=shares, edges=edges, mean=float(sizes.mean()), labels=classes is not None
-        ).plot(ax)
+        edges = size_edges(finite if finite.size else np.ones(1), classes=sets.n_classes)
+        display = cls(
+            shares=count_in_bins(sizes, edges) / len(sizes),
+            edges=edges,
+            mean=float(sizes.mean()),
+            labels=sets.holds_labels,
+        )
+        return display.plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def draw(self, ax: Any) -> None:
+        """Draw into these axes."""
         ax.stairs(self.shares[:-1], self.edges, fill=True, color=PALE)
         if self.shares[-1] > 0:
             width = float(self.edges[1] - self.edges[0])
             beyond = float(self.edges[-1]) + 1.5 * width
-            ax.bar(
-                beyond,
-                self.shares[-1],
-                width,
-                color=PALE,
-                hatch="///",
-                edgecolor=BLUE,
-                label="more",
-            )
-            ax.legend(**SMALL)
+            style = {"color": PALE, "hatch": "///", "edgecolor": BLUE}
+            ax.bar(beyond, self.shares[-1], width, label="more", **style)
+            ax.legend(**LEGEND)
         if math.isfinite(self.mean):
             ax.axvline(self.mean, color=INK)
         ax.set_xlabel("labels in the set" if self.labels else "length of the set")
@@ -202,8 +221,9 @@ class SizeDisplay(Display):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SetsDisplay(Display):
-    """The sets: intervals along a feature or sorted by their middle, label sets as a grid; true
-    values as dots.
+    """The sets themselves, with true values as dots.
+
+    Intervals stand along a feature `x`, or sorted by their middle; label sets are a grid.
     """
 
     sets: PredictionSets
@@ -215,31 +235,27 @@ class SetsDisplay(Display):
     @classmethod
     def from_estimator(
         cls,
-        est: Any,
+        est: FittedEstimator,
         X: Any,
         y: Any = None,
         *,
-        alpha: Any = None,
-        feature: Any = None,
-        most: int = 60,
+        alpha: Level | None = None,
+        feature: str | int | None = None,
+        most: int = MOST_ROWS,
         ax: Any = None,
     ) -> Self:
-        """The sets of at most `most` rows, evenly picked; `feature` is a column of X, by name or
-        number.
-        """
-        count = n_rows(X)
-        rows = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(np.int64))
-        part = take_features(X, rows)
-        x, name, target = None, "", str(getattr(y, "name", None) or "target")
-        if feature is not None:
-            x = np.asarray(
-                part[feature] if isinstance(feature, str) else np.asarray(part)[:, feature]
-            )
-            name = feature if isinstance(feature, str) else f"feature {feature}"
-        known = None if y is None else np.asarray(y)[rows]
-        return cls(
-            sets=est.predict_set(part, alpha=alpha), y=known, x=x, name=name, target=target
-        ).plot(ax)
+        """Draw the sets of at most `most` rows, evenly picked; `feature` is a column of X."""
+        n = n_rows(X)
+        rows = np.unique(np.linspace(0, n - 1, min(most, n)).round().astype(np.int64))
+        picked = take_features(X, rows)
+        display = cls(
+            sets=est.predict_set(picked, alpha=alpha),
+            y=None if y is None else np.asarray(y)[rows],
+            x=None if feature is None else feature_values(picked, feature),
+            name=f"feature {feature}" if isinstance(feature, int) else str(feature),
+            target=str(getattr(y, "name", None) or "target"),
+        )
+        return display.plot(ax)
 
     @classmethod
     def from_predictions(
@@ -251,107 +267,131 @@ class SetsDisplay(Display):
         name: str = "",
         ax: Any = None,
     ) -> Self:
-        """Sets of all rows, along `x` if it is given."""
-        known, along = (None if values is None else np.asarray(values) for values in (y, x))
-        return cls(sets=sets, y=known, x=along, name=name).plot(ax)
+        """Draw the sets of all rows, along `x` if it is given."""
+        display = cls(
+            sets=sets,
+            y=None if y is None else np.asarray(y),
+            x=None if x is None else np.asarray(x),
+            name=name,
+        )
+        return display.plot(ax)
 
-    def _draw(self, ax: Any) -> None:
-        sets: Any = self.sets
-        if sets.holds_labels:
-            self._draw_grid(ax, sets)
-            return
-        hull = sets.hull()
-        pieces = [sets.pieces(row).tolist() for row in range(len(sets))]
-        # empty sets and the whole line have no middle, and come last
-        with np.errstate(invalid="ignore"):
-            order = np.argsort((hull.lower + hull.upper) / 2, kind="stable")
-        at = np.argsort(order) if self.x is None else self.x  # the place of each row
-        ends = [
-            (place, *end)
-            for place, row in zip(at.tolist(), pieces, strict=True)
-            for end in row
-            if end[0] <= end[1]
+    def draw(self, ax: Any) -> None:
+        """Draw into these axes."""
+        if self.sets.holds_labels:
+            self._draw_grid(ax)
+        else:
+            self._draw_pieces(ax)
+
+    def _draw_pieces(self, ax: Any) -> None:
+        sets: Any = self.sets  # of numbers: they have a hull and pieces
+        positions = rank_by_middle(sets.hull()) if self.x is None else np.asarray(self.x)
+        pieces = [
+            (position, low, high)
+            for position, row in zip(positions.tolist(), range(len(sets)), strict=True)
+            for low, high in sets.pieces(row).tolist()
+            if low <= high
         ]
-        places, lows, highs = np.array(ends, dtype=np.float64).reshape(-1, 3).T
-        seen = np.concatenate([lows, highs, np.zeros(0) if self.y is None else self.y])
-        seen = seen[np.isfinite(seen)] if np.isfinite(seen).any() else np.array([0.0, 1.0])
-        # no end: to the edge of the plot
-        lows, highs = (np.clip(side, seen.min(), seen.max()) for side in (lows, highs))
-        ax.vlines(places, lows, highs, color=PALE, linewidth=3, label="set")
-        if self.y is not None:
-            _dots(ax, np.asarray(at), self.y, sets.contains(self.y))
-        ax.set_xlabel(
-            plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set"
-        )
-        ax.set_ylabel(plain_name(self.target))
-        ax.legend(**ABOVE, ncols=3)
+        at, lows, highs = np.array(pieces, dtype=np.float64).reshape(-1, 3).T
 
-    def _draw_grid(self, ax: Any, sets: LabelSets) -> None:
-        classes = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
-        colours = require("matplotlib.colors", extra="report").ListedColormap(["none", PALE])
-        ax.pcolormesh(
-            sets.to_dense().T.astype(float),
-            cmap=colours,
-            vmin=0,
-            vmax=1,
-            edgecolors="white",
-            linewidth=0.5,
+        # a piece without an end reaches to the edge of the plot
+        shown = [lows, highs] if self.y is None else [lows, highs, self.y]
+        bottom, top = finite_range(np.concatenate(shown))
+        ax.vlines(
+            at,
+            lows.clip(bottom, top),
+            highs.clip(bottom, top),
+            color=PALE,
+            linewidth=3,
+            label="set",
         )
         if self.y is not None:
-            hits, places = (
-                sets.contains(self.y),
-                {label: place for place, label in enumerate(classes.tolist())},
-            )
-            at = np.array([places.get(label, math.nan) for label in self.y.tolist()]) + 0.5
-            _dots(ax, np.arange(len(sets)) + 0.5, at, hits)
-            ax.legend(**ABOVE, ncols=2)
-        ax.set_yticks(np.arange(len(classes)) + 0.5, [plain_name(label) for label in classes])
+            draw_dots(ax, positions, self.y, sets.contains(self.y))
+        by_middle = "rows, sorted by the middle of the set"
+        ax.set_xlabel(by_middle if self.x is None else plain_name(self.name))
+        ax.set_ylabel(plain_name(self.target))
+        ax.legend(**LEGEND_ABOVE, ncols=3)
+
+    def _draw_grid(self, ax: Any) -> None:
+        sets: Any = self.sets  # of labels
+        labels = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
+        colours = require("matplotlib.colors", extra="report").ListedColormap(["none", PALE])
+        cells = sets.to_dense().T.astype(float)
+        ax.pcolormesh(cells, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=0.5)
+
+        if self.y is not None:
+            line_of = {label: line for line, label in enumerate(labels.tolist())}
+            lines = np.array([line_of.get(label, math.nan) for label in self.y.tolist()])
+            columns = np.arange(len(sets))
+            draw_dots(ax, columns + 0.5, lines + 0.5, sets.contains(self.y))
+            ax.legend(**LEGEND_ABOVE, ncols=2)
+        ax.set_yticks(np.arange(len(labels)) + 0.5, [plain_name(label) for label in labels])
         ax.set(xlabel="row", ylabel="label")
 
 
-def _dots(ax: Any, x: AnyArray, y: AnyArray, hits: AnyArray) -> None:
-    for shown, colour, name in ((hits, INK, "covered"), (~hits, SEEN, "missed")):
-        ax.plot(x[shown], y[shown], ".", color=colour, label=name)
+def feature_values(X: Any, feature: str | int) -> AnyArray:
+    """Return one column of X, by name or number."""
+    return np.asarray(X[feature] if isinstance(feature, str) else np.asarray(X)[:, feature])
+
+
+def rank_by_middle(hull: Any) -> AnyArray:
+    """Return the position of each interval when they are sorted by their middle.
+
+    Empty sets and the whole line have no middle, and come last.
+    """
+    with np.errstate(invalid="ignore"):
+        middle = (hull.lower + hull.upper) / 2
+    return np.argsort(np.argsort(middle, kind="stable"))
+
+
+def finite_range(values: Floats) -> tuple[float, float]:
+    """Return the smallest and the largest finite value; 0 and 1 if there is none."""
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+
+
+def draw_dots(ax: Any, x: AnyArray, y: AnyArray, is_covered: Bools) -> None:
+    """Draw true values, those that are missed in another colour."""
+    ax.plot(x[is_covered], y[is_covered], ".", color=INK, label="covered")
+    ax.plot(x[~is_covered], y[~is_covered], ".", color=ORANGE, label="missed")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RankingDisplay(Display):
-    """Candidates on the tuning rows, best first: mean size as bars, P95 size as marks. It certifies
-    nothing.
-    """
+    """Candidates on the tuning rows, best first: mean sizes and P95 sizes. It certifies nothing."""
 
     ranking: Ranking
     most: int = 15
 
     @classmethod
     def from_estimator(
-        cls, est: Any, X: Any = None, y: Any = None, *, most: int = 15, ax: Any = None
+        cls, est: FittedEstimator, X: Any = None, y: Any = None, *, most: int = 15, ax: Any = None
     ) -> Self:
-        """The ranking of a fitted estimator; `X` and `y` are not needed."""
+        """Draw the ranking of a fitted estimator; `X` and `y` are not needed."""
         return cls.from_ranking(est.ranking_, most=most, ax=ax)
 
     @classmethod
     def from_ranking(cls, ranking: Ranking, *, most: int = 15, ax: Any = None) -> Self:
-        """The first `most` candidates."""
+        """Draw the first `most` candidates."""
         return cls(ranking=ranking, most=most).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
-        rows = self.ranking.table[: self.most]
-        places = np.arange(len(rows))
-        ax.barh(
-            places,
-            [row.mean_size for row in rows],
-            color=[BLUE] + [PALE] * (len(rows) - 1),
-            label="mean size",
-        )
-        ax.plot(
-            [row.p95_size for row in rows], places, "|", color=INK, markersize=12, label="P95 size"
-        )
-        # model, score
-        names = [
-            "\n".join(plain_name(part, 52) for part in row.name.split(" / ", 1)) for row in rows
-        ]
-        ax.set_yticks(places, names, fontsize=7)
-        ax.set_ylim(len(rows) - 0.5, -0.5)
+    def draw(self, ax: Any) -> None:
+        """Draw into these axes."""
+        candidates = self.ranking.table[: self.most]
+        lines = np.arange(len(candidates))
+        means = [candidate.mean_size for candidate in candidates]
+        p95s = [candidate.p95_size for candidate in candidates]
+        winner_first = [BLUE] + [PALE] * (len(candidates) - 1)
+        ax.barh(lines, means, color=winner_first, label="mean size")
+        ax.plot(p95s, lines, "|", color=INK, markersize=12, label="P95 size")
+
+        ax.set_yticks(lines, [two_lines(candidate.name) for candidate in candidates], fontsize=7)
+        ax.set_ylim(len(candidates) - 0.5, -0.5)
         ax.set_xlabel(f"set size on {self.ranking.n} tuning rows")
-        ax.legend(**ABOVE, ncols=2)
+        ax.legend(**LEGEND_ABOVE, ncols=2)
+
+
+def two_lines(candidate_name: str) -> str:
+    """Write the model and the score of a candidate below each other."""
+    parts = candidate_name.split(" / ", 1)
+    return "\n".join(plain_name(part, longest=52) for part in parts)

@@ -1,89 +1,143 @@
-"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds: at once,
-or in parts.
-"""
+"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dco.calibration.calibration import Statement
-from dco.evaluation.evaluate import Evaluation, Outcomes, evaluate, law_of_counts
-from dco.evaluation.evenness import share_interval
+from dco.evaluation.evaluate import Condition, evaluate_conditions, slice_by_outcome
+from dco.evaluation.evaluation import Evaluation
+from dco.evaluation.judging import CoverageLaw, law_of
+from dco.evaluation.outcomes import Outcomes
+from dco.evaluation.repeats import Repeats, decide_on_repeats
+from dco.evaluation.slices import Slicing, name_of_slices, slice_by_values
 from dco.foundations.arrays import AnyArray, Integers, as_labels
-from dco.foundations.display import first_few
-from dco.foundations.notes import Note
+from dco.foundations.notes import Message, Note
+from dco.foundations.ranks import as_rational
+from dco.predictor import DecoupledPredictor
 from dco.rows.conditions import (
     check_condition,
+    condition_names,
     condition_values,
     groups_of,
     is_label,
     rows_by_condition,
 )
 from dco.rows.fingerprints import row_fingerprints
+from dco.rows.rows import take_features
 from dco.structure import Structure
-from dco.theory import Consistency
-
-if TYPE_CHECKING:
-    from dco.predictor import DecoupledPredictor
 
 WEIGHTED = (
-    "each row has a threshold of its own, by its weight, and such sets have no known law "
-    "of coverage"
+    "each row has a threshold of its own, by its weight, and such sets have no known law of "
+    "coverage"
 )
-IN_GROUPS = (
+IN_CLUSTERS = (
     "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 )
 
 
+@dataclass(frozen=True, eq=False)
+class RowsToJudge:
+    """Rows that are evaluated, and what was decided about those that equal rows of the fit."""
+
+    X: Any
+    y: AnyArray
+    slice_values: AnyArray | None
+    repeats: Repeats
+
+
 def evaluate_on_rows(
-    own: DecoupledPredictor,
+    predictor: DecoupledPredictor,
     X: Any,
     y: AnyArray,
     statements: Sequence[Statement],
     *,
-    slices: AnyArray | None = None,
-    notes: list[Note],
-) -> list[Evaluation]:
-    """One evaluation for each statement; by condition, or by `slices` of the rows if these are
-    given.
+    by: Any = None,
+) -> tuple[list[Evaluation], list[Note]]:
+    """Evaluate a predictor once for each statement; return what should be known besides, too.
+
+    The rows are sliced `by` a column, a function of X, or one value for each row.
     """
-    notes += own.notes_on(X, statements)
-    no_verdict, spoilt = _proves_nothing(own, X, y, notes)
-    prediction, conditions = own.structure.prediction(X), own.structure.conditions(X, y)
-    if conditions is not None and isinstance(own.structure.condition_on, list):
-        conditions = np.asarray([groups_of(pattern) for pattern in conditions.tolist()])
-    found = []
+    # 1. Rows of the fit prove nothing, so they are left out.
+    slice_values = values_to_slice_by(by, X, y, predictor.structure)
+    rows = leave_out_repeats(predictor, X, y, slice_values)
+    notes = predictor.notes_on(rows.X, statements)
+    if rows.repeats.note is not None:
+        notes.append(rows.repeats.note)
+
+    # 2. Predict once, and divide the rows once, for all statements.
+    prediction = predictor.structure.prediction(rows.X)
+    rows_of_conditions = condition_rows(predictor, rows.X, rows.y)
+    slicings = slice_by_outcome(
+        rows.y if predictor.structure.classes is not None else None, prediction.centres
+    )
+    if rows.slice_values is not None:
+        slicings.append(slice_by_values(name_of_slices(by), rows.slice_values))
+    elif rows_of_conditions and not conditions_overlap(predictor):
+        slicings.append(Slicing("condition", rows_of_conditions))
+
+    # 3. Evaluate the sets of each statement.
+    no_verdict = rows.repeats.no_verdict or no_law(predictor)
+    evaluations = []
     for statement in statements:
-        thresholds = {
-            name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt
-        }
-        sets = own.sets(X, statement, prediction=prediction)
-        known: dict[str, Any] = {
-            "threshold": thresholds.get(None),
-            "tied": own.tied(statement),
-            "alpha": statement.alpha,
-        }
-        made = evaluate(
-            sets, y, groups=conditions, thresholds=thresholds, centres=prediction.centres, **known
+        sets = predictor.sets(rows.X, statement, prediction=prediction)
+        laws = {} if no_verdict else laws_of(predictor, statement)
+        evaluations.append(
+            evaluate_conditions(
+                Outcomes.of(sets, rows.y),
+                law=laws.get(None),
+                conditions=[
+                    Condition(name, positions, laws.get(name))
+                    for name, positions in rows_of_conditions.items()
+                ],
+                slicings=slicings,
+                alpha=float(as_rational(statement.alpha)),
+                no_verdict=no_verdict,
+                repeats=rows.repeats,
+                remedy=remedy_for_low_classes(predictor),
+            )
         )
-        if slices is not None:
-            shown = evaluate(sets, y, groups=slices, centres=prediction.centres, **known)
-            made = replace(shown, by_condition=made.by_group)
-        found.append(replace(made, no_verdict=no_verdict))
-    return found
+    return evaluations, notes
 
 
-def slices_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | None:
-    """The slice of each row that `by` gives, or names; None where it names the conditions, with
-    laws of their own.
+def leave_out_repeats(
+    predictor: DecoupledPredictor, X: Any, y: AnyArray, slice_values: AnyArray | None
+) -> RowsToJudge:
+    """Leave out rows that equal rows of the fit, if there are more than by chance."""
+    equal = predictor.kept.among(row_fingerprints(X, y))
+    repeats = decide_on_repeats(
+        equal.total,
+        len(y),
+        by_role=equal.counts,
+        by_chance=predictor.kept.by_chance(len(y)),
+        is_exact=equal.exact,
+    )
+    if not repeats.left_out:
+        return RowsToJudge(X, y, slice_values, repeats)
+
+    others = np.flatnonzero(~equal.known)
+    return RowsToJudge(
+        X=take_features(X, others),
+        y=y[others],
+        slice_values=None if slice_values is None else slice_values[others],
+        repeats=repeats,
+    )
+
+
+def values_to_slice_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | None:
+    """Return the value of each row that `by` holds or names.
+
+    None where nothing was asked for, and where `by` names the conditions: these are evaluated
+    anyway, with laws of their own.
     """
-    if by is None or ((np.ndim(by) == 0 or isinstance(by, list)) and by == structure.condition_on):
+    is_rule = np.ndim(by) == 0 or isinstance(by, list)
+    if by is None or (is_rule and by == structure.condition_on):
         return None
+
     if np.ndim(by) == 0 or callable(by):
         check_condition(by, X, parameter="by")
         if is_label(by) and structure.classes is None:
@@ -91,139 +145,57 @@ def slices_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | 
                 'by="label" is for classes; a regression takes a column or a callable of X.'
             )
         return condition_values(by, X, y, parameter="by")
-    slices = as_labels(by)
-    if slices.shape != y.shape:
+
+    values = as_labels(by)
+    if values.shape != y.shape:
         raise ValueError(
-            f"by must hold one label for each of {len(y)} rows, got shape {slices.shape}."
+            f"by must hold one value for each of {len(y)} rows, got shape {values.shape}."
         )
-    return slices
+    return values
 
 
-def no_law(own: DecoupledPredictor) -> str | None:
-    """Why hits of new rows have no known law, if they have none."""
-    known = own.calibration
-    if known.weights is not None:
+def condition_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> dict[Any, Integers]:
+    """Return the rows of each condition; a row is in several where conditions overlap."""
+    conditions = predictor.structure.conditions(X, y)
+    if conditions is None:
+        return {}
+    if not conditions_overlap(predictor):
+        return rows_by_condition(condition_names(conditions))
+
+    groups_of_rows = np.asarray([groups_of(pattern) for pattern in conditions.tolist()])
+    rows_of = {}
+    for column in groups_of_rows.T:
+        rows_of.update(rows_by_condition(column))
+    return rows_of
+
+
+def conditions_overlap(predictor: DecoupledPredictor) -> bool:
+    """Decide whether a row may belong to several conditions."""
+    return isinstance(predictor.structure.condition_on, list)
+
+
+def laws_of(predictor: DecoupledPredictor, statement: Statement) -> dict[Any, CoverageLaw | None]:
+    """Return the law of each condition's threshold, or the one law under None."""
+    is_tied = predictor.tied(statement)
+    return {
+        name: law_of(threshold, is_tied=name in is_tied)
+        for name, threshold in predictor.thresholds(statement).items()
+    }
+
+
+def remedy_for_low_classes(predictor: DecoupledPredictor) -> str:
+    """Say what helps classes that are covered rarely; empty where it would be refused."""
+    has_clusters = predictor.calibration.clusters is not None
+    has_weights = predictor.calibration.weights is not None
+    if has_clusters or has_weights or predictor.structure.condition_on is not None:
+        return ""
+    return Message('⟨condition_on="label"⟩ gives each class a threshold of its own.')
+
+
+def no_law(predictor: DecoupledPredictor) -> str | None:
+    """Say why coverage of new rows has no known law, if it has none."""
+    if predictor.calibration.weights is not None:
         return WEIGHTED
-    return None if known.clusters is None else IN_GROUPS
-
-
-def _proves_nothing(
-    own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[Note]
-) -> tuple[str | None, set[Any]]:
-    """Why there is no verdict, if there is none, and the conditions it spoils.
-
-    Rows that took part in the fit prove nothing; rows that belong together are covered together.
-    """
-    every = set(own.calibration.parts)
-    used = own.kept.used(row_fingerprints(X, y))
-    if used is None:
-        why = no_law(own)
-        return why, set() if why is None else every
-    said, spoilt, names = "the coverage", every, own.structure.conditions(X, y)
-    if names is not None and used.exact:
-        conditions = list(dict.fromkeys(names[used.known].tolist()))
-        said, spoilt = f"the coverage of {first_few(list(map(repr, conditions)))}", set(conditions)
-    roles = ", ".join(f"{count} {role}" for role, count in used.counts.items())
-    count = f"{'' if used.exact else 'about '}{used.total} of {len(y)} rows took part in the fit"
-    text = f"{count[0].upper()}{count[1:]} ({roles}): {said} proves nothing about new rows."
-    notes.append(Note("used-rows", text, "Evaluate rows that were used for nothing else."))
-    return count, spoilt
-
-
-# -------------------------------------------------------------------------- rows that do not fit
-# into memory
-
-
-@dataclass(frozen=True, eq=False)
-class Counts:
-    """What is counted in some rows.
-
-    `judged` holds, by condition, rows, those of unknown labels, and hits; `kinds` empty, full,
-    infinite and one-label sets, and rows that took part in the fit; `sizes` the sum of the finite
-    sizes of each part.
-    """
-
-    judged: Mapping[Any, Integers]
-    kinds: Integers
-    sizes: tuple[float, ...]
-
-    @classmethod
-    def of(cls, own: DecoupledPredictor, X: Any, y: AnyArray, statement: Statement) -> Counts:
-        """Count one part."""
-        sets, conditions = own.sets(X, statement), own.structure.conditions(X, y)
-        seen, parts = (
-            Outcomes.of(sets, y),
-            {None: slice(None)} if conditions is None else rows_by_condition(conditions),
-        )
-        judged, finite = (
-            np.column_stack([np.ones(len(y), dtype=np.int64), ~seen.known, seen.covered]),
-            np.isfinite(seen.sizes),
-        )
-        kinds = (
-            sets.is_empty(),
-            sets.is_full(),
-            ~finite,
-            sets.has_one_label(),
-            own.kept.among(row_fingerprints(X, y)).known,
-        )
-        sums = {name: judged[rows].sum(axis=0) for name, rows in parts.items()}
-        return cls(sums, np.sum(kinds, axis=1), (math.fsum(seen.sizes[finite]),))
-
-    @classmethod
-    def total(cls, counts: Iterable[Counts]) -> Counts:
-        """The counts of all parts together."""
-        every, judged = list(counts), dict[Any, Integers]()
-        for part in every:
-            for name, own in part.judged.items():
-                judged[name] = judged.get(name, 0) + own
-        kinds = np.sum([np.zeros(5, dtype=np.int64), *(part.kinds for part in every)], axis=0)
-        return cls(judged, kinds, tuple(size for part in every for size in part.sizes))
-
-
-@dataclass(frozen=True)
-class PartsEvaluation:
-    """Coverage and mean size of all parts, equal to those of `Evaluation` on the same rows; the law
-    of each threshold.
-    """
-
-    n: int
-    coverage: float
-    coverage_low: float
-    coverage_high: float
-    mean_size: float
-    empty: float
-    full: float
-    infinite: float
-    single: float | None  # of label sets, those of one label
-    unknown_labels: int
-    no_verdict: str | None
-    laws: Mapping[str, Consistency]
-
-    @classmethod
-    def of(cls, own: DecoupledPredictor, statement: Statement, counts: Counts) -> PartsEvaluation:
-        """From counts to shares and laws."""
-        n, unknown, hits = np.sum(list(counts.judged.values()), axis=0).tolist()
-        empty, full, infinite, single, used = counts.kinds.tolist()
-        no_verdict = (
-            no_law(own)
-            if used <= own.kept.by_chance(n)
-            else f"{used} or more of {n} rows took part in the fit"
-        )
-        laws: dict[str, Consistency] = {}
-        names, thresholds, tied = (
-            own.calibration.condition_labels(),
-            own.thresholds(statement),
-            own.tied(statement),
-        )
-        for name, counted in counts.judged.items() if no_verdict is None else ():
-            judged, strange, hit = counted.tolist()
-            if (
-                law := law_of_counts(hit, judged, strange, thresholds.get(name), tied=name in tied)
-            ) is not None:
-                laws[str(names.get(name))] = law
-        size = math.inf if infinite else math.fsum(counts.sizes) / n
-        alone = None if own.structure.classes is None else single / n
-        kinds = empty / n, full / n, infinite / n
-        return cls(
-            n, hits / n, *share_interval(hits, n), size, *kinds, alone, unknown, no_verdict, laws
-        )
+    if predictor.calibration.clusters is not None:
+        return IN_CLUSTERS
+    return None

@@ -10,17 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from dco.evaluation.displays import (
-    BLUE,
-    DASHED,
-    INK,
-    PALE,
-    SMALL,
-    CoverageDisplay,
-    SizeDisplay,
-    plain_name,
-)
+from dco.evaluation.displays import CoverageDisplay, CoverageInGroup, SizeDisplay
 from dco.foundations.display import number
+from dco.foundations.drawing import BLUE, DASHED, INK, LEGEND, PALE, plain_name
 from dco.foundations.extras import require
 from dco.foundations.files import written_beside
 from dco.report.numbers import ReportNumbers
@@ -70,7 +62,11 @@ def coverage_law(numbers: ReportNumbers) -> Any:
     shown: dict[str, Any] = {} if seen is None else {"coverage": seen.coverage, "n": seen.n}
     if entry is None:
         rows = [
-            (at.threshold.group, at.range, at.evaluation and at.evaluation.coverage)
+            CoverageInGroup(
+                str(at.threshold.group),
+                at.range,
+                None if at.evaluation is None else at.evaluation.coverage,
+            )
             for at in own.conditions
         ]
         shown, height = shown | {"groups": rows}, 0.3 * len(rows) + 1.2
@@ -106,7 +102,7 @@ def size_against_alpha(numbers: ReportNumbers) -> Any:
     if not seen:
         raise ValueError(_NO_SIZES)
     alphas, p95, mean = np.array(
-        [(alpha, found.p95_size, found.mean_size) for alpha, found in seen]
+        [(alpha, found.overall.sizes.p95, found.mean_size) for alpha, found in seen]
     ).T
     with drawing_style():
         figure, (panel,) = empty_figure()
@@ -117,7 +113,7 @@ def size_against_alpha(numbers: ReportNumbers) -> Any:
         panel.axvline(numbers.own.alpha, **DASHED)
         panel.set_ylim(bottom=0)
         panel.set(xlabel="α", ylabel=size_name(numbers))
-        panel.legend(**SMALL)
+        panel.legend(**LEGEND)
     return figure
 
 

@@ -15,10 +15,15 @@ import numpy as np
 
 from dco.certificate.certificate import Certificate
 from dco.certificate.facts import CertifiedThreshold, certified_thresholds
-from dco.evaluation.evaluate import Evaluation, GroupEvaluation, Outcomes, evaluate
+from dco.evaluation.evaluate import evaluate
+from dco.evaluation.evaluation import Evaluation
+from dco.evaluation.group_evaluation import GroupEvaluation, evaluate_outcomes
+from dco.evaluation.judging import law_of
 from dco.evaluation.on_rows import no_law
-from dco.evaluation.sizes import BINS, nice_step, point_in_words, size_counts, size_edges
+from dco.evaluation.outcomes import Outcomes
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
+from dco.foundations.comparisons import point_in_words
+from dco.foundations.histograms import MOST_BINS, count_in_bins, nice_step, size_edges
 from dco.foundations.notes import Note, NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.predictions import fifths
@@ -119,7 +124,7 @@ class LevelNumbers:
         range.
         """
         if self.evaluation is not None:
-            law = self.evaluation.consistency
+            law = self.evaluation.overall.consistency
             return (
                 self.evaluation.coverage,
                 None if law is None else law.low,
@@ -212,7 +217,7 @@ class ReportNumbers:
         """The same in one sentence, and what to do."""
         if (seen := self.own.evaluation) is None:
             return "Nothing has been checked yet: no rows with known targets were given.", ""
-        return seen.verdict_in_words(), seen.advice
+        return seen.verdict_in_words(), seen.advice()
 
 
 def report_numbers(
@@ -299,10 +304,18 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
         if certified_here
         else [part for part in rows.conditions.items() if part[0] in shown]
     )
-    conditions = {row.group: row for row in seen.by_part(parts, found, tied=tied)}
+    conditions = {
+        name: evaluate_outcomes(
+            seen.take(positions),
+            by="condition",
+            group=name,
+            law=law_of(found.get(name), is_tied=name in tied),
+        )
+        for name, positions in parts
+    }
     threshold = found.get(None) if no_law(own) is None else None
     evaluation = replace(
-        evaluate(sets, rows.y, threshold=threshold, tied=tied, alpha=alpha),
+        evaluate(sets, rows.y, threshold=threshold, tied=None in tied, alpha=alpha),
         by_condition=tuple(conditions.values()),
     )
     return replace(
@@ -311,7 +324,7 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
             ConditionNumbers(entry, conditions.get(name)) for name, entry in shown.items()
         ),
         evaluation=evaluation,
-        size_counts=tuple(size_counts(seen.sizes, rows.size_edges).tolist()),
+        size_counts=tuple(count_in_bins(seen.sizes, rows.size_edges).tolist()),
         examples=tuple(
             example_set(sets, example.row, seen.covered, example.places)
             for example in rows.examples
@@ -324,8 +337,10 @@ def at_once(seen: Outcomes, slicing: Slicing) -> tuple[GroupEvaluation, ...]:
     """Coverage and size in each slice, with exact 95 % intervals that hold for all slices at
     once.
     """
-    return seen.by_part(
-        slicing.parts, {}, confidence=1 - 0.05 / (len(slicing.parts) + slicing.left_out)
+    confidence = 1 - 0.05 / (len(slicing.parts) + slicing.left_out)
+    return tuple(
+        evaluate_outcomes(seen.take(rows), by="slice", group=name, confidence=confidence)
+        for name, rows in slicing.parts
     )
 
 
@@ -388,7 +403,7 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
             Example(row, kind, y[row], points[row], order)
             for (row, kind), order in zip(picked, places, strict=True)
         ),
-        point=point_in_words(y, points, labels=labels, number=number),
+        point=point_in_words(y, points, are_labels=labels, number=number),
         target=target,
     )
 
@@ -565,13 +580,13 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     top = (
         min(float(finite[-1]), middle + 4 * (high - middle)) if high > middle else float(finite[-1])
     )
-    step = nice_step(top - low, BINS)
+    step = nice_step(top - low, MOST_BINS)
     first = math.floor(low / step + 1e-9)
     edges = step * np.arange(first, math.floor(top / step + 1e-9) + 2)
     parts, called = predictor.calibration.parts, predictor.calibration.condition_labels()
     found = []
     for name in _largest_conditions(predictor):
-        counts = size_counts(scores[parts[name]], edges)
+        counts = count_in_bins(scores[parts[name]], edges)
         found.append(
             ScoreHistogram(called[name], int(parts[name].size), counts[:-1], int(counts[-1]))
         )

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from dco.certificate.facts import CertifiedThreshold
-from dco.evaluation.sizes import nice_step
 from dco.foundations.arrays import Floats
+from dco.foundations.histograms import nice_step
 from dco.report.formats import exponential, number
 from dco.report.numbers import ReportNumbers
 from dco.theory import coverage_law_of_rank

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dco.evaluation.displays import BLUE, DASHED, SEEN, SMALL
 from dco.foundations.display import counted
+from dco.foundations.drawing import BLUE, DASHED, LEGEND, ORANGE
 from dco.report.figures import drawing_style, empty_figure
 from dco.report.rendering import render_template
 from dco.report.results import Block, Result
@@ -59,7 +59,7 @@ def timeline_figure(monitor: Monitor) -> Any:
         above.set_xlabel("")
         seen, rate = monitor.timeline(), monitor.error_rate
         for name, colour, label in (
-            ("p_value", SEEN, "coverage (alarm)"),
+            ("p_value", ORANGE, "coverage (alarm)"),
             ("drift_p_value", BLUE, "scores (drift)"),
         ):
             values = np.maximum(seen[name], _LEAST)
@@ -67,5 +67,5 @@ def timeline_figure(monitor: Monitor) -> Any:
             below.step(steps + 1, values[steps], where="post", color=colour, label=label)
         below.axhline(rate, **DASHED, label=f"alarm at p = {rate:g}")
         below.set(yscale="log", ylim=(_LEAST / 2, 2), xlabel="rows", ylabel="p-value at any time")
-        below.legend(**SMALL, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+        below.legend(**LEGEND, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return figure

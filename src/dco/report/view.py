@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
-from dco.evaluation.sizes import nice_step
 from dco.foundations.display import counted
+from dco.foundations.histograms import nice_step
 from dco.report import plots, words
 from dco.report.formats import decimals_for, fixed, label, level_percent, number, percent, shortened
 from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range
@@ -91,7 +91,11 @@ def plain_numbers(level: LevelNumbers) -> dict[str, Any]:
             "expected": entry.expected_coverage,
         }
     if seen is not None:
-        found |= {"coverage": seen.coverage, "mean_size": seen.mean_size, "p95_size": seen.p95_size}
+        found |= {
+            "coverage": seen.coverage,
+            "mean_size": seen.mean_size,
+            "p95_size": seen.overall.sizes.p95,
+        }
     return {
         name: float(f"{value:.6g}") if isinstance(value, float) else value
         for name, value in found.items()
@@ -152,10 +156,14 @@ def _words(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
                 shares=words.shares(seen),
             )
             live.say(
-                mean_size=fixed(seen.mean_size, decimals), p95_size=fixed(seen.p95_size, decimals)
+                mean_size=fixed(seen.mean_size, decimals),
+                p95_size=fixed(seen.overall.sizes.p95, decimals),
             )
             live.say(against=words.against_targets(level, numbers))
-            live.say(median_size=number(seen.median_size), p95_said=number(seen.p95_size))
+            live.say(
+                median_size=number(seen.overall.sizes.median),
+                p95_said=number(seen.overall.sizes.p95),
+            )
     own = numbers.own
     return {
         "infinite": sum(math.isinf(entry.value) for entry in own.thresholds),
@@ -251,7 +259,7 @@ def _law(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         live.draw("law", d=plots.law_path(entry, scale))
         live.draw("inner", x=low, width=high - low)
         if seen is not None:
-            law = seen.consistency
+            law = seen.overall.consistency
             live.draw("seen", cx=scale(seen.coverage))
             live.draw(
                 "expectation",
@@ -385,7 +393,7 @@ def _curves(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     ]
     mean, p95 = (
         [(alpha, at.mean_size) for alpha, at in seen],
-        [(alpha, at.p95_size) for alpha, at in seen],
+        [(alpha, at.overall.sizes.p95) for alpha, at in seen],
     )
     sizes = [size for _, size in mean + p95]
     up = plots.upwards(0, 1.05 * max(filter(math.isfinite, sizes), default=0.0) or 1.0)
@@ -475,7 +483,7 @@ def _slices(live: Live, numbers: ReportNumbers, rows: GivenRows) -> dict[str, An
                     low="too low" if is_low else "",
                 )
                 live.say(
-                    key, mean=fixed(row.mean_size, decimals), p95=fixed(row.p95_size, decimals)
+                    key, mean=fixed(row.mean_size, decimals), p95=fixed(row.sizes.p95, decimals)
                 )
                 live.draw(
                     f"{key}range",

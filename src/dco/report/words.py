@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from dco.certificate.facts import CertifiedThreshold
-from dco.evaluation.evaluate import Evaluation
-from dco.evaluation.sizes import middle_range, size_in_words
+from dco.evaluation.evaluation import Evaluation
+from dco.foundations.comparisons import middle_range, size_in_words
 from dco.foundations.display import counted, have, p_in_words
 from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
@@ -122,24 +122,26 @@ def announced(level: LevelNumbers, numbers: ReportNumbers) -> str:
 
 def shares(seen: Evaluation) -> str:
     """Shares of empty, full and infinite sets, and rows that no set can cover."""
-    full = "the whole line" if seen.single is None else "all labels"
+    sizes = seen.overall.sizes
+    unknown = seen.overall.unknown_labels
+    full = "the whole line" if sizes.one_label is None else "all labels"
     told = [
-        (seen.empty, "are empty"),
-        (seen.single or 0, "hold one label"),
-        (seen.full, f"hold {full}"),
+        (sizes.empty, "are empty"),
+        (sizes.one_label or 0, "hold one label"),
+        (sizes.full, f"hold {full}"),
     ]
-    if seen.infinite < 1:
+    if sizes.infinite < 1:
         told.append(
             (
-                seen.infinite,
-                f"are infinite (the mean over the others is {number(seen.mean_finite_size)})",
+                sizes.infinite,
+                f"are infinite (the mean over the others is {number(sizes.mean_finite)})",
             )
         )
     found = [f"{percent(share)} {what}" for share, what in told if share > 0]
     words = f"Of the sets, {', '.join(found)}." if found else ""
-    if seen.unknown_labels:
-        labels = "a label" if seen.unknown_labels == 1 else "labels"
-        rows = f"{counted(seen.unknown_labels, 'row')} {have(seen.unknown_labels)} {labels}"
+    if unknown:
+        labels = "a label" if unknown == 1 else "labels"
+        rows = f"{counted(unknown, 'row')} {have(unknown)} {labels}"
         words += (
             f" {rows} that the fit does not know: no set can hold such a label, so each is a miss."
         )
@@ -160,7 +162,7 @@ def against_targets(level: LevelNumbers, numbers: ReportNumbers) -> str:
 
 def verdict(evaluation: Evaluation) -> str:
     """Whether the coverage that was seen agrees with its law."""
-    found = evaluation.consistency
+    found = evaluation.overall.consistency
     if found is None:
         return ""
     if found.rank > found.n_cal:

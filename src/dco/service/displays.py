@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from dco.evaluation.displays import ABOVE, BLUE, DASHED, INK, PALE, SEEN, Display
 from dco.foundations.arrays import Floats, Integers
+from dco.foundations.drawing import BLUE, DASHED, INK, LEGEND_ABOVE, ORANGE, PALE, Display
 from dco.service.evidence import confidence_sequence
 from dco.service.monitor import Monitor
 
@@ -72,7 +72,8 @@ class MonitorDisplay(Display):
             recent=(recent[0], recent[1]),
         ).plot(ax)
 
-    def _draw(self, ax: Any) -> None:
+    def draw(self, ax: Any) -> None:
+        """Draw into these axes."""
         ax.fill_between(
             self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times"
         )
@@ -82,6 +83,6 @@ class MonitorDisplay(Display):
         ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)
         ax.axhline(self.expected, **DASHED, label="expected")
         if self.alarm is not None:
-            ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")
+            ax.axvline(self.alarm, color=ORANGE, label=f"alarm at row {self.alarm}")
         ax.set(xlabel="rows", ylabel="coverage")
-        ax.legend(**ABOVE, ncols=3)
+        ax.legend(**LEGEND_ABOVE, ncols=3)

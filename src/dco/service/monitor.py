@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dco.evaluation.evaluate import Outcomes
 from dco.evaluation.on_rows import no_law
+from dco.evaluation.outcomes import Outcomes
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import are, counted
 from dco.foundations.notes import Message, Note, show

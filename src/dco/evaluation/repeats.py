@@ -1,0 +1,65 @@
+"""What to do with rows of an evaluation that equal rows of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dco.foundations.display import counted
+from dco.foundations.notes import Note
+
+FEWEST_ROWS = 10  # that are judged when others are left out
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What was decided about rows that equal rows of the fit.
+
+    `left_out` rows are not evaluated; `no_verdict` says why the rows prove nothing, where so many
+    are rows of the fit that nothing is left out.
+    """
+
+    left_out: int = 0
+    no_verdict: str | None = None
+    note: Note | None = None
+
+
+NO_REPEATS = Repeats()
+
+
+def decide_on_repeats(
+    n_equal: int, n_rows: int, *, by_role: Mapping[str, int], by_chance: float, is_exact: bool
+) -> Repeats:
+    """Decide about rows that equal rows of the fit: evaluate them, leave them out, or judge none.
+
+    Where rows repeat by nature, new rows equal rows of the fit `by_chance`, and are evaluated like
+    others. If there are more, they may be rows of the fit, which prove nothing: they are left out,
+    and the others are judged. There is no verdict if most rows are rows of the fit, if too few
+    others are left, or if it is not known which rows they are (`is_exact` is False: the fit kept a
+    sample of its rows).
+    """
+    if n_equal <= by_chance:
+        return Repeats()
+
+    how_many = f"{'' if is_exact else 'about '}{n_equal} of {counted(n_rows, 'row')}"
+    equal = f"{how_many} {'equals a row' if n_equal == 1 else 'equal rows'} of the fit"
+    roles = ", ".join(f"{count} {role}" for role, count in by_role.items())
+    where = f" ({roles})" if roles else ""
+
+    n_others = n_rows - n_equal
+    if not is_exact or n_equal > n_others or n_others < FEWEST_ROWS:
+        return Repeats(
+            no_verdict=equal,
+            note=Note(
+                "used-rows",
+                f"{equal[0].upper()}{equal[1:]}{where}: such rows prove nothing about new rows, so "
+                f"there is no verdict.",
+                "Evaluate rows that were used for nothing else.",
+            ),
+        )
+
+    were = "was" if n_equal == 1 else "were"
+    return Repeats(
+        left_out=n_equal,
+        note=Note("used-rows", f"{equal}{where} and {were} left out; the others are judged."),
+    )
