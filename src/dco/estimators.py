@@ -22,7 +22,9 @@ from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, without_mask
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
-from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models
+from dco.models.adapt import named_models, seeded_models
+from dco.models.records import predict_record
+from dco.models.wrapped import input_tags, is_frozen
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled

@@ -28,7 +28,7 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
-from dco.models.adapt import is_frozen
+from dco.models.wrapped import is_frozen
 from dco.predictions import Prediction
 from dco.rows.conditions import group_sizes, groups_of, is_label
 from dco.rows.roles import Roles, Split, Splits, deal_roles

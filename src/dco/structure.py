@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
-from dco.models.adapt import predict_record
+from dco.models.records import predict_record
 from dco.predictions import Prediction
 from dco.rows.conditions import cluster_names, condition_values
 from dco.rows.fingerprints import row_uniforms

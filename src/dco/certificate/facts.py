@@ -21,7 +21,7 @@ from dco.calibration.calibration import Calibration, Statement
 from dco.calibration.shift import ESTIMATED
 from dco.foundations.extras import installed
 from dco.foundations.ranks import Threshold, as_rational
-from dco.models.adapt import is_frozen
+from dco.models.wrapped import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.roles import Roles
 from dco.rows.rows import SealedRows

@@ -32,7 +32,8 @@ from dco.foundations.files import (
     written_beside,
     written_together,
 )
-from dco.models.adapt import predict_record, seeded_models
+from dco.models.adapt import seeded_models
+from dco.models.records import predict_record
 from dco.paper.experiment import Experiment, Options, column, rows_by
 from dco.paper.methods import (
     METHODS,

@@ -8,13 +8,21 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from dco.models.adapt import CLASS_RECORDS, predict_record, records_of
-from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Prediction
+from dco.foundations.arrays import AnyArray, Floats
+from dco.models.records import predict_record, records_of
+from dco.predictions import (
+    ClassDraws,
+    ClassProbabilities,
+    GaussianMixtures,
+    Points,
+    PointsWithSpread,
+    Prediction,
+    Quantiles,
+)
 
 
 class AveragedModel(BaseEstimator):
-    """The average of what its members predict, record by record; each is fitted by itself
-    (`of_fitted`).
+    """The average of what its members predict; each member is fitted by itself (`of_fitted`).
 
     Probabilities, means, spreads and quantiles are averaged; draws and mixture components are
     pooled.
@@ -24,65 +32,70 @@ class AveragedModel(BaseEstimator):
         self.members = members
 
     def of_fitted(self, fitted: list[Any]) -> AveragedModel:
-        """The same with members that were fitted elsewhere, on the same rows."""
-        made = AveragedModel(self.members)
-        made.fitted_ = fitted
+        """Return the average of members that were fitted elsewhere, on the same rows."""
+        average = AveragedModel(self.members)
+        average.fitted_ = fitted
         if all(hasattr(model, "classes_") for model in fitted):
-            made.classes_ = np.asarray(fitted[0].classes_)
-        return made
+            average.classes_ = np.asarray(fitted[0].classes_)
+        return average
 
     def records(self) -> tuple[type, ...]:
-        """What every member gives."""
-        return tuple(
-            kind
-            for kind in records_of(self.members[0])
-            if all(kind in records_of(m) for m in self.members[1:])
-        )
+        """Return the types of record that every member gives."""
+        first, *others = [records_of(member) for member in self.members]
+        return tuple(record for record in first if all(record in offered for offered in others))
 
     def predict_kind(self, X: Any, kind: type) -> Prediction:
-        """The average of the members' records of one kind."""
-        return self.average([predict_record(model, X, kind) for model in self.fitted_])
+        """Return the average of the members' records of one type."""
+        return average_records([predict_record(model, X, kind) for model in self.fitted_])
 
-    def predict(self, X: Any) -> Any:
-        """The label with the largest average probability, or the average of the members'
-        predictions.
-        """
+    def predict(self, X: Any) -> AnyArray:
+        """Return the label with the largest average probability, or the average prediction."""
         if hasattr(self, "classes_"):
-            return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
-        return np.mean([model.predict(X) for model in self.fitted_], axis=0)
+            best = np.argmax(self.predict_proba(X), axis=1)
+            return np.asarray(self.classes_[best])
+        return np.asarray(np.mean([model.predict(X) for model in self.fitted_], axis=0))
 
-    def predict_proba(self, X: Any) -> Any:
-        """The average probability of each class."""
+    def predict_proba(self, X: Any) -> Floats:
+        """Return the average probability of each class."""
         record: Any = self.predict_kind(X, ClassProbabilities)
-        return record.probabilities
+        return np.asarray(record.probabilities)
 
-    @staticmethod
-    def average(records: Sequence[Any]) -> Prediction:
-        """One record from several of the same kind."""
-        first, kind = records[0], type(records[0])
-        made: Prediction
-        if kind in CLASS_RECORDS:
-            if any(not np.array_equal(record.classes, first.classes) for record in records[1:]):
-                raise ValueError("models that know different classes cannot be averaged.")
-            if kind is ClassDraws:
-                values = np.concatenate([record.draws for record in records])
-            else:
-                values = np.minimum(
-                    np.mean([record.probabilities for record in records], axis=0), 1
-                )
-            made = kind(values, first.classes, first.uniforms, first.unseen)
-        elif kind is GaussianMixtures:
-            scales = [np.broadcast_to(record.sds, record.means.shape) for record in records]
-            made = kind(
-                np.concatenate([record.means for record in records], axis=1),
-                np.concatenate(scales, axis=1),
+
+def average_records(records: Sequence[Any]) -> Prediction:
+    """Make one record of several of the same type."""
+    match records[0]:
+        case ClassDraws() as first:
+            _check_same_classes(records)
+            draws = np.concatenate([record.draws for record in records])
+            return ClassDraws(draws, first.classes, first.uniforms, first.unseen)
+        case ClassProbabilities() as first:
+            _check_same_classes(records)
+            mean = np.mean([record.probabilities for record in records], axis=0)
+            probabilities = np.minimum(mean, 1)  # not above 1 by a rounding error
+            return ClassProbabilities(probabilities, first.classes, first.uniforms, first.unseen)
+        case GaussianMixtures():
+            means = [record.means for record in records]
+            sds = [np.broadcast_to(record.sds, record.means.shape) for record in records]
+            return GaussianMixtures(np.concatenate(means, axis=1), np.concatenate(sds, axis=1))
+        case Quantiles():
+            medians = [record.median for record in records]
+            has_medians = all(median is not None for median in medians)
+            return Quantiles(
+                np.mean([record.lower for record in records], axis=0),
+                np.mean([record.upper for record in records], axis=0),
+                np.mean(medians, axis=0) if has_medians else None,
             )
-        else:
-            parts = zip(*(vars(record).values() for record in records), strict=True)
-            made = kind(
-                *(
-                    None if any(part is None for part in each) else np.mean(each, axis=0)
-                    for each in parts
-                )
+        case PointsWithSpread():
+            return PointsWithSpread(
+                np.mean([record.mean for record in records], axis=0),
+                np.mean([record.spread for record in records], axis=0),
             )
-        return made
+        case Points():
+            return Points(np.mean([record.mean for record in records], axis=0))
+    raise TypeError(f"records of type {type(records[0]).__name__} cannot be averaged.")
+
+
+def _check_same_classes(records: Sequence[Any]) -> None:
+    first = records[0]
+    if any(not np.array_equal(record.classes, first.classes) for record in records[1:]):
+        raise ValueError("models that know different classes cannot be averaged.")

@@ -4,17 +4,16 @@ tuning rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields, replace
-from itertools import chain, count
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from itertools import count
 from typing import Any
 
 from dco.scores.score import Score
 
 
 def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
-    """All combinations of the listed parameters of a model or a score, as {readable name: unfitted
-    clone, or score}.
+    """Make a candidate of every combination of the listed parameters of a model or a score.
 
     ``grid(RandomForestRegressor(), max_depth=[4, 8])`` gives
     ``{"RandomForestRegressor(max_depth=4)": ..., "...=8)": ...}`` for `models` of an estimator,
@@ -25,70 +24,88 @@ def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
     Searching a grid this way keeps the guarantee. A `GridSearchCV` around a calibrated estimator
     does not: it chooses by rows that the calibration has used.
     """
-    if isinstance(estimator, type) or not (
-        hasattr(estimator, "get_params") or isinstance(estimator, Score)
-    ):
+    is_model = hasattr(estimator, "get_params")
+    if isinstance(estimator, type) or not (is_model or isinstance(estimator, Score)):
         raise ValueError(
-            "estimator must be a scikit-learn estimator such as Ridge(), or a score such as "
-            "dco.scores.SAPS(weight=0.1), "
-            f"got {estimator!r:.200}."
+            f"estimator must be a scikit-learn estimator such as Ridge(), or a score such as "
+            f"dco.scores.SAPS(weight=0.1), got {estimator!r:.200}."
         )
     from sklearn.model_selection import ParameterGrid
-    from sklearn.pipeline import Pipeline
 
     choices = {name: _choices(name, value) for name, value in values.items()}
-    # a pipeline is called by its last step, whose parameters go without their path
-    last, prefix = estimator, ""
-    while isinstance(last, Pipeline):
-        step, last = last.steps[-1]
-        prefix += f"{step}__"
-    found: dict[str, Any] = {}
+    candidates: dict[str, Any] = {}
     for combination in ParameterGrid(choices):
         setting = {name: combination[name] for name in choices}  # in the order of the call
-        # two underscores would read as scikit-learn's path to a parameter wherever names of models
-        # are part of one
-        short = {name: name.removeprefix(prefix).replace("__", ".") for name in setting}
-        text = ", ".join(f"{short[name]}={_readable(value)}" for name, value in setting.items())
-        title = f"{type(last).__name__}({text})" if text else type(last).__name__
-        names = chain([title], (f"{title} #{number}" for number in count(2)))
-        found[next(name for name in names if name not in found)] = _with(estimator, setting)
-    return found
+        title = _title(estimator, setting)
+        candidates[_number_if_used(title, candidates)] = _with_parameters(estimator, setting)
+    return candidates
 
 
-def _with(base: Any, setting: dict[str, Any]) -> Any:
-    """A copy of a model or a score with other parameters."""
+def _choices(name: str, value: Any) -> list[Any]:
+    """Return the values to try for one parameter."""
+    is_single = isinstance(value, str | bytes | dict) or hasattr(value, "get_params")
+    if is_single or not isinstance(value, Iterable):
+        return [value]
+    choices = list(value)
+    if not choices:
+        raise ValueError(f"{name} has no values to try: give at least one, or leave it out.")
+    return choices
+
+
+def _title(estimator: Any, setting: Mapping[str, Any]) -> str:
+    """Name a candidate: a pipeline by its last step, whose parameters go without their path."""
+    from sklearn.pipeline import Pipeline
+
+    last = estimator
+    path = ""
+    while isinstance(last, Pipeline):
+        step_name, last = last.steps[-1]
+        path += f"{step_name}__"
+
+    # Two underscores would read as scikit-learn's path to a parameter wherever the name of a model
+    # is part of one.
+    parameters = []
+    for name, value in setting.items():
+        short_name = name.removeprefix(path).replace("__", ".")
+        parameters.append(f"{short_name}={_in_words(value)}")
+    class_name = type(last).__name__
+    return f"{class_name}({', '.join(parameters)})" if parameters else class_name
+
+
+def _number_if_used(title: str, used: Collection[str]) -> str:
+    """Return a title that is not used yet, by a number where it has to be."""
+    if title not in used:
+        return title
+    return next(f"{title} #{n}" for n in count(2) if f"{title} #{n}" not in used)
+
+
+def _with_parameters(estimator: Any, setting: Mapping[str, Any]) -> Any:
+    """Return a copy of a model or a score with other parameters."""
     from sklearn.base import clone
 
-    if not isinstance(base, Score):
-        return clone(base).set_params(
-            **{name: clone(value, safe=False) for name, value in setting.items()}
-        )
-    score: Any = base  # a dataclass, as every score is
-    known = [entry.name for entry in fields(score) if entry.init]
+    if isinstance(estimator, Score):
+        return _score_with_parameters(estimator, setting)
+    params = {name: clone(value, safe=False) for name, value in setting.items()}
+    return clone(estimator).set_params(**params)
+
+
+def _score_with_parameters(score: Score, setting: Mapping[str, Any]) -> Score:
+    assert is_dataclass(score)  # as every score is
+    names = [field.name for field in fields(score) if field.init]
     for name in setting:
-        if name not in known:
+        if name not in names:
             raise ValueError(
-                f"{type(base).__name__} has no parameter {name!r}; it has "
-                f"{', '.join(known) or 'none'}."
+                f"{type(score).__name__} has no parameter {name!r}; it has "
+                f"{', '.join(names) or 'none'}."
             )
     return replace(score, **setting)
 
 
-def _choices(name: str, value: Any) -> list[Any]:
-    several = (
-        isinstance(value, Iterable)
-        and not isinstance(value, str | bytes | dict)
-        and not hasattr(value, "get_params")
-    )
-    listed = list(value) if several else [value]
-    if not listed:
-        raise ValueError(f"{name} has no values to try: give at least one, or leave it out.")
-    return listed
-
-
-def _readable(value: Any) -> str:
+def _in_words(value: Any) -> str:
+    """Write a value of a parameter: models and functions by name, numbers without their type."""
     if hasattr(value, "get_params"):
         return type(value).__name__
-    item = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+    is_array_scalar = hasattr(value, "item") and getattr(value, "ndim", None) == 0
+    item = value.item() if is_array_scalar else value
     text = getattr(item, "__name__", None) or repr(item)
     return " ".join(text.replace("__", "_").split())

@@ -14,17 +14,26 @@ from dco.scores.scales import Transform, checked_transform, fitted_transform, on
 
 
 class TransformedTarget(MadeOfRegressors):
-    """`estimator` fitted to g(y); predictions are mapped back by the inverse of g.
-
-    estimator: any regressor (default: `HistGradientBoostingRegressor`).
-    scale: the transform g as in `dco.scores.Transformed`, which compares residuals on that scale:
-    "log", "log1p", "sqrt",
-        "asinh", "quantile" (fitted to the training targets) or a pair (g, inverse of g).
+    """A regressor fitted to g(y); predictions are mapped back by the inverse of g.
 
     Predictions of g(y) are kept within half a range of the training targets' g(y), so that a linear
     model that extrapolates gives no infinite y. Targets that g does not take are a ValueError.
 
-    Fitted: `estimator_`, `scale_`, `limits_` (the least and the largest prediction of g(y)).
+    Parameters
+    ----------
+    estimator
+        Any regressor (default: `HistGradientBoostingRegressor`).
+    scale
+        The transform g as in `dco.scores.Transformed`, which compares residuals on that scale:
+        "log", "log1p", "sqrt", "asinh", "quantile" (fitted to the training targets) or a pair
+        (g, inverse of g).
+
+    Attributes
+    ----------
+    estimator_, scale_
+        The fitted model and transform.
+    limits_
+        The least and the largest prediction of g(y).
     """
 
     fitted_as = "estimator_"
@@ -38,29 +47,35 @@ class TransformedTarget(MadeOfRegressors):
         checked_transform(self.scale)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
-        params = self._routed(params)["estimator"]
-        target: Any = column_or_1d(y, warn=True, dtype=np.float64)
-        transform = fitted_transform(self.scale, target)
-        z = on_scale(scale_of(transform), target)
-        outside = np.isfinite(target) & (~np.isfinite(z) | (target < scale_of(transform).least))
-        if outside.any():
-            row = int(np.flatnonzero(outside)[0])
-            raise ValueError(
-                f"the transform {self.scale!r} does not take {outside.sum()} of the training "
-                f"targets (row {row} has "
-                f"{target[row]:g}): use another transform, such as asinh."
-            )
-        self.estimator_ = clone(self._base()).fit(X, z, **params)
-        margin = (z.max() - z.min()) / 2
-        self.scale_, self.limits_ = transform, (float(z.min() - margin), float(z.max() + margin))
+        params = self._route(params)["estimator"]
+        target: Floats = column_or_1d(y, warn=True, dtype=np.float64)
+
+        self.scale_ = fitted_transform(self.scale, target)
+        transformed = on_scale(scale_of(self.scale_), target)
+        self._check_targets(target, transformed)
+        self.estimator_ = clone(self._regressor()).fit(X, transformed, **params)
+
+        lowest = float(transformed.min())
+        highest = float(transformed.max())
+        margin = (highest - lowest) / 2
+        self.limits_ = (lowest - margin, highest + margin)
         return self
 
     def predict(self, X: Any) -> Floats:
-        """The prediction of g(y), mapped back to y."""
+        """Return the prediction of g(y), mapped back to y."""
         check_is_fitted(self, "estimator_")
         scale = scale_of(self.scale_)
-        return np.asarray(
-            np.maximum(
-                scale.inverse(np.clip(self.estimator_.predict(X), *self.limits_)), scale.least
-            )
+        transformed = np.clip(self.estimator_.predict(X), *self.limits_)
+        return np.asarray(np.maximum(scale.inverse(transformed), scale.least))
+
+    def _check_targets(self, target: Floats, transformed: Floats) -> None:
+        """Refuse training targets that the transform does not take."""
+        lowest = scale_of(self.scale_).least
+        is_refused = np.isfinite(target) & (~np.isfinite(transformed) | (target < lowest))
+        if not is_refused.any():
+            return
+        row = int(np.flatnonzero(is_refused)[0])
+        raise ValueError(
+            f"the transform {self.scale!r} does not take {is_refused.sum()} of the training "
+            f"targets (row {row} has {target[row]:g}): use another transform, such as asinh."
         )

@@ -17,64 +17,58 @@ from dco.models.adapt import named_models, with_model_param
 
 
 class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
-    """A regressor whose `fit` fits clones of other regressors; `fitted_as` names the attribute that
-    holds the first.
+    """A regressor whose `fit` fits clones of other regressors.
+
+    `fitted_as` names the attribute that holds the first of them after `fit`.
     """
 
     fitted_as: str
     estimator: Any
 
-    def _base(self) -> Any:
+    def _regressor(self) -> Any:
+        """Return the regressor that was given, or boosting."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        seed = getattr(self, "random_state", 0)
-        return (
-            HistGradientBoostingRegressor(random_state=seed)
-            if self.estimator is None
-            else self.estimator
-        )
+        if self.estimator is not None:
+            return self.estimator
+        return HistGradientBoostingRegressor(random_state=getattr(self, "random_state", 0))
 
     def _parts(self) -> dict[str, Any]:
-        """The unfitted regressors, by the names of the parameters that hold them."""
-        return {"estimator": self._base()}
+        """Return the unfitted regressors, by the names of the parameters that hold them."""
+        return {"estimator": self._regressor()}
 
-    def _routed(self, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """The parameters of `fit` that each of the parts gets."""
+    def _route(self, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the parameters of `fit` that each of the parts gets."""
         if not get_config()["enable_metadata_routing"]:
             return dict.fromkeys(self._parts(), params)
         routed = process_routing(self, "fit", **params)
         return {name: routed[name].fit for name in self._parts()}
 
-    def _first(self) -> Any:
-        check_is_fitted(self, self.fitted_as)
-        return getattr(self, self.fitted_as)
-
     @property
     def n_features_in_(self) -> int:
         """How many columns the models were fitted on."""
-        return int(self._first().n_features_in_)
+        check_is_fitted(self, self.fitted_as)
+        return int(getattr(self, self.fitted_as).n_features_in_)
 
     @property
     def feature_names_in_(self) -> Any:
         """The names of the columns the models were fitted on, if they had names."""
-        return self._first().feature_names_in_
+        check_is_fitted(self, self.fitted_as)
+        return getattr(self, self.fitted_as).feature_names_in_
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """`fit` passes metadata on to the `fit` of every model."""
+        """Pass the metadata of `fit` on to the `fit` of every model."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
-        return MetadataRouter(owner=type(self).__name__).add(
-            **self._parts(), method_mapping=mapping
-        )
+        router = MetadataRouter(owner=type(self).__name__)
+        return router.add(**self._parts(), method_mapping=mapping)
 
     def __sklearn_tags__(self) -> Any:
-        tags, inner = (
-            super().__sklearn_tags__(),
-            [get_tags(part) for part in self._parts().values()],
-        )
-        tags.input_tags = inner[0].input_tags
-        tags.input_tags.allow_nan = all(part.input_tags.allow_nan for part in inner)
-        tags.input_tags.sparse = all(part.input_tags.sparse for part in inner)
-        tags.non_deterministic = any(part.non_deterministic for part in inner)
+        tags = super().__sklearn_tags__()
+        parts = [get_tags(part) for part in self._parts().values()]
+        tags.input_tags = parts[0].input_tags
+        tags.input_tags.allow_nan = all(part.input_tags.allow_nan for part in parts)
+        tags.input_tags.sparse = all(part.input_tags.sparse for part in parts)
+        tags.non_deterministic = any(part.non_deterministic for part in parts)
         return tags
 
 
@@ -84,39 +78,44 @@ class HoldsModels(BaseEstimator):
     models: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; models in a list or a dict are reached as ``models__name`` and
+        """Return parameters by name.
+
+        Models in a list or a dict are reached as ``models__name``, and their parameters as
         ``models__name__param``.
         """
         params: dict[str, Any] = super().get_params(deep=deep)
-        if deep and isinstance(self.models, (list, tuple, Mapping)):
-            for name, model in named_models(self.models).items():
-                params[f"models__{name}"] = model
-                if hasattr(model, "get_params"):
-                    params |= {
-                        f"models__{name}__{key}": value for key, value in model.get_params().items()
-                    }
+        if not deep or not isinstance(self.models, (list, tuple, Mapping)):
+            return params
+        for name, model in named_models(self.models).items():
+            params[f"models__{name}"] = model
+            if hasattr(model, "get_params"):
+                for key, value in model.get_params().items():
+                    params[f"models__{name}__{key}"] = value
         return params
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters; ``models__name`` replaces a model of a list or a dict,
-        ``models__name__param`` its parameter.
+        """Set parameters.
+
+        ``models__name`` replaces a model of a list or a dict, ``models__name__param`` sets its
+        parameter.
         """
         if "models" in params:
             self.models = params.pop("models")
         if isinstance(self.models, (list, tuple, Mapping)):
-            own = {key: value for key, value in params.items() if key.startswith("models__")}
-            params = {key: value for key, value in params.items() if key not in own}
-            for key in sorted(own, key=lambda text: text.count("__")):
-                self.models = with_model_param(self.models, key.removeprefix("models__"), own[key])
+            of_models = {key: value for key, value in params.items() if key.startswith("models__")}
+            params = {key: value for key, value in params.items() if key not in of_models}
+            # A model is replaced before its parameters are set.
+            for key in sorted(of_models, key=lambda name: name.count("__")):
+                path = key.removeprefix("models__")
+                self.models = with_model_param(self.models, path, of_models[key])
         super().set_params(**params)
         return self
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Fit parameters go to the models that ask for them."""
+        """Pass fit parameters on to the models that ask for them."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
         for name, model in named_models(self.models).items():
             if hasattr(model, "get_metadata_routing"):
-                router.add(
-                    **{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit")
-                )
+                mapping = MethodMapping().add(caller="fit", callee="fit")
+                router.add(**{name: model}, method_mapping=mapping)
         return router

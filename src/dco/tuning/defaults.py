@@ -16,7 +16,9 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.ranks import Level, as_rational
-from dco.models.adapt import last_model, records_of, seeded_models
+from dco.models.adapt import seeded_models
+from dco.models.records import records_of
+from dco.models.wrapped import last_model
 from dco.rows.rows import Rows, is_frame
 from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores

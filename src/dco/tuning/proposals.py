@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import as_rational, smallest_marginal_n
-from dco.models.averaged import AveragedModel
+from dco.models.averaged import AveragedModel, average_records
 from dco.scores.levelled import Levelled
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.structure import Candidate
@@ -101,7 +101,7 @@ def with_average(
 
     # One record and one fitted average for each fold, or one of each without folds.
     records = tuple(
-        AveragedModel.average(of_one_fold)
+        average_records(of_one_fold)
         for of_one_fold in zip(*(pieces.records for pieces in predictions), strict=True)
     )
     fits = tuple(

@@ -19,16 +19,10 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.notes import Message, Note
 from dco.foundations.parallel import FOLLOWER, run_many
 from dco.foundations.ranks import Level, as_rational, clopper_pearson_upper
-from dco.models.adapt import (
-    CLASS_RECORDS,
-    holds_frozen,
-    is_frozen,
-    predict_record,
-    records_of,
-    routed,
-    sources_of,
-)
 from dco.models.averaged import AveragedModel
+from dco.models.records import CLASS_RECORDS, predict_record, records_of, sources_of
+from dco.models.routing import route_params
+from dco.models.wrapped import holds_frozen, is_frozen
 from dco.predictions import GaussianMixtures, fifths
 from dco.rows.conditions import LABEL_CLUSTERS
 from dco.rows.fingerprints import row_uniforms
@@ -397,7 +391,7 @@ def fit_model(model: Any, rows: Rows) -> Any:
     ]
     if in_place:  # other models, and its own refit, read these rows after it
         fitted.set_params(**dict.fromkeys(in_place, True))
-    fitted.fit(rows.X, rows.y, **(routed(fitted, rows.params) if rows.params else {}))
+    fitted.fit(rows.X, rows.y, **(route_params(fitted, rows.params) if rows.params else {}))
     return fitted
 
 

@@ -34,10 +34,11 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils import all_estimators
 
 import dco
-from dco.models.adapt import convert, is_frozen, name_of, predict_record, records_of
-from dco.models.averaged import AveragedModel
+from dco.models.averaged import AveragedModel, average_records
 from dco.models.quantile_pair import QuantilePair
+from dco.models.records import convert, predict_record, records_of
 from dco.models.residual_spread import ResidualSpread
+from dco.models.wrapped import is_frozen, name_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 3))
@@ -514,17 +515,17 @@ def test_a_record_is_a_function_of_the_row_alone():
 def test_records_are_averaged_part_by_part_and_draws_are_pooled():
     rng = np.random.default_rng(0)
     draws = rng.dirichlet(np.ones(2), size=(2, 3, 4))
-    pooled = AveragedModel.average([dco.ClassDraws(part, classes=["a", "b"]) for part in draws])
+    pooled = average_records([dco.ClassDraws(part, classes=["a", "b"]) for part in draws])
     np.testing.assert_array_equal(pooled.draws, draws.reshape(6, 4, 2))
     ends = [dco.Quantiles([0.0], [2.0], [1.0]), dco.Quantiles([2.0], [6.0], [3.0])]
-    average = AveragedModel.average(ends)
+    average = average_records(ends)
     assert (average.lower[0], average.median[0], average.upper[0]) == (1.0, 2.0, 4.0)
-    assert AveragedModel.average([ends[0], dco.Quantiles([2.0], [6.0])]).median is None
-    mixed = AveragedModel.average(
+    assert average_records([ends[0], dco.Quantiles([2.0], [6.0])]).median is None
+    mixed = average_records(
         [dco.GaussianMixtures([[0.0, 1.0]], [1.0, 2.0]), dco.GaussianMixtures([[5.0]], [[3.0]])]
     )
     assert (mixed.means.tolist(), mixed.sds.tolist()) == ([[0.0, 1.0, 5.0]], [[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match="different classes"):
-        AveragedModel.average(
+        average_records(
             [dco.ClassDraws(draws[0], classes=names) for names in (["a", "b"], ["b", "a"])]
         )

@@ -1,0 +1,421 @@
+"""Ask any fitted scikit-learn model for a prediction record.
+
+What a model can give is read off what it offers: ``predict_distribution``, ``predict_draws``,
+``predict_proba``, ``decision_function``, ``predict(X, return_std=True)``, ``predict``. Pipelines,
+searches such as `GridSearchCV`, and `FrozenEstimator` are looked through: the model at the end
+decides. X goes to the model as it came, data frames included.
+
+Every record is a fixed function of the row, which is all that a score needs to be valid; how small
+the sets are is another matter.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit, softmax
+
+from dco.foundations.arrays import AnyArray, Floats, to_numpy
+from dco.foundations.errors import IncompatibleScoreError
+from dco.models.wrapped import last_model, name_of, peel
+from dco.predictions import (
+    ClassDraws,
+    ClassProbabilities,
+    GaussianMixtures,
+    Points,
+    PointsWithSpread,
+    Prediction,
+    Quantiles,
+    on_host,
+)
+from dco.scores.mixtures import mean_and_sd
+
+CLASS_RECORDS: tuple[type, ...] = (ClassDraws, ClassProbabilities)
+
+# Every record, the richest first, and what can be had from it without asking the model again.
+DERIVED_RECORDS: dict[type, tuple[type, ...]] = {
+    ClassDraws: (ClassDraws, ClassProbabilities),
+    ClassProbabilities: (ClassProbabilities,),
+    GaussianMixtures: (GaussianMixtures, PointsWithSpread, Points),
+    Quantiles: (Quantiles, Points),
+    PointsWithSpread: (PointsWithSpread, Points),
+    Points: (Points,),
+}
+# Half-precision softmax outputs are this far from summing to one; true mistakes are farther.
+LARGEST_DEVIATION_FROM_ONE = 1e-3
+
+# How a model that gives points comes to give more.
+SOURCES_OF_RECORDS: dict[type, str] = {
+    PointsWithSpread: (
+        "A spread comes from predict(X, return_std=True), from a predict_distribution annotated "
+        "-> dco.PointsWithSpread, or from ⟨models=dco.models.ResidualSpread(model)⟩."
+    ),
+    Quantiles: "Quantiles come from ⟨models=dco.models.QuantilePair(model)⟩.",
+}
+
+
+# ------------------------------------------------------------------------ what a model can give
+
+
+def records_of(model: Any) -> tuple[type, ...]:
+    """Return the prediction records that a model can give, fitted or not, the richest first."""
+    last = last_model(model)
+    if hasattr(last, "predict_kind"):  # a model of models, which gives what its members give
+        records: tuple[type, ...] = last.records()
+        return records
+
+    native = announced_records(last)
+    if _predicts_classes(model):
+        if hasattr(last, "predict_draws"):
+            native.append(ClassDraws)
+        native.append(ClassProbabilities)
+    elif _predicts_numbers(model):
+        if _returns_std(last):
+            native.append(PointsWithSpread)
+        native.append(Points)
+    if not native:
+        raise TypeError(
+            f"{name_of(model)} is neither a classifier nor a regressor: no predict, "
+            f"no predict_distribution."
+        )
+    reachable = {derived for record in native for derived in DERIVED_RECORDS[record]}
+    return tuple(record for record in DERIVED_RECORDS if record in reachable)
+
+
+def announced_records(model: Any) -> list[type]:
+    """Return the records that `predict_distribution` promises in its return annotation."""
+    if not hasattr(model, "predict_distribution"):
+        return []
+    annotation = inspect.signature(model.predict_distribution).return_annotation
+    text = annotation
+    if not isinstance(annotation, str):
+        text = f"{getattr(annotation, '__name__', '')} {annotation}"
+
+    records = [record for record in DERIVED_RECORDS if re.search(rf"\b{record.__name__}\b", text)]
+    if not records:
+        raise TypeError(
+            f"{type(model).__name__}.predict_distribution does not say what it returns: annotate "
+            f"it, for example `def predict_distribution(self, X) -> dco.PointsWithSpread`."
+        )
+    return records
+
+
+def _predicts_classes(model: Any) -> bool:
+    estimator_type = _estimator_type(model)
+    if estimator_type == "classifier":
+        return True
+    is_other_type = estimator_type == "regressor"
+    return _knows_classes(model) and not is_other_type and hasattr(model, "predict")
+
+
+def _predicts_numbers(model: Any) -> bool:
+    estimator_type = _estimator_type(model)
+    if estimator_type == "regressor":
+        return True
+    if _knows_classes(model) or estimator_type in ("outlier_detector", "clusterer"):
+        return False
+    return hasattr(last_model(model), "predict")
+
+
+def _estimator_type(model: Any) -> str | None:
+    """Return what scikit-learn's tags say that a model is."""
+    from sklearn.utils import get_tags
+
+    try:
+        estimator_type: str | None = get_tags(model).estimator_type
+    except AttributeError:  # no tags: not derived from scikit-learn
+        return "classifier" if _knows_classes(model) else None
+    return estimator_type
+
+
+def _knows_classes(model: Any) -> bool:
+    last = last_model(model)
+    signs = ("predict_proba", "predict_draws", "classes_")
+    return any(hasattr(last, sign) for sign in signs)
+
+
+def _returns_std(model: Any) -> bool:
+    """Whether `predict` takes return_std."""
+    try:
+        return "return_std" in inspect.signature(model.predict).parameters
+    except (AttributeError, TypeError, ValueError):  # a predict that cannot be inspected
+        return False
+
+
+def sources_of(needs: Iterable[type], offered: Collection[type]) -> str:
+    """Say how a model that gives points comes to give the records that a score needs."""
+    if Points not in offered:
+        return ""
+    wanted = set(needs)
+    sentences = [text for record, text in SOURCES_OF_RECORDS.items() if record in wanted]
+    return "".join(f" {sentence}" for sentence in sentences)
+
+
+# --------------------------------------------------------------------------------- asking a model
+
+
+def predict_record(
+    model: Any,
+    X: Any,
+    kind: type | None = None,
+    *,
+    uniforms: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
+) -> Prediction:
+    """Ask a fitted model about the rows of X, for a record of the given kind.
+
+    Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors
+    that name the model.
+
+    Parameters
+    ----------
+    kind
+        The type of the record; None is the richest that the model has.
+    uniforms, classes
+        For class records: the random numbers of the rows, and all labels there are. The record
+        lists as `unseen` those that the model does not know.
+    """
+    offered = records_of(model)
+    record_type = offered[0] if kind is None else kind
+    if record_type not in offered:
+        names = " or ".join(record.__name__ for record in offered)
+        raise IncompatibleScoreError(
+            f"{name_of(model)} gives {names}, but {record_type.__name__} was asked for."
+        )
+
+    answer = _ask(model, X, record_type)  # the model's own errors pass as they are
+    try:
+        record = answer.read(answer.value)
+        if isinstance(record, ClassProbabilities | ClassDraws):
+            record = _label(record, model, uniforms=uniforms, classes=classes)
+        n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
+        if len(record) != n_rows:
+            raise ValueError(f"there are {len(record)} predictions for {n_rows} rows.")
+    except ValueError as error:
+        raise ValueError(f"{name_of(model)}: {error}") from None
+    return convert(record, record_type)
+
+
+def convert(prediction: Prediction, kind: type) -> Prediction:
+    """Turn a prediction into a simpler record.
+
+    Draws become their mean, mixtures mean and standard deviation, and any record of numbers points.
+    """
+    if isinstance(prediction, kind):
+        return prediction
+    match prediction:
+        case ClassDraws() if kind is ClassProbabilities:
+            return prediction.mean()
+        case GaussianMixtures() if kind in (PointsWithSpread, Points):
+            mean, sd = mean_and_sd(prediction)
+            return Points(mean) if kind is Points else PointsWithSpread(mean, sd)
+        case PointsWithSpread(mean, _) if kind is Points:
+            return Points(mean)
+        case Quantiles(lower, upper, median) if kind is Points:
+            return Points((lower + upper) / 2 if median is None else median)
+    raise IncompatibleScoreError(
+        f"{type(prediction).__name__} cannot be turned into {kind.__name__}."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model has answered, and how it is read; reading raises a ValueError if it is wrong."""
+
+    value: Any
+    read: Callable[[Any], Prediction]
+
+
+def _ask(model: Any, X: Any, record_type: type) -> Answer:
+    """Call the method that serves a record of this type.
+
+    What a pipeline cannot pass on is asked of the model at its end.
+    """
+    last = last_model(model)
+    if hasattr(last, "predict_kind"):
+        last, rows = peel(model, X)
+        return Answer(last.predict_kind(rows, record_type), _read_record)
+
+    is_in_distribution = any(
+        record_type in DERIVED_RECORDS[record] for record in announced_records(last)
+    )
+    has_plain_points = record_type is Points and hasattr(last, "predict")
+    if is_in_distribution and not has_plain_points:
+        last, rows = peel(model, X)
+        return Answer(last.predict_distribution(rows), _read_record)
+
+    if record_type is PointsWithSpread:
+        last, rows = peel(model, X)
+        return Answer(last.predict(rows, return_std=True), _read_mean_and_std)
+    if record_type is ClassDraws or (
+        record_type is ClassProbabilities
+        and hasattr(last, "predict_draws")
+        and not hasattr(last, "predict_proba")
+    ):
+        last, rows = peel(model, X)
+        return Answer(last.predict_draws(rows), _read_draws)
+    if record_type is ClassProbabilities:
+        return _ask_for_probabilities(model, X)
+    return Answer(model.predict(X), _read_points)
+
+
+def _ask_for_probabilities(model: Any, X: Any) -> Answer:
+    """Ask a classifier for probabilities, else for decisions, else for labels."""
+    if hasattr(model, "predict_proba"):
+        return Answer(model.predict_proba(X), _read_probabilities)
+
+    if hasattr(model, "decision_function"):
+        decisions = to_numpy(model.decision_function(X))
+        if _is_one_column_per_class(decisions, model):
+            return Answer(decisions, _read_decisions)
+
+    def read_labels(labels: Any) -> Prediction:
+        predicted = _one_column(labels)
+        return ClassProbabilities(
+            (predicted[:, None] == _classes_of(model)[None, :]).astype(np.float64)
+        )
+
+    return Answer(model.predict(X), read_labels)
+
+
+def _is_one_column_per_class(decisions: AnyArray, model: Any) -> bool:
+    """Whether decisions are one number per class, or one for two classes.
+
+    One column per pair of classes is another thing, even where the numbers agree (three classes
+    have three pairs).
+    """
+    last = last_model(model)
+    classes = getattr(model, "classes_", getattr(last, "classes_", ()))
+    if decisions.ndim == 1:
+        return len(classes) == 2
+    is_by_pairs = getattr(last, "decision_function_shape", None) == "ovo"
+    return decisions.shape[1:] == (len(classes),) and not is_by_pairs
+
+
+# ------------------------------------------------------------------------------ reading an answer
+
+
+def _read_record(answer: Any) -> Prediction:
+    if not isinstance(answer, tuple(DERIVED_RECORDS)):
+        raise ValueError(
+            f"predict_distribution returned {type(answer).__name__}, not a prediction record."
+        )
+    if isinstance(answer, PointsWithSpread):
+        return _with_positive_spread(answer)
+    return on_host(answer)  # type: ignore[type-var,return-value]  # one of the records
+
+
+def _read_draws(answer: Any) -> Prediction:
+    if isinstance(answer, ClassDraws):
+        record = on_host(answer)
+    else:
+        record = ClassDraws(to_numpy(answer))
+    _check_sums(record.draws, "predict_draws")
+    return record
+
+
+def _read_probabilities(answer: Any) -> Prediction:
+    if isinstance(answer, list):
+        raise ValueError(
+            "predict_proba returned a list, so it has several outputs; sets are for one y per row."
+        )
+    record = ClassProbabilities(to_numpy(answer))
+    _check_sums(record.probabilities, "predict_proba")
+    return record
+
+
+def _read_decisions(decisions: AnyArray) -> Prediction:
+    if not np.all(np.isfinite(decisions)):
+        raise ValueError("decision_function returned NaN or infinite values.")
+    if decisions.ndim == 1:
+        positive = expit(decisions)
+        return ClassProbabilities(np.column_stack([1 - positive, positive]))
+    return ClassProbabilities(softmax(decisions, axis=1))
+
+
+def _read_mean_and_std(answer: Any) -> Prediction:
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise ValueError(
+            "predict(X, return_std=True) did not return a mean and a standard deviation."
+        )
+    mean, spread = answer
+    return _with_positive_spread(PointsWithSpread(_one_column(mean), _one_column(spread)))
+
+
+def _read_points(answer: Any) -> Prediction:
+    return Points(_one_column(answer))
+
+
+def _one_column(values: Any) -> AnyArray:
+    """Return predictions as one number or label per row."""
+    array = values if isinstance(values, np.ndarray) else to_numpy(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(
+            f"predict returned an array of shape {array.shape}; prediction sets are for one y per "
+            f"row."
+        )
+    return array
+
+
+def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
+    """Raise spreads of 0 to a tiny constant, so that residual / spread is never 0 / 0.
+
+    A Gaussian process has such spreads at its own rows. The constant does not depend on the other
+    rows, and is large enough that the quotient does not overflow.
+    """
+    smallest = np.sqrt(np.finfo(record.spread.dtype).tiny)
+    if np.all(record.spread >= smallest):
+        return record
+    return PointsWithSpread(record.mean, np.maximum(record.spread, smallest))
+
+
+def _check_sums(probabilities: Floats, method: str) -> None:
+    sums = probabilities.sum(axis=-1, dtype=np.float64)
+    is_one = np.abs(sums - 1) <= LARGEST_DEVIATION_FROM_ONE  # False for NaN
+    if np.all(is_one):
+        return
+    row = int(np.argwhere(~is_one)[0][-1])
+    raise ValueError(
+        f"{method} must return probabilities that sum to one, but row {row} sums to "
+        f"{sums[~is_one][0]:.6g}."
+    )
+
+
+def _label(
+    record: ClassProbabilities | ClassDraws,
+    model: Any,
+    *,
+    uniforms: ArrayLike | None,
+    classes: ArrayLike | None,
+) -> ClassProbabilities | ClassDraws:
+    """Name the columns of a record by the model's classes, and list labels that it never saw."""
+    known = record.classes if record.classes is not None else _classes_of(model)
+    if record.n_known != len(known):
+        raise ValueError(
+            f"there are {record.n_known} columns for the {len(known)} classes in its classes_."
+        )
+    unseen = record.unseen
+    if classes is not None:
+        unseen = np.setdiff1d(classes, getattr(model, "classes_", classes))
+    return record.labelled(known, record.uniforms if uniforms is None else uniforms, unseen)
+
+
+def _classes_of(model: Any) -> AnyArray:
+    """Return the labels that name a classifier's columns."""
+    classes = getattr(model, "classes_", None)
+    if classes is None:
+        classes = getattr(last_model(model), "classes_", None)
+    has_several_outputs = isinstance(classes, list) and any(np.ndim(part) > 0 for part in classes)
+    if classes is None or has_several_outputs:
+        raise ValueError(
+            "it has no classes_ that names its columns: its fit must set it, from one y per row."
+        )
+    return np.asarray(classes)
