@@ -1,5 +1,4 @@
-"""Tuning: 64 candidates on one prediction against evaluating their scores one by one; several
-levels against one.
+"""Tuning: 64 candidates on one prediction against evaluating their scores one by one.
 
 python benchmarks/tuning_search.py --rows 5000 --classes 1000
 """
@@ -19,16 +18,6 @@ from dco import ClassProbabilities
 from dco.scores import APS, LAC, RAPS, SAPS, Margin, TopK
 from dco.scores.score import Score
 from dco.tuning import tune
-from dco.tuning.search import tune_levels
-
-LEVELS = ("0.05", "0.1", "0.2", "0.3")
-SEVERAL = (
-    "Several levels do not cost exactly one. They share the true-label scores, the sort and the "
-    "pass over probabilities; "
-    "each adds its own search along the ranks, its own sizes and its own ranking. The target is "
-    "therefore at most twice one "
-    "level, where four calls of `tune` would cost four times."
-)
 
 
 def candidate_scores() -> list[Score]:
@@ -51,19 +40,13 @@ def measure(rows: int, classes: int, repeats: int) -> str:
     prediction = ClassProbabilities(probabilities)
     scores = candidate_scores()
     candidates = {repr(score): (score, prediction) for score in scores}
-    one = {"APS": (APS(), prediction)}
     jobs: dict[str, Callable[[], object]] = {
         "evaluated": lambda: [score.observed(prediction, y) for score in scores],
         "every label": lambda: [score.every_label(prediction) for score in (APS(), RAPS(0.01, 5))],
         "tuned": partial(tune, candidates, y, alpha="0.1"),
-        "four levels": partial(tune_levels, candidates, y, alphas=LEVELS),
-        "one candidate": partial(tune, one, y, alpha="0.1"),
-        "one candidate, four levels": partial(tune_levels, one, y, alphas=LEVELS),
     }
     times = in_turn(jobs, repeats)
-    tuned, four = times["tuned"] / times["evaluated"], times["four levels"] / times["evaluated"]
-    levels = times["four levels"] / times["tuned"]
-    alone = times["one candidate, four levels"] / times["one candidate"]
+    tuned = times["tuned"] / times["evaluated"]
     by_all = times["tuned"] / (32 * times["every label"])
     return table(
         [f"{len(scores)} candidates on {rows:,} × {classes:,}", "ratio", "target"],
@@ -73,16 +56,9 @@ def measure(rows: int, classes: int, repeats: int) -> str:
                 f"{tuned:.2f}",
                 verdict(tuned, at_most=3),
             ],
-            ["`tune_levels` at 4 levels / the same", f"{four:.2f}", verdict(four, at_most=3)],
-            [
-                "`tune_levels` at 4 levels / `tune` at one",
-                f"{levels:.2f}",
-                verdict(levels, at_most=2),
-            ],
-            ["the same for one candidate (APS)", f"{alone:.2f}", verdict(alone, at_most=2)],
             ["`tune` / scores of every label (64 × the mean of APS and RAPS)", f"{by_all:.3f}", ""],
         ],
-    ) + (f"\n\n{SEVERAL}")
+    )
 
 
 def main() -> None:

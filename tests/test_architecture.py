@@ -191,8 +191,8 @@ def count_calls(call: Callable[[], Any]) -> Counter[str]:
 
 
 def test_no_work_is_done_twice() -> None:
-    """A fit predicts tuning rows, calibration rows, and two batches of these again; what it takes
-    of them is kept.
+    """A fit with one candidate predicts calibration rows, and two batches of these again; what it
+    takes of them is kept.
     """
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 4)), rng.integers(3, size=600)
@@ -200,7 +200,7 @@ def test_no_work_is_done_twice() -> None:
         X[:400], y[:400]
     )
     for call, thresholds, records in (
-        (lambda: est.fit(X[:400], y[:400]), 1, 4),
+        (lambda: est.fit(X[:400], y[:400]), 1, 3),
         (lambda: est.predict_set(X[400:]), 0, 1),
         (lambda: est.evaluate(X[400:], y[400:]), 0, 1),
     ):

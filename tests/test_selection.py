@@ -19,10 +19,7 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.scores import AbsoluteResidual, NormalisedResidual, QuantileResidual, Score
 from dco.scores.score import check_inverse, named_scores, score_label
 from dco.sets import Intervals
-from dco.tuning.proposals import with_average
-from dco.tuning.ranking import Ranking, RankingRow
-from dco.tuning.search import Pieces
-from dco.tuning.selection import Candidate, Tried
+from dco.tuning.evaluated import TuningPredictions
 from dco.tuning.strategies import Found, Optuna, Trial
 
 rng = np.random.default_rng(0)
@@ -289,34 +286,6 @@ def test_an_average_keeps_the_names_of_scores() -> None:
     assert all(name.endswith(" / mine") for name in names)
 
 
-def test_an_average_is_made_of_the_models_with_the_best_candidates() -> None:
-    """The best model has the worst candidate too: it is a member all the same, and comes first."""
-    names = ["a", "b", "c", "d"]
-    candidates = [
-        Candidate(model, score, Ridge(), AbsoluteResidual(), dco.Points)
-        for score in ("good", "bad")
-        for model in names
-    ]
-    order = [f"{model} / good" for model in names] + [f"{model} / bad" for model in reversed(names)]
-    ranking = Ranking(
-        tuple(RankingRow(name, 1.0, 0.1, size, size, True) for size, name in enumerate(order)),
-        (),
-        0.1,
-        5,
-    )
-    predictions = [Pieces((dco.Points(np.full(5, place)),)) for place in range(4)]
-    tried = {
-        model: Tried((Ridge(),), {dco.Points: each})
-        for model, each in zip(names, predictions, strict=True)
-    }
-    found = with_average(candidates, tried, ranking)
-    assert [candidate.name for candidate in found[8:]] == [
-        "average of a, b, c / good",
-        "average of a, b, c / bad",
-    ]
-    assert tried["average of a, b, c"].predictions[dco.Points].records[0].mean.tolist() == [1.0] * 5
-
-
 @pytest.mark.parametrize("limits", [[0.9, 0.5, 0.2], [0.3, np.inf, 0.8]])
 def test_thresholds_by_label_follow_the_labels_of_each_fold(limits) -> None:
     """A fold that has not seen label 1 lists its labels as 0, 2, 1."""
@@ -324,7 +293,7 @@ def test_thresholds_by_label_follow_the_labels_of_each_fold(limits) -> None:
     two = dco.ClassProbabilities(rng.dirichlet([1, 1], size=30), classes=[0, 2], unseen=[1])
     three = dco.ClassProbabilities(rng.dirichlet([1, 1, 1], size=30), classes=[0, 1, 2])
     assert two.labels().tolist() == [0, 2, 1]
-    pieces = Pieces((two, three), (np.arange(30), np.arange(30, 60)))
+    pieces = TuningPredictions((two, three), (np.arange(30), np.arange(30, 60)))
     expected = []
     for record in (two, three):
         own = np.array([limits[label] for label in record.labels()])

@@ -70,14 +70,7 @@ if TYPE_CHECKING:
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
     from dco.theory import coverage_law
-    from dco.tuning import (
-        Ranking,
-        bootstrap_stability,
-        direct_tune,
-        split_stability,
-        tune,
-        tune_levels,
-    )
+    from dco.tuning import Ranking, direct_tune, tune
 
 _HOME = {
     "dco.certificate.certificate": "Certificate",
@@ -111,7 +104,7 @@ _HOME = {
         "split_conformal weighted_conformal"
     ),
     "dco.theory": "coverage_law",
-    "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",
+    "dco.tuning": "Ranking direct_tune tune",
 }
 # public modules, and where each lies
 _MODULES = {
@@ -172,7 +165,6 @@ __all__ = [
     "assign_roles",
     "bayes",
     "bayesian_quadrature",
-    "bootstrap_stability",
     "conditional_conformal",
     "conformal_rank",
     "coverage_law",
@@ -197,10 +189,8 @@ __all__ = [
     "select_and_calibrate",
     "sets",
     "split_conformal",
-    "split_stability",
     "theory",
     "tune",
-    "tune_levels",
     "weighted_conformal",
 ]
 

@@ -43,9 +43,9 @@ from dco.scores.registry import scores_called
 from dco.scores.score import given_scores
 from dco.scores.transformed import support_of
 from dco.tuning import Ranking
+from dco.tuning.choose import Tuning
 from dco.tuning.defaults import FOLDS_BELOW, Defaults
-from dco.tuning.objectives import DEFAULT, MEAN_SIZE, objective_of
-from dco.tuning.selection import Choosing
+from dco.tuning.objectives import EVEN, MEAN_SIZE, objective_of
 
 
 class Decoupled(HoldsModels, ABC):
@@ -160,13 +160,10 @@ class Decoupled(HoldsModels, ABC):
             roles.get("tune"),
             roles.get("calibrate"),
         )
-        even = defaults and not defaults.classes
-        aim = objective_of(self.objective or DEFAULT) if self.objective or even else MEAN_SIZE
-        work = (
-            self.search,
-            self.refit,
-            self.n_jobs,
-        )
+        is_even_by_default = defaults is not None and not defaults.classes
+        objective = self.objective
+        if objective is None:
+            objective = EVEN if is_even_by_default else MEAN_SIZE
         new.predictor_ = fit_decoupled(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
@@ -174,8 +171,12 @@ class Decoupled(HoldsModels, ABC):
             statement,
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(
-                *work, aim, support_of(self.support) if self.support is not None else None
+            tuning=Tuning(
+                strategy=self.search,
+                objective=objective_of(objective),
+                refit=self.refit,
+                support=None if self.support is None else support_of(self.support),
+                n_jobs=self.n_jobs,
             ),
             seed=seed,
         )

@@ -28,6 +28,7 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
+from dco.models.fitting import fit_model
 from dco.models.wrapped import is_frozen
 from dco.predictions import Prediction
 from dco.rows.conditions import group_sizes, groups_of, is_label
@@ -37,9 +38,10 @@ from dco.scores.score import Score, score_label
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure
 from dco.tuning import Ranking
+from dco.tuning.choose import Choice, Tuning, choose
 from dco.tuning.defaults import Defaults
 from dco.tuning.label_clusters import ENOUGH, label_clusters
-from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, select
+from dco.tuning.resampling import Resampling, resample, uniform_seed
 
 
 def fit_decoupled(
@@ -50,48 +52,58 @@ def fit_decoupled(
     *,
     classes: AnyArray | None = None,
     split: Split = Split(),  # noqa: B008  # frozen
-    choosing: Choosing = Choosing(),  # noqa: B008
+    tuning: Tuning = Tuning(),  # noqa: B008
     seed: int = 0,
 ) -> DecoupledPredictor:
-    """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for
-    numbers.
+    """Choose, freeze, open the calibration rows once, certify (the paper's Algorithm 1).
+
+    `classes` are the labels; None for numbers.
     """
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
     roles = deal_roles(rows, split, seed=seed)
-    notes = list(roles.notes)
 
-    # 2. Search freely: only training and tuning rows are visible.
-    bench = Workbench(
-        roles.train,
-        roles.tune,
-        n_folds=split.folds,
+    # 2. Choose among the candidates. Only training and tuning rows can be seen here.
+    resampling = resample(roles.train, roles.tune, n_folds=split.folds, seed=seed)
+    choice = choose(
+        models,
+        scores,
+        resampling,
+        alpha=statement.alpha,
+        condition_on=statement.condition_on,
+        can_condition=statement.weights is None,
         classes=classes,
+        tuning=tuning,
         seed=seed,
-        choosing=choosing,
-        together=roles.together,
     )
-    selection = select(models, scores, bench, statement, notes)
+
     # 3. Freeze one structure. Its tuning threshold stays behind.
-    structure = freeze(selection, bench, statement, roles)
+    structure = freeze(
+        choice, resampling, statement, roles, classes=classes, refit=tuning.refit, seed=seed
+    )
+
     # 4. Break the seal, once, for this structure.
     calibration, y, rounding = calibrate(
         structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed
     )
+
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    if classes is not None or choosing.support is not None:
-        notes += note_targets(structure, y, thresholds, statement, choosing.support)
+    notes = [*roles.notes, *choice.notes]
+    if classes is not None or tuning.support is not None:
+        notes += note_targets(structure, y, thresholds, statement, tuning.support)
     if np.inf in map(float, thresholds.values()):
         notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(
-        **certified_facts(statement, structure, selection, calibration, thresholds, roles, bench)
+        **certified_facts(
+            statement, structure, choice, calibration, thresholds, roles, tuning=tuning, seed=seed
+        )
     )
     predictor = DecoupledPredictor(
         structure,
         calibration,
         statement,
         certificate,
-        selection.ranking,
+        choice.ranking,
         roles.kept,
         roles.splits,
         rounding,
@@ -101,29 +113,36 @@ def fit_decoupled(
     return predictor
 
 
-def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: Roles) -> Structure:
-    """The winner, refitted on training and tuning rows unless told otherwise, with a fingerprint of
-    what it is.
-    """
-    winner = selection.winner
-    again = bench.choosing.refit and not is_frozen(winner.model)
-    model = (
-        fit_model(winner.model, bench.fitting_rows())
-        if again or selection.fitted is None
-        else selection.fitted
-    )
-    classes = bench.classes
+def freeze(
+    choice: Choice,
+    resampling: Resampling,
+    statement: Statement,
+    roles: Roles,
+    *,
+    classes: AnyArray | None,
+    refit: bool,
+    seed: int,
+) -> Structure:
+    """Fix the winner, refitted on training and tuning rows if asked for, and name what it is."""
+    winner = choice.winner
+    is_refitted = refit and not is_frozen(winner.model)
+    model = choice.fitted_model
+    if is_refitted:
+        model = fit_model(winner.model, roles.fitting_rows())
+    elif model is None:
+        model = fit_model(winner.model, roles.train)
+
     if classes is not None:  # a frozen model may know more labels than the rows hold
         classes = np.union1d(classes, np.asarray(getattr(model, "classes_", classes)))
     clusters: tuple[tuple[Any, ...], ...] = ()
-    if selection.tuning_scores is not None and classes is not None:
-        tuned, seen, least = (
-            bench.tuning_rows().y,
-            bench.fitting_rows().y,
-            ENOUGH * statement.smallest_n(),
-        )
+    if choice.tuning_scores is not None and classes is not None:
         clusters = label_clusters(
-            selection.tuning_scores, tuned, seen, classes, rows=len(roles.sealed), least=least
+            choice.tuning_scores,
+            resampling.tuning_rows.y,
+            resampling.targets,
+            classes,
+            rows=len(roles.sealed),
+            least=ENOUGH * statement.smallest_n(),
         )
     digest = structure_digest(
         candidate=winner.name,
@@ -132,9 +151,9 @@ def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: 
         condition_on=clusters or statement.condition_on,
         fitted_on=[
             roles.fingerprints.get("train", ""),
-            roles.fingerprints.get("tune", "") if again else "",
+            roles.fingerprints.get("tune", "") if is_refitted else "",
         ],
-        seed=bench.uniform_seed,
+        seed=uniform_seed(seed),
     )
     return Structure(
         name=winner.name,
@@ -143,7 +162,7 @@ def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: 
         record_type=winner.record_type,
         condition_on=statement.condition_on,
         classes=classes,
-        uniform_seed=bench.uniform_seed,
+        uniform_seed=uniform_seed(seed),
         fingerprint=digest,
         label_clusters=clusters,
     )

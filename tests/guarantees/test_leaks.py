@@ -63,9 +63,9 @@ def test_a_group_is_never_split_across_roles_or_folds(settings: dict) -> None:
     X, y = rows(400)
     groups = np.random.default_rng(1).integers(0, 90, size=400)
     Recording.asked.clear()
-    est = dco.DecoupledRegressor(Recording(), alpha=0.2, random_state=0, **settings).fit(
-        X, y, groups=groups
-    )
+    models = [Recording(), Recording(n_neighbors=7)]
+    est = dco.DecoupledRegressor(models, alpha=0.2, random_state=0, **settings)
+    est.fit(X, y, groups=groups)
     group_of = dict(zip(X[:, 0].tolist(), groups.tolist(), strict=True))
     assert len(Recording.asked) >= (5 if "tune_folds" in settings else 2)
     for _, fitted_on, predicted in Recording.asked:  # tuning rows and calibration rows alike

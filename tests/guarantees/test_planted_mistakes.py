@@ -170,13 +170,14 @@ def test_sealed_rows_keep_the_law_after_a_search() -> None:
 
 def test_tuning_rows_used_for_calibration_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coupling that the library exists to prevent: the tuning rows certify what they chose."""
-    right_select = dco.predictor.select
+    right_choose = dco.predictor.choose
 
-    def coupled(models, scores, bench, statement, notes):
-        _calibrate_on_tuning_rows.tuning = (bench.tune.X, bench.tune.y)  # type: ignore[attr-defined]
-        return right_select(models, scores, bench, statement, notes)
+    def coupled(models, scores, resampling, **settings):
+        rows = resampling.tuning_rows
+        _calibrate_on_tuning_rows.tuning = (rows.X, rows.y)  # type: ignore[attr-defined]
+        return right_choose(models, scores, resampling, **settings)
 
-    monkeypatch.setattr(dco.predictor, "select", coupled)
+    monkeypatch.setattr(dco.predictor, "choose", coupled)
     monkeypatch.setattr(dco.predictor, "calibrate", _calibrate_on_tuning_rows)
     with pytest.raises(AssertionError):
         check_sealed_calibration()

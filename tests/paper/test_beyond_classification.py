@@ -17,7 +17,7 @@ from dco.paper.classification_tables import law_cells
 from dco.paper.coverage_z import coverage_sd, own_law
 from dco.paper.experiment import Options, SplitRecord
 from dco.paper.heads import ScoreTable
-from dco.tuning import bootstrap_stability
+from dco.paper.stability import bootstrap_stability
 
 SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)
 CLASSES = 5

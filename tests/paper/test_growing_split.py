@@ -5,10 +5,9 @@ import pytest
 
 from dco.paper import growing_split
 from dco.paper.growing_split import grow_tuning_split, grow_until_settled
+from dco.paper.stability import Stability, bootstrap_stability
 from dco.predictions import Points
 from dco.scores import AbsoluteResidual
-from dco.tuning import bootstrap_stability
-from dco.tuning.stability import Stability
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,9 @@ class Certificate(ShownAsPrinted):
 
     `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if
     something is), `grouped` that rows belong together, `distinct` that repeats were dropped,
-    `labels` how many labels the fit knows (None for numbers). `stability` says in how many ``of``
-    re-splits of the tuning rows the candidate ``won``, and the share by which the sets of the
-    others were larger (``others_cost``, None without a finite one); None where this was not looked
-    at.
+    `labels` how many labels the fit knows (None for numbers). `stability` is the share of
+    random halves of the tuning rows on which the candidate wins again; None where this was not
+    measured.
     """
 
     rule: str
@@ -72,7 +71,7 @@ class Certificate(ShownAsPrinted):
     # where y lies, by what the caller knows: sets are cut to it
     support: tuple[float, float] | None = None
     format: int = FORMAT
-    stability: Mapping[str, int | float | None] | None = None
+    stability: float | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     # the fingerprint of the certificate of the same structure with the calibration rows before
     replaces: str | None = None
@@ -232,7 +231,7 @@ def _check_entries(made: Certificate) -> None:
             raise ValueError(f"a threshold has rank {entry.rank} of {entry.n}")
     if made.support is not None and not made.support[0] < made.support[1]:
         raise ValueError(f"support is {made.support!r}")
-    if made.stability is not None and made.stability.keys() != {"won", "of", "others_cost"}:
+    if made.stability is not None and not 0 <= made.stability <= 1:
         raise ValueError(f"stability is {made.stability!r}")
 
 

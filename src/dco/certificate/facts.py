@@ -26,8 +26,7 @@ from dco.rows.conditions import group_sizes
 from dco.rows.roles import Roles
 from dco.rows.rows import SealedRows
 from dco.scores.score import score_label
-from dco.tuning.selection import Selection, Workbench
-from dco.tuning.stability import Stability
+from dco.tuning.choose import Choice, Tuning
 
 VOIDED_BY = (
     "choosing the level, the seed, the split or the model after looking at results on calibration "
@@ -137,48 +136,43 @@ def calibrated_facts(
 def certified_facts(
     statement: Statement,
     structure: Any,
-    selection: Selection,
+    choice: Choice,
     calibration: Calibration,
     thresholds: Mapping[Any, Threshold],
     roles: Roles,
-    bench: Workbench,
+    *,
+    tuning: Tuning,
+    seed: int,
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
     shared = f": {describe(structure.label_clusters)}" if structure.label_clusters else ""
-    n_tuned = len(bench.tuning_rows())
-    folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
-    best = selection.ranking.table[0] if selection.ranking.table else None
-    uneven = best is not None and best.shortfall > 0
-    by = (
-        "the least shortfall, since no structure is even, on"
-        if uneven
-        else f"{bench.choosing.objective.words} on"
-    )
     rows = {"train": len(roles.train), "tune": len(roles.tune)}
     return calibrated_facts(statement, calibration, thresholds, rows=rows) | {
         "distinct": roles.distinct,
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
-        "candidates": selection.candidates,
-        "failed_candidates": {entry.name: entry.reason for entry in selection.ranking.failed},
-        "model": describe(selection.winner.model),
+        "candidates": choice.n_candidates,
+        "failed_candidates": {entry.name: entry.reason for entry in choice.ranking.failed},
+        "model": describe(choice.winner.model),
         "score": score_label(structure.score),
         "condition_on": None
         if structure.condition_on is None
         else describe(structure.condition_on) + shared,
-        "tuning_threshold": None if best is None else best.ranking_threshold,
-        "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
-        "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
+        "tuning_threshold": choice.ranking.table[0].ranking_threshold
+        if choice.ranking.table
+        else None,
+        "selection": choice.selection,
+        "refit": tuning.refit and not is_frozen(choice.winner.model),
         "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
-        "training_rows_checked": selection.training_rows_known,
+        "training_rows_checked": choice.training_rows_known,
         "structure_fingerprint": structure.fingerprint,
         "seal_opened": len(roles.sealed.log),
         "seal_log": tuple(map(str, roles.sealed.log)),
-        "seed": bench.seed,
+        "seed": seed,
         "versions": dict(versions()),
-        "support": bench.choosing.support,
-        "stability": None if selection.stability is None else stability_facts(selection.stability),
+        "support": tuning.support,
+        "stability": choice.stability,
     }
 
 
@@ -200,16 +194,6 @@ def recalibrated_facts(
         "versions": dict(versions()),
         "replaces": before.fingerprint,
         "written": {},
-    }
-
-
-def stability_facts(found: Stability) -> dict[str, float | None]:
-    """How often the winner won, of how many re-splits, and what the others would have cost."""
-    won, times, cost = found.wins[found.best], found.repetitions, found.others_cost
-    return {
-        "won": won,
-        "of": times,
-        "others_cost": cost if won < times and math.isfinite(cost) else None,
     }
 
 

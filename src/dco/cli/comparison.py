@@ -33,6 +33,7 @@ from dco.foundations.files import (
     written_together,
 )
 from dco.models.adapt import seeded_models
+from dco.models.fitting import fit_model
 from dco.models.records import predict_record
 from dco.paper.experiment import Experiment, Options, column, rows_by
 from dco.paper.methods import (
@@ -49,8 +50,8 @@ from dco.paper.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
+from dco.tuning.candidates import learn_scores, pair_models_with_scores
 from dco.tuning.defaults import Maker, columns_of
-from dco.tuning.selection import Workbench, expand, fit_model
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the
 # one it is paired with.
@@ -367,8 +368,10 @@ class Split:
         for name, model in seeded_models(self.models, seed).items():
             try:
                 fitted = fit_model(model, train)
-                candidates = expand(
-                    {name: model}, None, Workbench(train, train, None, classes, seed)
+                candidates = learn_scores(
+                    pair_models_with_scores({name: model}, None, of_classes=classes is not None),
+                    train.y,
+                    support=None,
                 )
                 records = {
                     (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)

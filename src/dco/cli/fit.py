@@ -277,10 +277,10 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
 def _unfitted(layout: Any, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
-    from dco.tuning.objectives import DEFAULT, OBJECTIVES, Even
+    from dco.tuning.objectives import EVEN, OBJECTIVES, Even
 
     classes, objective = layout.task == "classification", o["objective"]
-    usual = "mean_size" if classes else DEFAULT
+    usual = "mean_size" if classes else EVEN.name
     if isinstance(OBJECTIVES[objective or usual], Even) and o["by"] in layout.features:
         objective = Even(by=(o["by"],))
     several = len(layout.conditions) > 1

@@ -19,6 +19,7 @@ from dco.foundations.extras import require
 __all__ = [
     "FOLLOWER",
     "Follower",
+    "check_n_jobs",
     "followed",
     "on_cluster",
     "run_many",
@@ -62,6 +63,14 @@ def on_cluster(scheduler: Any) -> Iterator[None]:
         _CLUSTER.reset(token)
 
 
+def check_n_jobs(n_jobs: int | None) -> None:
+    """Refuse a number of jobs that joblib would refuse, however many items there are."""
+    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
+        raise ValueError(
+            f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}."
+        )
+
+
 def run_many(
     function: Callable[[Item], Result],
     items: Iterable[Item],
@@ -82,11 +91,7 @@ def run_many(
     `progress(done, total)` are called in this process as calls finish, so that results can be
     written down at once. The first error of a call is raised.
     """
-    # joblib refuses only several items
-    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
-        raise ValueError(
-            f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}."
-        )
+    check_n_jobs(n_jobs)
     work = list(items)
     scheduler = _CLUSTER.get() if scheduler is None else scheduler
     if scheduler is not None:

@@ -38,8 +38,9 @@ from dco.paper.experiment import Options
 from dco.paper.growing_split import GrowthStep, grow_until_settled
 from dco.paper.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
 from dco.paper.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
+from dco.paper.stability import bootstrap_stability
 from dco.risk import bq_confidence
-from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated
+from dco.tuning import EvaluatedCandidate, rank_evaluated
 
 LEVELS = (0.2, 0.1, 0.05)
 DRAWS = 1000  # the paper's Dirichlet draws

@@ -36,15 +36,10 @@ from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score
 from dco.tuning import EvaluatedCandidate, rank_evaluated
+from dco.tuning.evaluated import evaluate_pairs
 from dco.tuning.objectives import Aimed
 from dco.tuning.ranking import all_failed
-from dco.tuning.search import (
-    Candidates,
-    checked_pairs,
-    checked_targets,
-    evaluate_pairs,
-    tuning_threshold,
-)
+from dco.tuning.search import Candidates, checked_pairs, checked_targets, tuning_threshold
 
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
 Role: TypeAlias = Literal["tune", "calibrate", "pool", "test"]

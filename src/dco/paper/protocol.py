@@ -23,11 +23,11 @@ from dco.paper.experiment import Experiment, Options, Records, column, needs_fil
 from dco.paper.regression import DENSITY, load_rows, paper_fits, paper_split
 from dco.paper.regression_tables import PRIOR_SCALES, STUDIES, Study
 from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
+from dco.paper.threshold_grid import best_on_grid
 from dco.predictions import Prediction
 from dco.rows.roles import Splits
 from dco.sets.intervals import Intervals
-from dco.tuning import EvaluatedCandidate
-from dco.tuning.search import Rule, ranked
+from dco.tuning import EvaluatedCandidate, rank_evaluated
 
 LEVELS = {"diabetes": (0.2,), "california": (0.2, 0.1, 0.05), "concrete": (0.2, 0.1, 0.05)}
 RESPONSES = {"diabetes": 400, "california": 300, "concrete": 300}
@@ -158,7 +158,9 @@ def winner(tuning: Sequence[EvaluatedCandidate], *, alpha: float, grid: int | No
     """The candidate with the smallest mean size at tuning risk <= alpha, by so many thresholds
     each, or by all.
     """
-    return ranked(tuning, {}, Rule.of(len(tuning[0]), alpha, grid)).best
+    if grid is None:
+        return rank_evaluated(tuning, alpha=alpha).best
+    return best_on_grid(tuning, alpha=alpha, n_thresholds=grid)
 
 
 def _widths(record: Prediction, cut: Any, grid: Floats | None) -> Floats:

@@ -107,19 +107,22 @@ def on_roles(
 
 
 def _on_rows(name: str, score: Score, prediction: Prediction, y: Floats) -> EvaluatedCandidate:
-    entry = evaluate_candidate(name, score, prediction, y)
-    if isinstance(score, PredictiveDensity):
-        return replace(entry, sizes_at_each=partial(score.sizes_at_several, prediction))
-    return entry
+    return evaluate_candidate(name, score, prediction, y)
 
 
 def knowing_sizes(entry: EvaluatedCandidate, thresholds: Iterable[float]) -> EvaluatedCandidate:
     """The candidate with its sizes at these thresholds, found in one pass where the score can."""
     asked = list(dict.fromkeys(thresholds))
-    if entry.sizes_at_each is None or len(asked) < 2:
+    if len(asked) < 2:
         return entry
-    known = dict(zip(asked, entry.size_curves(np.asarray(asked)), strict=True))
-    return replace(entry, sizes_at=lambda threshold: known[float(threshold)])
+    known: dict[float, Floats] = dict(zip(asked, entry.size_curves(np.asarray(asked)), strict=True))
+
+    def sizes_at(threshold: float | Floats) -> Floats:
+        if isinstance(threshold, float) and threshold in known:
+            return known[threshold]
+        return entry.sizes_at(threshold)
+
+    return replace(entry, sizes_at=sizes_at)
 
 
 def recorded(

@@ -189,6 +189,12 @@ class Roles:
     kept: KeptRows
     notes: tuple[Note, ...]
 
+    def fitting_rows(self) -> Rows:
+        """Return the rows on which the winner is refitted: all but the calibration rows."""
+        if self.together is not None:
+            return self.together
+        return self.train.followed_by(self.tune) if len(self.tune) else self.train
+
 
 def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
     """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are

@@ -1,17 +1,18 @@
 """What a search minimises: a family. A member gives one number for each candidate at its own
 threshold on the tuning rows.
 
-Calibration rows do not know how the structure was chosen, so every objective leaves the guarantee
-untouched. A new one is one class with `value`, registered by `register_objective`: estimators,
-`dco.tune`, command line and certificate then know it by its name.
+Calibration rows do not know how the structure was chosen, so no objective changes the guarantee. A
+new one is one class with `value`, registered by `register_objective`: estimators, `dco.tune`,
+command line and certificate then know it by its name.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -19,11 +20,15 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.ranks import clopper_pearson_upper
-from dco.predictions import ClassRecord, Prediction, fifths
+from dco.predictions import ClassRecord, Prediction
 from dco.scores.decision import act
 from dco.sets.labels import LabelSets, codes_of
 from dco.sets.prediction_sets import PredictionSets
-from dco.tuning.ranking import EvaluatedCandidate, RankingRow
+from dco.tuning.cutoffs import Cutoffs
+from dco.tuning.evaluated import ALL_ROWS, EvaluatedCandidate, Positions
+from dco.tuning.ranking import RankingRow
+from dco.tuning.row_weights import RowWeights
+from dco.tuning.slices import Slicing
 
 _ERROR = 0.05  # the probability of finding a structure uneven that is not
 
@@ -32,36 +37,72 @@ _ERROR = 0.05  # the probability of finding a structure uneven that is not
 class Outcome:
     """One candidate at its own threshold on the tuning rows: all that an objective may look at."""
 
-    row: RankingRow
-    entry: EvaluatedCandidate
-    covered: Bools
+    candidate: EvaluatedCandidate
+    cutoffs: Cutoffs
     sizes: Floats
-    cutoffs: float | Floats  # as the score reads them
+    covered: Bools
     alpha: float
-    slices: Mapping[str, Integers] = field(default_factory=dict)  # the caller's, as codes
-    clusters: Integers | None = None  # of rows that belong together, as codes
-    weights: Floats | None = None  # of rows, where clusters weigh the same
+    weights: RowWeights
+    slicings: tuple[Slicing, ...] = ()  # named by the caller
+    rows: Positions = field(default_factory=lambda: ALL_ROWS)  # those it is about
+
+    def on(self, rows: Integers) -> Outcome:
+        """Look at some of the rows alone."""
+        return replace(
+            self,
+            sizes=self.sizes[rows],
+            covered=self.covered[rows],
+            weights=self.weights.take(rows),
+            slicings=tuple(slicing.take(rows) for slicing in self.slicings),
+            rows=rows,
+        )
+
+    @property
+    def miscoverage(self) -> float:
+        """The share of rows that are not covered."""
+        return self.weights.share(~self.covered)
+
+    @cached_property
+    def mean_size(self) -> float:
+        """The mean size of the sets."""
+        return self.weights.mean(self.sizes)
+
+    @cached_property
+    def p95_size(self) -> float:
+        """The 95 % quantile of the sizes."""
+        return self.weights.p95(self.sizes)
+
+    @property
+    def y(self) -> AnyArray | None:
+        """The true labels; None for candidates that are size curves."""
+        source = self.candidate.source
+        return None if source is None else source.y[self.rows]
 
     def sets(self) -> Iterator[tuple[PredictionSets, AnyArray, Prediction]]:
-        """The sets, the true values of their rows and the prediction: all at once, or fold by
-        fold.
-        """
-        if self.entry.sets_at is None or self.entry.y is None:
+        """Yield sets, true labels and predictions: of all rows at once, or fold by fold."""
+        source = self.candidate.source
+        if source is None:
             raise ValueError(
-                f"{self.entry.name} has no sets, which this objective needs: give a "
-                f"score and a prediction."
+                f"{self.candidate.name} has no sets, which this objective needs: give a score and "
+                f"a prediction."
             )
-        for rows, record, sets in self.entry.sets_at(self.cutoffs):
-            yield sets, self.entry.y[rows], record
+        folds = source.predictions.sets(source.score, self.cutoffs.for_score)
+        for rows, record, sets in folds:
+            yield sets, source.y[rows], record
 
-    def every_slice(self) -> list[Integers]:
-        """The slices of the rows as codes: by class, by fifth of the prediction, and the caller's
-        own.
-        """
-        found = [*self.slices.values()]
-        if self.entry.n_labels is not None and self.entry.y is not None:
-            found.append(np.unique(self.entry.y, return_inverse=True)[1])
-        return found if self.entry.centres is None else [*found, fifths(self.entry.centres())]
+    def all_slicings(self) -> list[Slicing]:
+        """Cut the rows by class, by fifth of the prediction, and as the caller asked."""
+        slicings = list(self.slicings)
+        source = self.candidate.source
+        if source is None:
+            return slicings
+
+        are_classes = source.predictions.are_of_classes
+        if are_classes:
+            slicings.append(Slicing.by_class(source.y[self.rows]))
+        centres = source.predictions.centres[self.rows]
+        slicings.append(Slicing.by_prediction(centres, of_classes=are_classes))
+        return slicings
 
 
 class Objective(ABC):
@@ -72,15 +113,24 @@ class Objective(ABC):
     name: ClassVar[str]
     words: ClassVar[str]  # as the certificate says it
     columns: tuple[Any, ...] = ()  # columns or functions of X whose values are slices
+    price: float = math.inf  # how much larger than the smallest a winner may be, as a share
     reads_sets: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, at: Outcome) -> float:
-        """The number to minimise."""
+        """Return the number to minimise."""
 
     def shortfall(self, at: Outcome) -> float:
-        """What the candidate lacks to qualify: candidates are compared by it first."""
+        """Return what the candidate lacks to qualify: candidates are compared by it first."""
         return 0.0
+
+    def describe(self, winner: RankingRow) -> str:
+        """Say why the winner won."""
+        return self.words
+
+    def trial_value(self, row: RankingRow) -> float:
+        """Return the one number that a search strategy minimises."""
+        return row.objective
 
 
 @dataclass(frozen=True)
@@ -91,26 +141,36 @@ class MeanSize(Objective):
     words = "smallest mean size"
 
     def value(self, at: Outcome) -> float:
-        """The mean size."""
-        return at.row.mean_size
+        """Return the mean size."""
+        return at.mean_size
 
 
 @dataclass(frozen=True)
 class P95Size(Objective):
-    """The 95 % quantile of the sizes: no few rows with sets of no use."""
+    """The 95 % quantile of the sizes: few rows have much larger sets."""
 
     name = "p95_size"
     words = "smallest P95 size"
 
     def value(self, at: Outcome) -> float:
-        """The P95 size."""
-        return at.row.p95_size
+        """Return the 95 % quantile of the sizes."""
+        return at.p95_size
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """The slice of the tuning rows that is covered least for its size."""
+
+    name: str
+    coverage: float
+    n_rows: float
+    lacks: float
 
 
 @dataclass(frozen=True)
 class Even(Objective):
     """The smallest mean size among structures that cover every slice of the tuning rows about as
-    often as the level asks.
+    often as the level asks, if that is to be had for a small price in size.
 
     Slices are the classes, the fifths of the candidate's own prediction (for classes of its largest
     probability), and the columns or functions of X in `by`. Slice s with n_s rows of which h_s are
@@ -123,11 +183,16 @@ class Even(Objective):
     or chance explains the rest. So a structure that covers every slice at the level is turned away
     with probability at most .05, however small the slices. If none qualifies, the one whose worst
     slice lacks least is best, in whole percentage points, so that size decides between those that
-    are about as even. An empty set counts as the whole: all labels, or the range of the targets.
+    are about as even.
+
+    Evenness may cost the share `price` of the mean size: structures that are larger than the
+    smallest by more come last. An empty set counts as the whole: all labels, or the range of the
+    targets.
     """
 
     tolerance: float = 0.05
     by: Any = ()
+    price: float = math.inf
 
     name = "even"
     words = "smallest mean size among even structures"
@@ -135,6 +200,8 @@ class Even(Objective):
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < 1:
             raise ValueError(f"tolerance must lie between 0 and 1, got {self.tolerance!r}.")
+        if not self.price >= 0:
+            raise ValueError(f"price must be a share of the size, 0 or more, got {self.price!r}.")
 
     @property
     def columns(self) -> tuple[Any, ...]:  # type: ignore[override]
@@ -142,35 +209,54 @@ class Even(Objective):
         return tuple(self.by) if isinstance(self.by, (list, tuple)) else (self.by,)
 
     def value(self, at: Outcome) -> float:
-        """The mean size, an empty set counted as the whole."""
-        silent = (at.sizes == 0) & ~at.covered
-        if at.entry.y is None or not silent.any():
-            return at.row.mean_size
-        whole = float(np.ptp(at.entry.y)) if at.entry.n_labels is None else at.entry.n_labels
-        return float(np.average(np.where(silent, whole, at.sizes), weights=at.weights))
+        """Return the mean size, an empty set counted as the whole."""
+        says_nothing = (at.sizes == 0) & ~at.covered
+        if at.y is None or not says_nothing.any():
+            return at.mean_size
+
+        n_labels = at.candidate.n_labels
+        whole = float(np.ptp(at.y)) if n_labels is None else n_labels
+        return at.weights.mean(np.where(says_nothing, whole, at.sizes))
 
     def shortfall(self, at: Outcome) -> float:
-        """What the worst slice lacks."""
-        counts = [_hits(at, codes) for codes in at.every_slice()]
-        if not counts:
+        """Return what the worst slice lacks, in whole percentage points."""
+        worst = self.left_behind(at)
+        if worst is None:
             return 0.0
-        hits, rows = (np.concatenate(parts) for parts in zip(*counts, strict=True))
-        least, bound = 1 - at.alpha, clopper_pearson_upper(hits, rows, _ERROR / rows.size)
-        lacking = float(np.minimum(least - bound, least - self.tolerance - hits / rows).max())
-        return max(0, math.ceil(100 * lacking)) / 100
+        return max(0, math.ceil(100 * worst.lacks)) / 100
 
+    def left_behind(self, at: Outcome) -> LeftBehind | None:
+        """Find the slice that lacks most; None if there is no slice."""
+        names: list[str] = []
+        hits_by_slicing = []
+        rows_by_slicing = []
+        for slicing in at.all_slicings():
+            hits, rows = at.weights.count_hits(slicing.numbers, at.covered)
+            has_rows = rows > 0
+            names += [name for name, used in zip(slicing.names, has_rows, strict=False) if used]
+            hits_by_slicing.append(hits[has_rows])
+            rows_by_slicing.append(rows[has_rows])
+        if not names:
+            return None
 
-def _hits(at: Outcome, codes: Integers) -> tuple[Floats, Floats]:
-    """Covered rows and rows of each slice that has any; of rows that belong together, shares of as
-    many clusters.
-    """
-    weights = np.ones(len(codes)) if at.weights is None else at.weights
-    mass, covered = np.bincount(codes, weights), np.bincount(codes, weights * at.covered)
-    rows = mass
-    if at.clusters is not None:
-        rows = np.bincount(np.unique(np.stack([codes, at.clusters]), axis=1)[0]).astype(np.float64)
-    some = mass > 0
-    return np.asarray(covered[some] / mass[some] * rows[some]), np.asarray(rows[some])
+        hits = np.concatenate(hits_by_slicing)
+        rows = np.concatenate(rows_by_slicing)
+        level = 1 - at.alpha
+        highest = clopper_pearson_upper(hits, rows, _ERROR / len(rows))
+        lacks = np.minimum(level - highest, level - self.tolerance - hits / rows)
+
+        worst = int(np.argmax(lacks))
+        return LeftBehind(names[worst], hits[worst] / rows[worst], rows[worst], float(lacks[worst]))
+
+    def describe(self, winner: RankingRow) -> str:
+        """Say whether the winner is even, or only the least uneven."""
+        if winner.shortfall == 0:
+            return self.words
+        return "the least shortfall, since no structure is even,"
+
+    def trial_value(self, row: RankingRow) -> float:
+        """Raise the size by a fifth for each percentage point that lacks, at most by the price."""
+        return row.objective * (1 + min(20 * row.shortfall, self.price))
 
 
 @dataclass(frozen=True)
@@ -190,27 +276,23 @@ class DecisionLoss(Objective):
     words = "smallest decision loss"
 
     def __init__(self, loss_matrix: ArrayLike, labels: Sequence[Any] | None = None) -> None:
-        object.__setattr__(
-            self,
-            "loss_matrix",
-            tuple(map(tuple, np.asarray(loss_matrix, dtype=np.float64).tolist())),
-        )
+        rows = np.asarray(loss_matrix, dtype=np.float64).tolist()
+        object.__setattr__(self, "loss_matrix", tuple(map(tuple, rows)))
         object.__setattr__(self, "labels", None if labels is None else tuple(labels))
 
     def value(self, at: Outcome) -> float:
-        """The mean loss of the actions."""
-        return _over_folds(at, self._loss)
+        """Return the mean loss of the actions."""
+        return _mean_over_folds(at, self._mean_loss)
 
-    def _loss(self, sets: PredictionSets, y: AnyArray, record: Prediction) -> float:
+    def _mean_loss(self, sets: PredictionSets, y: AnyArray, record: Prediction) -> float:
         if not (isinstance(sets, LabelSets) and isinstance(record, ClassRecord)):
             raise ValueError("a decision loss is for label sets.")
-        names = (
-            np.sort(sets.classes)
-            if self.labels is None and sets.classes is not None
-            else self.labels
-        )
-        actions = act(sets, record, loss_matrix=self.loss_matrix, labels=names).actions
-        columns = np.asarray(y) if names is None else codes_of(np.asarray(y), np.asarray(names))
+        labels: Any = self.labels
+        if labels is None and sets.classes is not None:
+            labels = np.sort(sets.classes)
+
+        actions = act(sets, record, loss_matrix=self.loss_matrix, labels=labels).actions
+        columns = np.asarray(y) if labels is None else codes_of(np.asarray(y), np.asarray(labels))
         return float(np.asarray(self.loss_matrix)[actions, columns].mean())
 
 
@@ -227,26 +309,30 @@ class Custom(Objective):
 
     @property
     def words(self) -> str:  # type: ignore[override]
-        """With the name of the function."""
+        """Name the function."""
         return f"smallest {getattr(self.function, '__qualname__', type(self.function).__name__)}"
 
     def value(self, at: Outcome) -> float:
-        """What the function says."""
-        return _over_folds(at, lambda sets, y, record: self.function(sets, y))
+        """Return what the function says."""
+        return _mean_over_folds(at, lambda sets, y, record: self.function(sets, y))
 
 
-def _over_folds(
+def _mean_over_folds(
     at: Outcome, function: Callable[[PredictionSets, AnyArray, Prediction], float]
 ) -> float:
-    found = [(len(y), float(function(sets, y, record))) for sets, y, record in at.sets()]
-    value = (
-        found[0][1]
-        if len(found) == 1
-        else sum(n * each for n, each in found) / sum(n for n, _ in found)
-    )
-    if np.isnan(value):
+    """Call the function for each fold and weigh what it says by the rows of the fold."""
+    values = []
+    sizes = []
+    for sets, y, record in at.sets():
+        values.append(float(function(sets, y, record)))
+        sizes.append(len(y))
+
+    mean = values[0]
+    if len(values) > 1:
+        mean = sum(n * value for n, value in zip(sizes, values, strict=True)) / sum(sizes)
+    if np.isnan(mean):
         raise ValueError("the objective is NaN.")
-    return value
+    return mean
 
 
 OBJECTIVES: dict[str, Objective] = {}
@@ -263,22 +349,21 @@ def register_objective(objective: Objective) -> Objective:
 
 MEAN_SIZE = register_objective(MeanSize())
 register_objective(P95Size())
-register_objective(Even())
-# of the default candidates for numbers (benchmarks/tables.py); otherwise it is the paper's,
-# "mean_size"
-DEFAULT = "even"
+EVEN = register_objective(Even())
 
 Aimed: TypeAlias = str | Objective | Callable[[PredictionSets, AnyArray], float]
 
 
-def objective_of(given: Any) -> Objective:
-    """The objective that a name, an objective or a function stands for."""
-    if isinstance(given, Objective):
-        return given
-    if isinstance(given, str) and given in OBJECTIVES:
-        return OBJECTIVES[given]
-    if callable(given) and not isinstance(given, type):
-        return Custom(given)
+def objective_of(objective: Aimed) -> Objective:
+    """Return the objective that a name, an objective or a function stands for."""
+    if isinstance(objective, Objective):
+        return objective
+    if isinstance(objective, str) and objective in OBJECTIVES:
+        return OBJECTIVES[objective]
+    if callable(objective) and not isinstance(objective, type):
+        return Custom(objective)
     names = ", ".join(f'"{name}"' for name in OBJECTIVES)
-    wanted = f"one of {names}, an objective of dco.objectives, or a function of (sets, y)"
-    raise ValueError(f"objective must be {wanted}; got {given!r:.200}.")
+    raise ValueError(
+        f"objective must be one of {names}, an objective of dco.objectives, or a function of "
+        f"(sets, y); got {objective!r:.200}."
+    )

@@ -1,142 +1,189 @@
-"""Candidates beyond the listed ones: what a strategy proposes, the average of the best models,
-levelled scores.
-"""
+"""Candidates beyond the listed ones: what a strategy proposes, averages, levelled scores."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import as_rational, smallest_marginal_n
+from dco.foundations.ranks import smallest_marginal_n
 from dco.models.averaged import AveragedModel, average_records
 from dco.scores.levelled import Levelled
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.structure import Candidate
+from dco.tuning.candidates import learn_scores, pair_model
+from dco.tuning.comparison import Comparison
+from dco.tuning.contest import Contest
+from dco.tuning.evaluated import TuningPredictions, evaluate_pair
+from dco.tuning.fits import FittedModel
 from dco.tuning.ranking import Ranking
 from dco.tuning.strategies import Strategy
 
-if TYPE_CHECKING:
-    from dco.tuning.selection import Trials, Tried
-
-_AVERAGED = 3  # models at most
+_MOST_AVERAGED = 3  # models
+_LEVELLED_ROWS = 10  # times the rows of a finite quantile: twice what each of five fifths needs
 
 
-def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> list[Candidate]:
-    """Let a strategy propose models and scores; each proposal is judged on the tuning rows, each
-    model fitted once.
-    """
-    candidates: dict[str, Candidate] = {}
-    known = {(id(candidate.model), identity_of(candidate.score)): candidate for candidate in listed}
-    # the models are kept, so that no later one gets the id of one that is gone
-    names: dict[Hashable, tuple[str, Any]] = {}
-    labels: dict[str, Hashable] = {}
-    kept: list[Score] = []  # for the same reason
+def search_candidates(
+    strategy: Strategy,
+    listed: Sequence[Candidate],
+    contest: Contest,
+    *,
+    support: tuple[float, float] | None,
+) -> list[Candidate]:
+    """Let a strategy propose models and scores, and return those that could be tried."""
+    proposals = Proposals(listed, contest, support)
+    pairs = [(candidate.model, candidate.score) for candidate in listed]
+    result = strategy.search(proposals.evaluate, pairs)
+    if not proposals.tried:
+        reasons = "; ".join(trial.reason for trial in result.trials)
+        raise ValueError(f"The search proposed no candidate that could be tried. {reasons}")
+    return list(proposals.tried.values())
 
-    def proposed(model: Any, score: Score) -> Candidate:
-        candidate = known.get((id(model), identity_of(checked_score(score))))
-        if candidate is not None:
-            return candidate
-        name, _ = names.setdefault(_model_identity(model), (f"trial {len(names)}", model))
-        kept.append(score)
-        found = trials.bench.suitable(
-            f"{name}: {type(model).__name__}", model, {own_label(score, labels): score}
+
+class Proposals:
+    """What a strategy has proposed so far. Equal models and equal scores are recognised."""
+
+    def __init__(
+        self,
+        listed: Sequence[Candidate],
+        contest: Contest,
+        support: tuple[float, float] | None,
+    ) -> None:
+        self.contest = contest
+        self.support = support
+        self.tried: dict[str, Candidate] = {}  # by name
+        self._listed = {
+            (id(candidate.model), identity_of(candidate.score)): candidate for candidate in listed
+        }
+        self._model_names: dict[Hashable, str] = {}
+        self._score_names: dict[str, Hashable] = {}
+        self._kept: list[Any] = []  # so that no later object gets the id of one that is gone
+
+    def evaluate(
+        self, model: Any, score: Score, report: Callable[[int, float], bool] | None = None
+    ) -> float:
+        """Return the number that the strategy minimises, for a model and a score.
+
+        A strategy that prunes is told the number of each fold by `report`, which says when to stop.
+        """
+        candidate = self.candidate_of(model, score)
+        if report is not None and self._is_pruned(candidate, report):
+            return math.inf
+        self.tried.setdefault(candidate.name, candidate)
+        row = self.contest.rank([candidate]).table[0]
+        return self.contest.comparison.objective.trial_value(row)
+
+    def candidate_of(self, model: Any, score: Score) -> Candidate:
+        """Return the listed candidate of this model and this score, or a new one."""
+        listed = self._listed.get((id(model), identity_of(checked_score(score))))
+        if listed is not None:
+            return listed
+
+        self._kept += [model, score]
+        new_name = f"trial {len(self._model_names)}: {type(model).__name__}"
+        model_name = self._model_names.setdefault(identify_model(model), new_name)
+        score_name = own_label(score, self._score_names)
+
+        fits = self.contest.fits
+        candidates = pair_model(
+            model_name, model, {score_name: score}, of_classes=fits.classes is not None
         )
-        if not found:
+        if not candidates:
             raise IncompatibleScoreError(
                 f"The score {score_label(score)} does not suit {type(model).__name__}."
             )
-        return found[0]
+        y = fits.resampling.rows_to_learn_from().y
+        return learn_scores(candidates, y, self.support)[0]
 
-    def evaluate(
-        model: Any, score: Score, report: Callable[[int, float], bool] | None = None
-    ) -> float:
-        new = proposed(model, score)
-        if report is not None and trials.fold_by_fold(new, report):
-            return math.inf  # pruned: it is no candidate
-        candidates.setdefault(new.name, new)
-        return trials.rank([new]).table[0].steering
+    def _is_pruned(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
+        """Fit a new model fold by fold, and say whether the strategy told to stop."""
+        fits = self.contest.fits
+        if len(fits.resampling.parts()) == 1 or candidate.model_name in fits.fits:
+            return False
 
-    found = search.search(evaluate, [(candidate.model, candidate.score) for candidate in listed])
-    if not candidates:
-        reasons = "; ".join(trial.reason for trial in found.trials)
-        raise ValueError(f"The search proposed no candidate that could be tried. {reasons}")
-    return list(candidates.values())
+        objective = self.contest.comparison.objective
+        comparison = Comparison(self.contest.comparison.alpha, objective)
+        for step, (part, fitted_part) in enumerate(fits.fit_part_by_part(candidate)):
+            predictions = TuningPredictions((fitted_part.records[candidate.record_type],))
+            y = fits.resampling.tuning_rows.y[part.predicted]
+            evaluated = evaluate_pair(candidate.name, candidate.score, predictions, y)
+            if report(step, objective.trial_value(comparison.measure(evaluated))):
+                return True
+        return False
 
 
-def _model_identity(model: Any) -> Hashable:
-    """Equal for models that are fitted alike: one class, the same parameters to the last entry of
-    each array.
-    """
+def identify_model(model: Any) -> Hashable:
+    """Return what is equal for models that are fitted alike: their class and their parameters."""
     params = model.get_params(deep=False) if hasattr(model, "get_params") else {"model": model}
     return type(model), *(identity_of(value) for value in params.values())
 
 
-def with_average(
-    candidates: Sequence[Candidate], tried: dict[str, Tried], ranking: Ranking
+def average_best_models(
+    candidates: Sequence[Candidate], contest: Contest, ranking: Ranking
 ) -> list[Candidate]:
-    """Add the average of the best few distinct models that give the winner's kind of record, with
-    each of its scores.
+    """Make candidates of the average of the best few models, with each score of these models.
 
-    What it predicts is added to `tried`.
+    Members give the winner's type of record. The average is fitted and predicts when its members
+    are and do.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
-    best = by_name[ranking.best]
-    same_kind = [
-        by_name[row.name]
-        for row in ranking.table
-        if by_name[row.name].record_type is best.record_type
-    ]
-    model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # best first
-    members = list(model_of)[:_AVERAGED]
+    best_first = [by_name[row.name] for row in ranking.table]
+    record_type = best_first[0].record_type
+    of_same_type = [candidate for candidate in best_first if candidate.record_type is record_type]
+    members = {candidate.model_name: candidate.model for candidate in of_same_type}
+    members = dict(list(members.items())[:_MOST_AVERAGED])
     if len(members) < 2:
-        return list(candidates)
+        return []
 
     name = "average of " + ", ".join(members)
-    model = AveragedModel([model_of[member] for member in members])
-    trials = [tried[member] for member in members]
-    predictions = [trial.predictions[best.record_type] for trial in trials]
-
-    # One record and one fitted average for each fold, or one of each without folds.
-    records = tuple(
-        average_records(of_one_fold)
-        for of_one_fold in zip(*(pieces.records for pieces in predictions), strict=True)
+    model = AveragedModel(list(members.values()))
+    contest.fits.fits[name] = average_fits(
+        model, [contest.fits.fitted(member) for member in members], record_type
     )
-    fits = tuple(
-        model.of_fitted(list(of_one_fold))
-        for of_one_fold in zip(*(trial.fits for trial in trials), strict=True)
-    )
-    averaged = replace(predictions[0], records=records)
-    tried[name] = replace(trials[0], fits=fits, predictions={best.record_type: averaged})
-
-    scores = {candidate.score_name: candidate.score for candidate in same_kind}
-    averages = [
-        replace(best, model_name=name, model=model, score_name=score_name, score=score)
+    scores = {candidate.score_name: candidate.score for candidate in of_same_type}
+    return [
+        Candidate(name, score_name, model, score, record_type)
         for score_name, score in scores.items()
     ]
-    return [*candidates, *averages]
 
 
-def with_levelled(candidates: Sequence[Candidate], trials: Trials) -> list[Candidate]:
-    """Add each candidate with its score levelled over fifths of the prediction, if tuning rows are
-    enough for that.
+def average_fits(
+    model: AveragedModel, fits: Sequence[FittedModel], record_type: type
+) -> FittedModel:
+    """Average what members were fitted to and predicted, part by part."""
+    predictions = [fit.predictions[record_type] for fit in fits]
+    records_of_parts = zip(*(prediction.records for prediction in predictions), strict=True)
+    records = tuple(average_records(records) for records in records_of_parts)
+
+    models_of_parts = zip(*(fit.fits for fit in fits), strict=True)
+    averaged = tuple(model.of_fitted(list(models)) for models in models_of_parts)
+    return FittedModel(averaged, {record_type: replace(predictions[0], records=records)})
+
+
+def level_scores(candidates: Sequence[Candidate], contest: Contest) -> list[Candidate]:
+    """Make candidates with levelled scores, which cover each fifth of the prediction about alike.
+
+    Levels need tuning rows: twice as many in each fifth as a finite quantile takes.
     """
-    y, found = trials.bench.tuning_rows().y, list(candidates)
-    # twice what a fifth needs to have such a quantile
-    if len(y) < 10 * smallest_marginal_n(alpha=trials.alpha):
-        return found
-    for each in candidates:
-        if trials.tried[each.model_name].failure is None:
-            pieces = trials.tried[each.model_name].predictions[each.record_type]
-            observed = pieces.observed(each.score, y)
-            score = Levelled.of(
-                each.score, pieces.centres(), observed, alpha=float(as_rational(trials.alpha))
-            )
-            found += (
-                [replace(each, score_name=f"Levelled({each.score_name})", score=score)]
-                if score is not None
-                else []
-            )
-    return found
+    alpha = contest.comparison.alpha
+    n_rows = len(contest.fits.resampling.tuning_rows)
+    if n_rows < _LEVELLED_ROWS * smallest_marginal_n(alpha=alpha):
+        return []
+
+    levelled = []
+    for candidate in candidates:
+        trial = contest.trials.get(candidate.name)
+        if trial is None:
+            continue
+        score = Levelled.of(
+            candidate.score,
+            trial.predictions.centres,
+            trial.evaluated.scores,
+            alpha=float(alpha),
+        )
+        if score is not None:
+            name = f"Levelled({candidate.score_name})"
+            levelled.append(replace(candidate, score_name=name, score=score))
+    return levelled

@@ -1,0 +1,102 @@
+"""Pair models with the scores that can read what they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dco.foundations.arrays import AnyArray
+from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.notes import Message
+from dco.models.records import CLASS_RECORDS, records_of, sources_of
+from dco.scores.score import Score
+from dco.scores.transformed import Within
+from dco.structure import Candidate
+from dco.tuning.defaults import scores_for
+
+
+def pair_models_with_scores(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, *, of_classes: bool
+) -> list[Candidate]:
+    """List every model with every score that reads its predictions.
+
+    Without scores, each model gets the default ones. A model or a score that is left without a
+    partner is an error that names both sides.
+    """
+    candidates = []
+    for name, model in models.items():
+        pairs = pair_model(name, model, scores, of_classes=of_classes)
+        if not pairs:
+            raise IncompatibleScoreError(_explain_lonely_model(name, model, scores or {}))
+        candidates += pairs
+
+    used = {candidate.score_name for candidate in candidates}
+    for name, score in (scores or {}).items():
+        if name not in used:
+            raise IncompatibleScoreError(_explain_lonely_score(name, score, models))
+    return candidates
+
+
+def pair_model(
+    name: str, model: Any, scores: Mapping[str, Score] | None, *, of_classes: bool
+) -> list[Candidate]:
+    """List one model with every score that reads its predictions.
+
+    Classifiers are for labels and regressors for numbers: a regressor of the codes 0 and 1 would
+    give intervals of codes.
+    """
+    offered = records_of(model)
+    if scores is None:
+        scores = scores_for(model, offered)
+
+    candidates = []
+    for score_name, score in scores.items():
+        record_type = next((needed for needed in score.needs if needed in offered), None)
+        if record_type is None:
+            continue
+        if (record_type in CLASS_RECORDS) != of_classes:
+            needed = (
+                "labels: use DecoupledRegressor"
+                if of_classes
+                else "numbers: use DecoupledClassifier"
+            )
+            raise IncompatibleScoreError(
+                f"The model {name!r} gives {record_type.__name__}, which does not predict "
+                f"{needed}, or bring another model."
+            )
+        candidates.append(Candidate(name, score_name, model, score, record_type))
+    return candidates
+
+
+def learn_scores(
+    candidates: Iterable[Candidate], y: AnyArray, support: tuple[float, float] | None
+) -> list[Candidate]:
+    """Let scores learn from training targets, and cut their sets to the support."""
+    learnt = []
+    for candidate in candidates:
+        score = candidate.score.fitted(y)
+        if support is not None:
+            score = Within(score, *support)
+        learnt.append(replace(candidate, score=score))
+    return learnt
+
+
+def _explain_lonely_model(name: str, model: Any, scores: Mapping[str, Score]) -> Message:
+    offered = records_of(model)
+    gives = ", ".join(record.__name__ for record in offered) or "nothing that a score can read"
+    tried = ", ".join(scores) or "the default scores"
+    needed = [record for score in scores.values() for record in score.needs]
+    return Message(
+        f"No score suits the model {name!r}: it gives {gives}; tried {tried}."
+        f"{sources_of(needed, offered)}"
+    )
+
+
+def _explain_lonely_score(name: str, score: Score, models: Mapping[str, Any]) -> Message:
+    needs = " or ".join(record.__name__ for record in score.needs)
+    offered: Sequence[type] = [record for model in models.values() for record in records_of(model)]
+    return Message(
+        f"The score {name} needs {needs}, which none of the models gives ({', '.join(models)})."
+        f"{sources_of(score.needs, offered)}"
+    )

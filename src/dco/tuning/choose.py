@@ -1,0 +1,329 @@
+"""From models and scores to one chosen candidate, by training and tuning rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.display import first_few
+from dco.foundations.notes import Message, Note
+from dco.foundations.parallel import check_n_jobs
+from dco.foundations.ranks import Level, as_rational
+from dco.models.wrapped import holds_frozen
+from dco.predictions import GaussianMixtures
+from dco.rows.conditions import LABEL_CLUSTERS
+from dco.scores.score import Score
+from dco.structure import Candidate
+from dco.tuning.candidates import learn_scores, pair_models_with_scores
+from dco.tuning.comparison import Comparison
+from dco.tuning.contest import Contest
+from dco.tuning.cutoffs import OneThreshold, threshold_kind
+from dco.tuning.defaults import Defaults
+from dco.tuning.fits import ModelFits
+from dco.tuning.notes import note_below_zero, note_classes, note_left_behind, note_one_width
+from dco.tuning.objectives import MEAN_SIZE, Objective
+from dco.tuning.proposals import average_best_models, level_scores, search_candidates
+from dco.tuning.ranking import Ranking, note_failed
+from dco.tuning.resampling import Folds, Resampling
+from dco.tuning.row_weights import EqualClusters, EqualRows, RowWeights
+from dco.tuning.slices import named_slicings
+from dco.tuning.stability import share_of_wins
+from dco.tuning.strategies import Strategy
+
+_MOST_COMPARED_AGAIN = 10  # candidates, in the measure of stability
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """How one structure is chosen and fitted, and by how many processes."""
+
+    strategy: Strategy | None = None  # None: every candidate is tried
+    objective: Objective = MEAN_SIZE
+    refit: bool = True
+    support: tuple[float, float] | None = None  # where targets lie: sets are cut to it
+    n_jobs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_n_jobs(self.n_jobs)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The chosen candidate, and what is known of the choice.
+
+    A single candidate is chosen without a trial: nothing is fitted and nothing is ranked.
+    """
+
+    winner: Candidate
+    ranking: Ranking
+    n_candidates: int
+    training_rows_known: bool  # no candidate came fitted on rows that are unknown here
+    fitted_model: Any = None  # on the training rows; None if it was not fitted, or on folds alone
+    selection: str = ""  # why the winner won, in words
+    stability: float | None = None  # share of halves of the tuning rows on which the winner wins
+    tuning_scores: Floats | None = None  # the winner's, from which clusters of labels are learnt
+    notes: tuple[Note, ...] = ()
+
+
+def choose(
+    models: Mapping[str, Any] | Defaults,
+    scores: Mapping[str, Score] | None,
+    resampling: Resampling,
+    *,
+    alpha: Level,
+    condition_on: Any = None,
+    can_condition: bool = True,
+    classes: AnyArray | None = None,
+    tuning: Tuning = Tuning(),  # noqa: B008  # frozen
+    seed: int = 0,
+) -> Choice:
+    """Try the candidates on training and tuning rows, and choose the best by the objective.
+
+    `classes` are None for numbers. `can_condition` says whether thresholds by condition could be
+    asked for, so that notes advise nothing that would be refused.
+    """
+    _check_settings(resampling, tuning)
+
+    # 1. List the candidates. A single one is the choice.
+    listed = list_candidates(
+        models, scores, resampling, of_classes=classes is not None, tuning=tuning
+    )
+    learns_clusters = condition_on == LABEL_CLUSTERS
+    if listed.is_single and not learns_clusters:
+        ranking = Ranking((), (), float(as_rational(alpha)), 0, tuning.objective.name)
+        return Choice(listed.candidates[0], ranking, 1, listed.rows_are_known)
+    _check_tuning_rows(resampling, listed, learns_clusters=learns_clusters)
+
+    # 2. Try and rank them, and what follows from the best.
+    contest = prepare_contest(
+        resampling,
+        alpha=alpha,
+        condition_on=condition_on,
+        classes=classes,
+        tuning=tuning,
+        seed=seed,
+    )
+    candidates = try_candidates(listed, contest, support=tuning.support)
+    ranking = contest.rank(candidates)
+
+    # 3. Describe the winner.
+    trial = contest.trials[ranking.best]
+    notes = note_choice(candidates, contest, ranking, tuning, can_condition=can_condition)
+    rows_are_known = listed.rows_are_known
+    if listed.strategy is not None:
+        rows_are_known = rows_are_known and not holds_frozen(trial.candidate.model)
+    return Choice(
+        winner=trial.candidate,
+        ranking=ranking,
+        n_candidates=len(candidates),
+        training_rows_known=rows_are_known,
+        fitted_model=trial.fit.fits[0] if len(trial.fit.fits) == 1 else None,
+        selection=f"{tuning.objective.describe(ranking.table[0])} {resampling.in_words()}",
+        stability=measure_stability(contest, ranking, seed=seed),
+        tuning_scores=trial.evaluated.scores if learns_clusters else None,
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """The candidates to begin with, and what may be added to them."""
+
+    candidates: list[Candidate]
+    strategy: Strategy | None
+    adds_averages: bool
+    adds_levelled_scores: bool
+    rows_are_known: bool  # no model came fitted on rows that are unknown here
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is nothing to choose."""
+        return len(self.candidates) == 1 and self.strategy is None
+
+
+def list_candidates(
+    models: Mapping[str, Any] | Defaults,
+    scores: Mapping[str, Score] | None,
+    resampling: Resampling,
+    *,
+    of_classes: bool,
+    tuning: Tuning,
+) -> Listed:
+    """Pair models with scores; default models and scores are made for the rows at hand."""
+    uses_default_models = isinstance(models, Defaults)
+    uses_default_scores = scores is None
+    if isinstance(models, Defaults):
+        models, scores = models.on(
+            resampling.training_rows,
+            scores,
+            resampling.targets,
+            folds=isinstance(resampling, Folds),
+        )
+    candidates = pair_models_with_scores(models, scores, of_classes=of_classes)
+    return Listed(
+        learn_scores(candidates, resampling.rows_to_learn_from().y, tuning.support),
+        strategy=tuning.strategy,
+        adds_averages=uses_default_models,
+        adds_levelled_scores=uses_default_models and uses_default_scores and not of_classes,
+        rows_are_known=not any(holds_frozen(model) for model in models.values()),
+    )
+
+
+def prepare_contest(
+    resampling: Resampling,
+    *,
+    alpha: Level,
+    condition_on: Any,
+    classes: AnyArray | None,
+    tuning: Tuning,
+    seed: int,
+) -> Contest:
+    """Settle how candidates are fitted and compared."""
+    rows = resampling.tuning_rows
+    if classes is not None:  # calibration rows may hold more, which a search must not know
+        classes = np.unique(resampling.targets)
+    fits = ModelFits(resampling, classes, seed, n_jobs=tuning.n_jobs)
+
+    weights: RowWeights = EqualRows()
+    if rows.clusters is not None:
+        weights = EqualClusters(np.unique(rows.clusters, return_inverse=True)[1])
+    thresholds = threshold_kind(condition_on, rows)
+    comparison = Comparison(
+        alpha=as_rational(alpha),
+        objective=tuning.objective,
+        weights=weights,
+        thresholds=thresholds,
+        slicings=named_slicings(rows, tuning.objective.columns, thresholds),
+    )
+    return Contest(fits, comparison)
+
+
+def try_candidates(
+    listed: Listed, contest: Contest, *, support: tuple[float, float] | None
+) -> list[Candidate]:
+    """Try the listed candidates, or those that a strategy proposes, and what follows from them."""
+    candidates = listed.candidates
+    if listed.strategy is not None:
+        candidates = search_candidates(listed.strategy, candidates, contest, support=support)
+
+    ranking = contest.rank(candidates)
+    if listed.adds_averages:
+        candidates = [*candidates, *average_best_models(candidates, contest, ranking)]
+        contest.rank(candidates)
+    if listed.adds_levelled_scores:
+        candidates = [*candidates, *level_scores(candidates, contest)]
+    return candidates
+
+
+def measure_stability(contest: Contest, ranking: Ranking, *, seed: int) -> float | None:
+    """Return how often the winner wins again on halves of the tuning rows, against the best few.
+
+    None where nothing was compared, where rows have conditions or clusters, where an objective
+    reads whole sets, or where each size is a search for roots (mixtures).
+    """
+    comparison = contest.comparison
+    trials = contest.best_trials(ranking, _MOST_COMPARED_AGAIN)
+    are_slow = any(trial.candidate.record_type is GaussianMixtures for trial in trials)
+    if len(trials) < 2 or len(trials[0].evaluated) < 2 or are_slow:
+        return None
+    if comparison.objective.reads_sets or not isinstance(comparison.thresholds, OneThreshold):
+        return None
+    if isinstance(comparison.weights, EqualClusters):
+        return None
+
+    candidates = [trial.evaluated for trial in trials]
+    return share_of_wins(ranking.best, candidates, comparison, seed=seed)
+
+
+def note_choice(
+    candidates: list[Candidate],
+    contest: Contest,
+    ranking: Ranking,
+    tuning: Tuning,
+    *,
+    can_condition: bool,
+) -> list[Note]:
+    """Note what failed, and what the winner shows on the tuning rows."""
+    notes = []
+    if ranking.failed:
+        notes.append(note_failed(contest.reasons_of_failure(candidates, ranking)))
+
+    winner = contest.trials[ranking.best]
+    has_one_threshold = isinstance(contest.comparison.thresholds, OneThreshold)
+    if not (has_one_threshold and winner.row.feasible):
+        return notes
+
+    resampling = contest.fits.resampling
+    outcome = contest.comparison.outcome(winner.evaluated)
+    notes += note_left_behind(ranking, tuning.objective, outcome)
+    if winner.predictions.are_of_classes:
+        has_clusters = resampling.tuning_rows.clusters is not None
+        notes += note_classes(
+            resampling.tuning_rows.y,
+            outcome.covered,
+            outcome.sizes,
+            can_condition=can_condition and not has_clusters,
+        )
+        return notes
+
+    notes += note_one_width(
+        outcome.covered, outcome.sizes, winner.predictions.centres, alpha=outcome.alpha
+    )
+    if tuning.support is None and resampling.targets.min() >= 0:
+        notes += note_below_zero(
+            winner.candidate.score, winner.predictions.records, winner.row.ranking_threshold
+        )
+    return notes
+
+
+def _check_settings(resampling: Resampling, tuning: Tuning) -> None:
+    if isinstance(resampling, Folds) and not tuning.refit:
+        raise ValueError(
+            Message(
+                "⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that "
+                "tuned."
+            )
+        )
+    if tuning.support is not None:
+        _check_support(resampling.targets, tuning.support)
+
+
+def _check_support(y: Floats, support: tuple[float, float]) -> None:
+    """Refuse a support that does not hold the training and tuning targets."""
+    low, high = support
+    outside = y[(y < low) | (y > high)]
+    if outside.size:
+        raise ValueError(
+            Message(
+                f"{outside.size} of {len(y)} training and tuning targets (such as {outside[0]:g}) "
+                f"lie outside ⟨support⟩ ({low:g} to {high:g}): widen it, or leave it out."
+            )
+        )
+
+
+def _check_tuning_rows(resampling: Resampling, listed: Listed, *, learns_clusters: bool) -> None:
+    """Refuse to choose without tuning rows."""
+    if len(resampling.tuning_rows):
+        return
+    if learns_clusters:
+        raise ValueError(
+            Message(
+                "Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: "
+                "⟨tune_folds=5⟩."
+            )
+        )
+
+    reason = "a search chooses by them"
+    if listed.strategy is None:
+        names = first_few([candidate.name for candidate in listed.candidates], most=3)
+        reason = f"{len(listed.candidates)} candidates are compared on them ({names})"
+    raise ValueError(
+        Message(
+            f"No row is left for tuning, but {reason}: raise ⟨tune_size⟩, tune by folds with "
+            f"⟨tune_folds=5⟩, or bring one model and one score."
+        )
+    )

@@ -1,0 +1,139 @@
+"""Thresholds at which a candidate is ranked: one for all rows, or one for each condition."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
+from dco.rows.conditions import condition_values, is_label
+from dco.rows.rows import Rows
+from dco.sets.labels import codes_of
+from dco.tuning.evaluated import EvaluatedCandidate
+from dco.tuning.row_weights import RowWeights
+
+_FEW_ROWS = 20  # tuning rows of a combination of groups
+
+
+@dataclass(frozen=True, eq=False)
+class Cutoffs:
+    """The thresholds of one candidate.
+
+    `of_rows` are those of the rows' true labels, `for_score` are in the shape that a score reads,
+    and `largest` stands for all of them in a ranking.
+    """
+
+    of_rows: float | Floats
+    for_score: float | Floats
+    largest: float
+
+
+class ThresholdKind(ABC):
+    """Which rows share a threshold."""
+
+    @abstractmethod
+    def cutoffs(
+        self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
+    ) -> Cutoffs:
+        """Return the smallest thresholds that miss at most a share alpha of the rows."""
+
+
+class OneThreshold(ThresholdKind):
+    """One threshold for all rows."""
+
+    def cutoffs(
+        self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
+    ) -> Cutoffs:
+        """Take one order statistic of all scores."""
+        threshold = weights.smallest_threshold(candidate.scores, alpha)
+        return Cutoffs(of_rows=threshold, for_score=threshold, largest=threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdByCondition(ThresholdKind):
+    """One threshold for the rows of each condition (Mondrian)."""
+
+    conditions: Integers  # the number of each row's condition
+    names: Sequence[str]  # of the conditions
+
+    def cutoffs(
+        self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
+    ) -> Cutoffs:
+        """Take one order statistic for each condition."""
+        codes = np.unique(self.conditions, return_inverse=True)[1]
+        thresholds = _thresholds_by_code(codes, candidate, weights, alpha)
+        of_rows = thresholds[codes]
+
+        is_for_classes = candidate.n_labels is not None
+        for_score = of_rows[:, None] if is_for_classes else of_rows
+        return Cutoffs(of_rows, for_score, largest=float(thresholds.max()))
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdByLabel(ThresholdKind):
+    """One threshold for each label. A label without tuning rows is in every set."""
+
+    def cutoffs(
+        self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
+    ) -> Cutoffs:
+        """Take one order statistic for each label that has tuning rows."""
+        if candidate.source is None or candidate.n_labels is None:
+            raise ValueError("thresholds by label are for classes.")
+        labels = candidate.source.predictions.labels
+        columns, codes = np.unique(
+            codes_of(as_labels(candidate.source.y), labels), return_inverse=True
+        )
+        thresholds = _thresholds_by_code(codes, candidate, weights, alpha)
+
+        by_label = np.full(len(labels), np.inf)
+        by_label[columns] = thresholds
+        return Cutoffs(thresholds[codes], by_label[None, :], largest=float(thresholds.max()))
+
+
+def _thresholds_by_code(
+    codes: Integers, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
+) -> Floats:
+    """Return the threshold of the rows of each code, as if there were no others."""
+    thresholds = np.empty(codes.max() + 1)
+    for code in range(len(thresholds)):
+        rows = np.flatnonzero(codes == code)
+        thresholds[code] = weights.take(rows).smallest_threshold(candidate.scores[rows], alpha)
+    return thresholds
+
+
+def threshold_kind(condition_on: Any, rows: Rows) -> ThresholdKind:
+    """Return which of the tuning rows share a threshold while candidates are ranked."""
+    if condition_on is None:
+        return OneThreshold()
+    if is_label(condition_on):
+        return ThresholdByLabel()
+
+    names = condition_values(condition_on, rows.X, None)
+    assert names is not None
+    if isinstance(condition_on, list):
+        names = _merge_rare(names)
+    return ThresholdByCondition(number_values(names), [str(name) for name in distinct(names)])
+
+
+def _merge_rare(names: AnyArray) -> AnyArray:
+    """Give combinations of groups with few rows one name: they have no quantile to rank by."""
+    counts = Counter(names.tolist())
+    merged = [name if counts[name] >= _FEW_ROWS else "" for name in names.tolist()]
+    return np.asarray(merged)
+
+
+def number_values(values: AnyArray) -> Integers:
+    """Number the values in order of appearance, from 0."""
+    number_of = {value: number for number, value in enumerate(distinct(values))}
+    return np.asarray([number_of[value] for value in values.tolist()], dtype=np.int64)
+
+
+def distinct(values: AnyArray) -> list[Any]:
+    """Return the distinct values in order of appearance."""
+    return list(dict.fromkeys(values.tolist()))

@@ -1,0 +1,202 @@
+"""Candidates on the tuning rows: scores of the true labels, and set sizes at any threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
+from dco.foundations.ranks import checked_scores
+from dco.predictions import ClassRecord, Prediction
+from dco.scores.score import Score, check_inverse, checked_score, is_ours
+from dco.sets.labels import codes_of
+from dco.sets.prediction_sets import PredictionSets
+
+Positions: TypeAlias = Integers | slice
+ALL_ROWS = slice(None)
+
+
+@dataclass(frozen=True, eq=False)
+class TuningPredictions:
+    """Predictions of the tuning rows: one record, or one for each fold with its rows."""
+
+    records: tuple[Prediction, ...]
+    positions: tuple[Positions, ...] = (ALL_ROWS,)
+
+    @property
+    def are_of_classes(self) -> bool:
+        """Whether the predictions are of labels."""
+        return isinstance(self.records[0], ClassRecord)
+
+    @cached_property
+    def labels(self) -> AnyArray:
+        """All labels: those of the one record in its order, or those of all folds, ascending."""
+        names = [label_names(record) for record in self.records if isinstance(record, ClassRecord)]
+        return names[0] if len(names) == 1 else np.unique(np.concatenate(names))
+
+    @cached_property
+    def centres(self) -> Floats:
+        """One number for each row to order rows by."""
+        return self._join([record.centres for record in self.records])
+
+    def observed(self, score: Score, y: AnyArray) -> Floats:
+        """Score the true label of each row."""
+        return self._join([score.observed(record, y[rows]) for record, rows in self.folds()])
+
+    def sizes(self, score: Score, thresholds: float | Floats) -> Floats:
+        """Return the size of each row's set in double precision; NaN is refused."""
+        parts = [
+            to_numpy(score.sizes(record, self._of_fold(thresholds, record, rows)))
+            for record, rows in self.folds()
+        ]
+        sizes = np.asarray(self._join(parts), dtype=np.float64)
+        not_a_number = np.flatnonzero(np.isnan(sizes))
+        if not_a_number.size:
+            raise ValueError(
+                f"{type(score).__name__} gave a set of size NaN (row {not_a_number[0]})."
+            )
+        return sizes
+
+    def sizes_at_several(self, score: Score, thresholds: Floats) -> Floats:
+        """Return the sizes at several thresholds, (J, n), in one pass where the score has one."""
+        parts = [to_numpy(score.sizes_at_several(record, thresholds)) for record in self.records]
+        return self._join(parts).astype(np.float64)
+
+    def sets(
+        self, score: Score, thresholds: float | Floats
+    ) -> Iterator[tuple[Positions, Prediction, PredictionSets]]:
+        """Yield the rows of each fold, their predictions and their sets."""
+        for record, rows in self.folds():
+            yield rows, record, score.sets(record, self._of_fold(thresholds, record, rows))
+
+    def folds(self) -> Iterator[tuple[Prediction, Positions]]:
+        """Yield each record with the positions of its rows."""
+        return zip(self.records, self.positions, strict=True)
+
+    def _join(self, parts: Sequence[AnyArray]) -> Floats:
+        """Put the values of all folds (along the last axis) in the order of the rows."""
+        if len(parts) == 1:
+            return parts[0]
+        n_rows = sum(part.shape[-1] for part in parts)
+        joined = np.empty((*parts[0].shape[:-1], n_rows))
+        for part, rows in zip(parts, self.positions, strict=True):
+            joined[..., rows] = part
+        return joined
+
+    def _of_fold(
+        self, thresholds: float | Floats, record: Prediction, rows: Positions
+    ) -> float | Floats:
+        """Cut thresholds per row to a fold, and put those per label in the order of its record."""
+        values = np.asarray(thresholds)
+        if values.ndim == 0:
+            return float(values)
+        if len(self.records) == 1:
+            return values
+        is_per_label = values.ndim == 2 and values.shape[0] == 1
+        if is_per_label and isinstance(record, ClassRecord):
+            return np.asarray(values[:, codes_of(label_names(record), self.labels)])
+        return np.asarray(values[rows])
+
+
+def label_names(record: ClassRecord) -> AnyArray:
+    """Return the labels of a record, or their numbers if they have no names."""
+    labels = record.labels()
+    return np.arange(record.n_classes) if labels is None else labels
+
+
+Pairs: TypeAlias = Mapping[str, tuple[Score, TuningPredictions]]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPredictions:
+    """The score and the predictions behind an evaluated candidate, with the true labels."""
+
+    score: Score
+    predictions: TuningPredictions
+    y: AnyArray
+
+    def sizes_at(self, thresholds: float | Floats) -> Floats:
+        """Return the set sizes at a threshold."""
+        return self.predictions.sizes(self.score, thresholds)
+
+    def sizes_at_several(self, thresholds: Floats) -> Floats:
+        """Return the set sizes at several thresholds, (J, n)."""
+        return self.predictions.sizes_at_several(self.score, thresholds)
+
+    def check_inverse(self, scores: Floats) -> None:
+        """Refuse a user's score whose sets leave out labels that score below the threshold."""
+        if is_ours(self.score):
+            return
+        for record, rows in self.predictions.folds():
+            check_inverse(self.score, record, self.y[rows], scores[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedCandidate:
+    """The scores of a candidate's true labels, and its set sizes at any threshold.
+
+    People who keep their own size curves build it without a `source`. `sizes_at` must not decrease
+    with the threshold.
+    """
+
+    name: str
+    scores: Floats
+    sizes_at: Callable[[float | Floats], Floats]
+    source: ScoredPredictions | None = None  # what some objectives look at
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def n_labels(self) -> int | None:
+        """The number of labels, None for numbers and for size curves."""
+        if self.source is None or not self.source.predictions.are_of_classes:
+            return None
+        return len(self.source.predictions.labels)
+
+    def size_curves(self, thresholds: Floats) -> Floats:
+        """Return set sizes at several thresholds, (J, n)."""
+        if self.source is None:
+            return np.stack([self.sizes_at(float(threshold)) for threshold in thresholds])
+        return self.source.sizes_at_several(thresholds)
+
+
+def evaluate_candidate(
+    name: str, score: Score, prediction: Prediction, y: ArrayLike
+) -> EvaluatedCandidate:
+    """Score the true labels of one candidate; sizes are computed where they are asked for."""
+    predictions = TuningPredictions((prediction,))
+    return evaluate_pair(name, checked_score(score), predictions, to_numpy(y))
+
+
+def evaluate_pair(
+    name: str, score: Score, predictions: TuningPredictions, y: AnyArray
+) -> EvaluatedCandidate:
+    """Score the true labels of one candidate, and check the scores."""
+    scores = checked_scores(predictions.observed(score, y))
+    if scores.shape != (len(y),):
+        raise ValueError(
+            f"{type(score).__name__} gave {scores.size} scores for {len(y)} tuning rows."
+        )
+    source = ScoredPredictions(score, predictions, y)
+    source.check_inverse(scores)
+    return EvaluatedCandidate(name, scores, source.sizes_at, source)
+
+
+def evaluate_pairs(
+    pairs: Pairs, y: AnyArray
+) -> tuple[list[EvaluatedCandidate], dict[str, Exception]]:
+    """Evaluate each candidate; those that raise are returned apart, with their errors."""
+    evaluated = []
+    errors = {}
+    for name, (score, predictions) in pairs.items():
+        try:
+            evaluated.append(evaluate_pair(name, score, predictions, y))
+        except Exception as error:
+            errors[name] = error
+    return evaluated, errors

@@ -1,0 +1,145 @@
+"""What the winner shows on the tuning rows that its user should know, each with what mends it.
+
+A note appears with probability at most 5 % where none is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.display import counted, first_few, number
+from dco.foundations.notes import Message, Note
+from dco.foundations.ranks import clopper_pearson_upper
+from dco.predictions import Prediction, fifths
+from dco.scores.score import Score
+from dco.tuning.objectives import Even, Objective, Outcome
+from dco.tuning.ranking import Ranking
+
+_ERROR = 0.05
+_LOW_CLASS = 0.7  # coverage
+_LOW_FIFTH = 0.1  # below the level
+_EMPTY = 0.01  # share of empty sets
+
+
+def note_classes(y: AnyArray, covered: Bools, sizes: Floats, *, can_condition: bool) -> list[Note]:
+    """Note classes whose coverage is surely below 70 %, and empty sets."""
+    notes = []
+    labels, codes = np.unique(y, return_inverse=True)
+    slices = find_low_slices(codes, covered, _LOW_CLASS)
+    if slices.low.size:
+        described = [
+            f"{labels[code]} ({100 * slices.coverage(code):.0f} % of "
+            f"{counted(int(slices.rows[code]), 'row')})"
+            for code in slices.low
+        ]
+        text = (
+            f"On the tuning rows sets hold some classes far less often than the level says: "
+            f"{first_few(described)}."
+        )
+        remedy = Message(
+            '⟨condition_on="label"⟩ gives each class a threshold of its own, at the price of '
+            "larger sets."
+        )
+        notes.append(Note("low-classes", text, remedy if can_condition else ""))
+
+    empty = float(np.mean(sizes == 0))
+    if empty >= _EMPTY:
+        text = (
+            f"{100 * empty:.1f} % of the sets of the tuning rows are empty: they say nothing "
+            f"about their rows."
+        )
+        remedy = Message("Leave ⟨scores⟩ out, or wrap the score: dco.scores.NeverEmpty(score).")
+        notes.append(Note("empty-sets", text, remedy))
+    return notes
+
+
+def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: float) -> list[Note]:
+    """Note that all sets have one width although some rows are surely covered far less often.
+
+    Some fifth of the prediction is then covered at least .1 less than the level.
+    """
+    if np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0):
+        return []
+    slices = find_low_slices(fifths(centres), covered, 1 - alpha - _LOW_FIFTH)
+    if not slices.low.size:
+        return []
+
+    worst = min(slices.low.tolist(), key=slices.coverage)
+    text = (
+        f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth "
+        f"{worst + 1} of the prediction is covered {100 * slices.coverage(worst):.0f} % of the "
+        f"time."
+    )
+    remedy = Message(
+        "Add models whose widths follow the row (⟨models=dco.models.QuantilePair(model)⟩, "
+        "⟨models=dco.models.ResidualSpread(model)⟩), and choose with ⟨objective=even⟩."
+    )
+    return [Note("one-width", text, remedy)]
+
+
+def note_below_zero(score: Score, records: Sequence[Prediction], threshold: float) -> list[Note]:
+    """Note sets of tuning rows that reach below 0 where no target does."""
+    if not np.isfinite(threshold):
+        return []
+    n_sets = 0
+    n_below = 0
+    for record in records:
+        sets: Any = score.sets(record, threshold)
+        lower = sets.hull().lower
+        n_sets += len(lower)
+        n_below += int(np.count_nonzero(lower < 0))
+    if n_below == 0:
+        return []
+
+    text = f"No target is negative, but {n_below} of {n_sets} sets of tuning rows reach below 0."
+    remedy = Message(
+        "If y cannot be negative, ⟨support=(0, None)⟩ cuts them there and keeps the guarantee."
+    )
+    return [Note("below-zero", text, remedy)]
+
+
+def note_left_behind(ranking: Ranking, objective: Objective, winner: Outcome) -> list[Note]:
+    """Note the part that the winner covers too seldom because evenness would cost too much."""
+    best = ranking.table[0]
+    if not isinstance(objective, Even) or best.shortfall == 0:
+        return []
+    evener = [row for row in ranking.table if row.feasible and row.shortfall < best.shortfall]
+    worst = objective.left_behind(winner)
+    if not evener or worst is None:
+        return []
+
+    evenest = min(evener, key=lambda row: (row.shortfall, row.objective))
+    text = (
+        f"Sets of size {number(best.objective)} leave a part behind: on the tuning rows, "
+        f"{worst.name} is covered {100 * worst.coverage:.0f} % of the time. The most even "
+        f"candidate, {evenest.name}, has sets of size {number(evenest.objective)}, more than "
+        f"{100 * objective.price:g} % larger."
+    )
+    remedy = "If that is worth it: objective=dco.objectives.Even(price=...) sets the share."
+    return [Note("left-behind", text, remedy)]
+
+
+@dataclass(frozen=True, eq=False)
+class LowSlices:
+    """How often slices of the rows are covered, and which are surely covered too seldom."""
+
+    hits: Floats
+    rows: Floats
+    low: Integers
+
+    def coverage(self, code: int) -> float:
+        """Return the share of covered rows in a slice."""
+        return float(self.hits[code] / self.rows[code])
+
+
+def find_low_slices(codes: Integers, covered: Bools, level: float) -> LowSlices:
+    """Find slices whose coverage is below the level by bounds that hold for all of them at once."""
+    rows = np.bincount(codes).astype(np.float64)
+    hits = np.bincount(codes, covered).astype(np.float64)
+    bounds = clopper_pearson_upper(hits, rows, _ERROR / rows.size)
+    return LowSlices(hits, rows, np.flatnonzero((rows > 0) & (bounds < level)))
