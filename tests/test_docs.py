@@ -71,3 +71,23 @@ def test_a_wrong_output_would_be_seen() -> None:
     assert code == "print(1 + 1)\n"
     assert shown is not None
     assert not same("2\n", shown)
+
+
+SEARCHED_FOR = [
+    "covariate shift",
+    "class-conditional",
+    "text",
+    "segmentation",
+    "polars",
+    "LLM",
+    "latency",
+    "prefit",
+    "time series",
+    "multi-label",
+]
+
+
+@pytest.mark.parametrize("words", SEARCHED_FOR)
+def test_what_people_search_for_stands_on_a_page(words):
+    pages = [path.read_text() for path in (ROOT / "docs").rglob("*.md")]
+    assert any(words.lower() in page.lower() for page in pages)
