@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-import dco.rows.roles
+import dco.foundations.seeds
 
 # by which rich takes any output for a terminal
 for asks_for_colours in ("FORCE_COLOR", "TTY_COMPATIBLE"):
@@ -68,7 +68,7 @@ def fixed_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     global state.
     """
     drawn = np.random.default_rng(0)
-    monkeypatch.setattr(dco.rows.roles, "fresh_seed", lambda: int(drawn.integers(2**32)))
+    monkeypatch.setattr(dco.foundations.seeds, "fresh_seed", lambda: int(drawn.integers(2**32)))
     np.random.seed(0)  # noqa: NPY002 - scikit-learn's own default
 
 

@@ -56,7 +56,7 @@ def conditional() -> dco.DecoupledClassifier:
 
 def test_json_there_and_back(fitted, conditional) -> None:
     with pytest.warns(dco.InfeasibleLevelWarning):
-        infinite = ridge().fit(X[:16], Y[:16])
+        infinite = ridge().fit(X[:12], Y[:12])
     for certificate in (fitted.certificate_, conditional.certificate_, infinite.certificate_):
         text = certificate.to_json()
         assert dco.Certificate.from_json(text) == certificate
@@ -789,7 +789,7 @@ def test_more_groups_than_calibration_rows_are_seen() -> None:
 
 def test_a_finite_threshold_where_no_rank_gives_one_is_seen() -> None:
     with pytest.warns(dco.InfeasibleLevelWarning):
-        certificate = ridge().fit(X[:16], Y[:16]).certificate_
+        certificate = ridge().fit(X[:12], Y[:12]).certificate_
     (entry,) = certificate.thresholds
     assert entry.rank == entry.n + 1
     assert failed_checks(

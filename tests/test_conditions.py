@@ -12,7 +12,7 @@ import dco
 from dco.calibration.calibration import Calibration
 from dco.foundations.arrays import as_labels
 from dco.rows.conditions import MISSING, condition_names, rows_by_condition
-from dco.rows.rows import is_missing
+from dco.rows.tables import is_missing
 
 
 @pytest.mark.parametrize(

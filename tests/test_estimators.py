@@ -371,13 +371,12 @@ def test_near_copies_of_calibration_rows_are_refused(role) -> None:
     """
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
-    near, other = (X[200:] * (1 + 1e-9), y[200:] + 1e-6), (X[:200], y[:200])
+    near, other = (X[200:].astype(np.float32), y[200:]), (X[:200], y[:200])
     train, tune = (near, other) if role == "train" else (other, near)
     est = dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0)
     with pytest.raises(
         dco.OverlappingRolesError,
-        match=rf"{role} and calibrate share the "
-        rf"features of [0-9]{{2,3}} rows",
+        match=f"{role} and calibrate share 200 rows",
     ):
         est.fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
     assert not hasattr(est, "predictor_")
@@ -722,7 +721,7 @@ def test_repeats_that_are_natural_are_no_leak() -> None:
 
 
 def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
-    monkeypatch.setattr("dco.rows.rows.KEPT_ROWS", 500)
+    monkeypatch.setattr("dco.rows.kept_rows.KEPT_HASHES", 500)
     X, y = regression_rows(6000)
     est = ridge().fit(X[:4000], y[:4000])
     kept = est.predictor_.kept
@@ -755,7 +754,7 @@ def test_a_filter_of_warnings_makes_a_level_out_of_reach_an_error_and_keeps_the_
     with warnings.catch_warnings():
         warnings.simplefilter("error", dco.InfeasibleLevelWarning)
         with pytest.raises(dco.InfeasibleLevelWarning, match="At least 9"):
-            est.fit(X[:16], y[:16])
+            est.fit(X[:12], y[:12])
         with pytest.raises(dco.InfeasibleLevelWarning, match="too few"):
             est.predict_set(X, alpha=0.001)
     assert est.certificate_.to_json() == before
@@ -765,14 +764,14 @@ def test_too_few_rows_give_full_sets_and_a_warning() -> None:
     X, y = regression_rows(16)
     with pytest.warns(
         dco.InfeasibleLevelWarning,
-        match=r"4 calibration rows .* every set is full .* 9 rows are needed: pass "
-        r"calibrate_size=9\.",
+        match=r"4 calibration rows .* every set is full .* 9 rows are needed: leave "
+        r"calibrate_size and tune_size out\.",
     ):
-        est = ridge().fit(X, y)
+        est = ridge(calibrate_size=4).fit(X, y)
     assert est.predict_set(X).is_infinite().all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the advice holds
-        ridge(calibrate_size=9).fit(X, y)
+        assert np.isfinite(ridge().fit(X, y).predict_set(X).sizes()).all()
     with pytest.warns(
         dco.InfeasibleLevelWarning,
         match=r"99 rows are needed, and there are 16 in "
@@ -787,7 +786,7 @@ def test_too_few_rows_give_full_sets_and_a_warning() -> None:
 @pytest.mark.parametrize(
     ("guarantee", "needed"),
     [
-        ("marginal", r"9 groups are needed:"),
+        ("marginal", r"9 groups are needed,"),
         (
             "pac",
             r"29 groups are "
@@ -796,12 +795,12 @@ def test_too_few_rows_give_full_sets_and_a_warning() -> None:
     ],
 )
 def test_too_few_groups_are_counted_as_groups(guarantee, needed) -> None:
-    X, y = regression_rows(320)
+    X, y = regression_rows(240)
     est = ridge(guarantee=guarantee)
     with pytest.warns(
-        dco.InfeasibleLevelWarning, match=f"4 calibration groups are too few .* At least {needed}"
+        dco.InfeasibleLevelWarning, match=f"3 calibration groups are too few .* At least {needed}"
     ):
-        est.fit(X, y, groups=np.arange(320) // 20)
+        est.fit(X, y, groups=np.arange(240) // 20)
 
 
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])
@@ -1222,7 +1221,7 @@ def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(mo
         return hashes
 
     monkeypatch.setattr("dco.rows.roles.row_fingerprints", counting)
-    monkeypatch.setattr(dco.SealedRows, "_hashes", staticmethod(counting))
+    monkeypatch.setattr("dco.rows.seal.row_fingerprints", counting)
     est = ridge().fit(X, y)
     assert sum(hashed) == 400 + est.splits_.calibrate.size
     hashed.clear()

@@ -18,8 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from dco.foundations.errors import OverlappingRolesError
-from dco.rows.copies import Pairs, check_overlap
 from dco.rows.fingerprints import (
     codes_of_values,
     drop_repeats,
@@ -28,22 +26,12 @@ from dco.rows.fingerprints import (
     row_fingerprints,
     row_uniforms,
 )
-from dco.rows.rows import Rows
 
 
 def one(value: object, **options: bool) -> bytes:
     cell = np.empty(1, dtype=object)
     cell[0] = value
     return row_fingerprints(cell, **options).tobytes()
-
-
-def shared(calibrate, *, duplicates="natural", notes=None, **others):
-    """How many rows calibration shares with the other roles, if that is not refused."""
-    parts = {
-        name: Rows(X, np.asarray(y)) for name, (X, y) in {**others, "calibrate": calibrate}.items()
-    }
-    hashes = {name: row_fingerprints(own.X, own.y) for name, own in parts.items()}
-    return check_overlap(parts, hashes, duplicates=duplicates, notes=[] if notes is None else notes)
 
 
 NUMBERS = np.array([[0, 1, -3], [7, 0, 2], [0, 0, 0]])
@@ -425,212 +413,6 @@ def test_codes_of_labels_are_dtype_proof_and_missing_labels_are_refused():
     with pytest.raises(ValueError, match=r"groups is missing for 2 rows \(first: row 1\)"):
         codes_of_values([0.0, np.nan, np.nan])
     assert codes_of_values([0.0, np.nan, np.nan], missing=True)[1] == 2
-
-
-def test_calibration_rows_seen_in_train_or_tune_are_refused_with_count_and_place():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(30, 3)), rng.integers(0, 2, size=30)
-    train, tune, calibrate = (X[:10], y[:10]), (X[10:20], y[10:20]), (X[20:], y[20:])
-    assert shared(calibrate, train=train, tune=tune) == {"train": 0, "tune": 0}
-    leaked = (np.vstack([X[20:], X[12:14]]), np.concatenate([y[20:], y[12:14]]))
-    for duplicates in ("natural", "drop"):
-        with pytest.raises(
-            OverlappingRolesError,
-            match=r"tune and calibrate share 2 rows "
-            r"\(first: calibration row 10\)",
-        ):
-            shared(leaked, train=train, tune=tune, duplicates=duplicates)
-    assert shared(leaked, train=train, tune=tune, duplicates="allow") == {"train": 0, "tune": 2}
-    relabelled = (leaked[0], np.concatenate([y[20:], 1 - y[12:14]]))
-    assert shared(relabelled, train=train, tune=tune)["tune"] == 0
-
-
-def test_a_few_float32_copies_get_a_note_and_no_error():
-    X, y, notes = np.random.default_rng(0).normal(size=(10, 2)), np.zeros(10), []
-    assert shared((X.astype(np.float32), y), train=(X, y), notes=notes) == {"train": 0}
-    (note,) = notes
-    assert note.kind == "rounded-copies"
-    assert (
-        "10 calibration rows (first: 0) agree with rows of train after rounding to float32"
-        in note.text
-    )
-
-
-def noisy(X, share=1e-9):
-    return X + share * X.std(axis=0) * np.random.default_rng(9).normal(size=X.shape)
-
-
-NEAR_COPIES = {
-    "float32": lambda X: X.astype(np.float32),
-    "float32 in doubles": lambda X: X.astype(np.float32).astype(float),
-    "the same": lambda X: X.copy(),
-    "noise": noisy,
-    "noise and float32": lambda X: noisy(X).astype(np.float32),
-    "sparse": lambda X: sparse.csr_matrix(noisy(X)),
-    "polars": lambda X: pl.DataFrame(X.astype(np.float32)),
-    "objects": lambda X: noisy(X).astype(object),
-}
-NUMERIC_TABLES = {
-    "one column": lambda rng, n: rng.normal(size=(n, 1)),
-    "few columns": lambda rng, n: rng.normal(size=(n, 5)) * 10.0 ** np.arange(-2, 3),
-    "many columns": lambda rng, n: rng.normal(size=(n, 60)),
-    "heavy tails": lambda rng, n: rng.standard_cauchy(size=(n, 4)),
-    "far from zero": lambda rng, n: 1.7e9 + 1e5 * rng.normal(size=(n, 3)),
-    "zeros and powers of two": lambda rng, n: np.hstack(
-        [2.0 ** rng.integers(-3, 4, (n, 5)), rng.binomial(1, 0.5, (n, 20))]
-    ),
-}
-
-
-@pytest.mark.parametrize("table", NUMERIC_TABLES)
-@pytest.mark.parametrize("how", NEAR_COPIES)
-def test_near_copies_of_calibration_rows_are_refused(how, table):
-    """All calibration rows are training rows, but for their last digits; the target is another."""
-    rng = np.random.default_rng(0)
-    X, y = NUMERIC_TABLES[table](rng, 200), rng.normal(size=200)
-    for copied in (
-        NEAR_COPIES[how](X),
-        NEAR_COPIES[how](np.vstack([X, NUMERIC_TABLES[table](rng, 300)])),
-    ):
-        target = np.append(y + 1e-6, rng.normal(size=copied.shape[0] - 200))
-        with pytest.raises(
-            OverlappingRolesError,
-            match=r"train and calibrate share the features "
-            r"of [0-9]{2,3} rows",
-        ):
-            shared((X, y), train=(copied, target))
-        assert shared((X, y), train=(copied, target), duplicates="allow") == {"train": 0}
-
-
-def mixed_frame(rng, n):
-    towns = np.array(["Bern", "Ulm", "Graz", "Lyon"])
-    return pd.DataFrame(
-        {
-            "town": towns[rng.integers(4, size=n)],
-            "size": rng.normal(size=n),
-            "kind": pd.Categorical(rng.choice(["a", "b"], size=n)),
-            "when": pd.Timestamp("2026-01-01")
-            + pd.to_timedelta(rng.integers(10**9, size=n), unit="s"),
-            "count": pd.array(rng.integers(50, size=n), dtype="Int64"),
-        }
-    ).mask(rng.uniform(size=(n, 5)) < 0.05)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda frame: frame.assign(town=frame["town"] + "  "),
-        lambda frame: frame.assign(size=frame["size"].astype("float32")),
-        lambda frame: frame.assign(
-            when=frame["when"] + pd.Timedelta("1us"), kind=frame["kind"].astype(object) + " "
-        ),
-        lambda frame: frame.assign(count=frame["count"].astype(float)),
-        pl.from_pandas,
-    ],
-)
-def test_near_copies_in_tables_of_many_kinds_are_refused(change):
-    rng = np.random.default_rng(0)
-    frame, y = mixed_frame(rng, 100), rng.integers(2, size=100)
-    with pytest.raises(OverlappingRolesError, match="share the features of"):
-        shared((frame, y), train=(mixed_frame(rng, 80), y[:80]), tune=(change(frame), 1 - y))
-    for n in (20, 500):
-        assert shared((frame, y), train=(change(mixed_frame(rng, n)), np.zeros(n))) == {"train": 0}
-
-
-def test_near_copies_are_found_in_wide_tables_where_they_were_multiplied_and_by_their_target():
-    rng = np.random.default_rng(0)
-    narrow, few = rng.normal(size=(100, 3)), rng.integers(2, size=(200, 2))
-    y, y_few = rng.normal(size=100), rng.normal(size=200)
-    leaks = [
-        ((narrow, y), (noisy(np.repeat(narrow, 10, axis=0)), rng.normal(size=1000))),
-        ((few, y_few), (few, y_few + 1e-6)),
-    ]
-    for columns, how in itertools.product([1000, 5000], [noisy, lambda X: X.astype(np.float32)]):
-        wide = rng.normal(size=(60, columns))
-        leaks.append(((wide, y[:60]), (np.vstack([how(wide), wide[::-1] + 1]), np.zeros(120))))
-    for calibrate, train in leaks:
-        with pytest.raises(OverlappingRolesError, match="share the features of"):
-            shared(calibrate, train=train)
-    assert shared((few, y_few), train=(few, rng.normal(size=200))) == {"train": 0}
-
-
-def natural_tables(rng, n):
-    ages = np.round(rng.normal(30, 14, size=n)).clip(1)
-    fares = rng.choice(np.round(rng.lognormal(3, 1, size=60), 2), size=n)
-    yield "binary", rng.integers(2, size=(n, 6))
-    yield "grid", rng.integers(40, size=(n, 2))
-    yield "rare repeats", rng.integers(n * n // 4, size=(n, 1))
-    yield (
-        "passengers",
-        pd.DataFrame(
-            {"age": ages, "sex": rng.choice(["m", "f"], size=n), "class": rng.integers(3, size=n)}
-        ),
-    )
-    yield "fares", np.column_stack([fares, ages])
-    yield "one column", rng.normal(size=(n, 1)).astype(np.float16)
-    yield "ids", 10**9 + rng.permutation(n)[:, None]
-    yield "big ids", 10**18 + rng.permutation(n)[:, None]
-    yield "pairs", rng.normal(size=(n, 3))[rng.integers(n, size=n)]
-    yield "words", rng.choice(["yes", "yes ", "no"], size=(n, 4)).astype(object)
-    yield "constant", np.ones((n, 2))
-
-
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.9])
-def test_natural_repeats_of_features_pass(share):
-    """110 tables whose roles are cut at random; each is refused by chance once in about 10,000."""
-    for seed in range(10):
-        rng = np.random.default_rng(seed)
-        n = int(rng.integers(100, 1500))
-        for name, table in natural_tables(rng, n):
-            y, cut = rng.normal(size=n), int(share * n)
-            parts = (
-                [table.iloc[:cut], table.iloc[cut:]]
-                if hasattr(table, "iloc")
-                else [table[:cut], table[cut:]]
-            )
-            assert shared((parts[0], y[:cut]), train=(parts[1], y[cut:])) == {"train": 0}, name
-
-
-@pytest.mark.parametrize("columns", [1, 2, 20])
-def test_independent_rows_are_no_copies(columns):
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        n, rest = rng.integers(10, 1500, size=2)
-        X, y = (
-            rng.normal(size=(n + rest, columns)) + 10.0 ** rng.integers(0, 6),
-            rng.integers(2, size=n + rest),
-        )
-        assert shared((X[:n], y[:n]), train=(X[n:], y[n:])) == {"train": 0}
-
-
-def test_the_chance_of_natural_repeats_is_bounded_by_its_p_value():
-    """Roles cut at random, 2,000 times: a p-value below q comes up in at most q of them, within 4
-    standard errors.
-    """
-    rng = np.random.default_rng(0)
-    found = []
-    for _ in range(2000):
-        values = np.repeat(
-            np.arange(200, dtype=np.uint64),
-            rng.choice([1, 2, 3, 20], p=[0.5, 0.3, 0.15, 0.05], size=200),
-        )
-        rng.shuffle(values)
-        cut = rng.integers(20, values.size - 20)
-        found.append(Pairs.of(values[:cut], values[cut:]).chance)
-    for q in (0.2, 0.05, 0.01):
-        assert np.mean(np.array(found) < q) <= q + 4 * np.sqrt(q * (1 - q) / 2000)
-    assert np.mean(np.array(found) < 0.5) > 0.2  # and it is no empty bound
-
-
-def test_the_pairs_are_counted_as_by_hand():
-    """{1: 1 and 1, 2: 2 and 1, 3: 1 and 2, 5: 2 and 0}: exactly one of m copies is among 7 of 12
-    rows.
-    """
-    a, b = (np.array(part, dtype=np.uint64) for part in ([4, 1, 2, 2, 3, 5, 5], [1, 2, 3, 3, 6]))
-    pairs = Pairs.of(a, b)
-    assert (pairs.count, pairs.first) == (2, 1)
-    of_two, of_three = 2 * 7 * 5 / (12 * 11), 3 * 7 * 5 * 4 / (12 * 11 * 10)
-    assert pairs.expected == pytest.approx(2 * of_two + 2 * of_three)
 
 
 def test_the_work_in_python_is_for_each_piece_of_a_table_and_not_for_each_row(lines_run):

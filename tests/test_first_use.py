@@ -316,3 +316,23 @@ def test_a_folder_that_is_not_there_is_named(classifier, tmp_path):
 def test_one_class_is_shown_without_its_type():
     with pytest.raises(ValueError, match=r"one class only \('a'\)"):
         dco.DecoupledClassifier(LogisticRegression()).fit(X, np.full(600, "a"))
+
+
+@pytest.mark.parametrize("n", [34, 40, 50])
+def test_pac_sets_of_few_rows_are_finite_by_default(n):
+    """29 calibration rows are the fewest with a finite threshold at delta = 0.05."""
+    rng = np.random.default_rng(0)
+    few = rng.normal(size=(n, 3))
+    y = few[:, 0] + rng.normal(size=n)
+    est = dco.DecoupledRegressor([Ridge(), Ridge(100.0)], guarantee="pac", random_state=0)
+    est.fit(few, y)
+    assert est.certificate_.rows == {"train": n - 29, "tune": 0, "calibrate": 29}
+    assert np.isfinite(est.predict_set(few).sizes()).all()
+
+
+def test_calibration_rows_that_leave_few_to_train_rank_candidates_by_folds():
+    rng = np.random.default_rng(0)
+    few = rng.normal(size=(40, 3))
+    est = dco.DecoupledRegressor([Ridge(), Ridge(100.0)], calibrate_size=29, random_state=0)
+    est.fit(few, few[:, 0] + rng.normal(size=40))
+    assert est.certificate_.rows == {"train": 11, "tune": 0, "calibrate": 29}

@@ -219,12 +219,13 @@ def test_the_smallest_useful_n_is_said_and_can_be_planned():
     ("n", "options", "message"),
     [
         (10, {}, r"10 rows are too few: calibration alone needs 9 .* from 38 rows on"),
+        (13, {}, "13 rows are too few"),
         (60, {"test": 50}, "60 rows less 50 test rows"),
-        (30, {"guarantee": "pac"}, "needs 29"),
+        (33, {"guarantee": "pac"}, "needs 29"),
     ],
 )
 def test_too_few_rows_are_refused_with_the_number_that_would_do(n, options, message):
-    assert plan(11, alpha=0.1).calibrate == 9
+    assert plan(14, alpha=0.1).calibrate == 9
     with pytest.raises(InfeasibleLevelError, match=message):
         plan(n, alpha=0.1, **options)
 

@@ -22,8 +22,8 @@ import dco
 from dco.calibration.calibration import Calibration, Statement, calibrate
 from dco.foundations.errors import SealBrokenError
 from dco.rows.fingerprints import row_uniforms
-from dco.rows.roles import assign_roles
-from dco.rows.rows import SealedRows
+from dco.rows.seal import SealedRows
+from dco.rows.splits import assign_roles
 from dco.scores import LAC, AbsoluteResidual, TopK
 
 
@@ -174,10 +174,10 @@ def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
     )
     counts: Counter[tuple[Any, ...]] = Counter()
     for seed in range(500):
-        roles = assign_roles(8, tune=0.25, calibrate=0.5, groups=groups, seed=seed)
+        roles = assign_roles(8, tune=0.25, calibrate=0.5, groups=groups, random_state=seed)
         rows = roles.calibrate
         found, *_ = calibrate(
-            structure, SealedRows(rows[:, None], rows), clusters=groups[rows], seed=seed
+            structure, SealedRows(rows[:, None], rows, clusters=groups[rows]), seed=seed
         )
         counts[
             *groups[roles.train[:1]], *groups[roles.tune[:1]], *(rows[found.one_per_cluster] % 2)
@@ -222,9 +222,10 @@ def test_the_uniforms_of_a_structure_come_from_its_seed():
 
 
 @pytest.mark.parametrize(
-    ("rows", "advice"), [(10, "and there are 10 in all"), (11, "pass calibrate_size=9")]
+    ("rows", "advice"),
+    [(13, "and there are 13 in all"), (14, "leave calibrate_size and tune_size out")],
 )
-def test_rows_to_calibrate_are_advised_where_two_are_left_to_fit_with(rows, advice):
+def test_the_default_sizes_are_advised_where_rows_are_left_to_fit_with(rows, advice):
     calibration, statement = Calibration(np.arange(5.0)), Statement(0.1)
     (note,) = statement.note_infeasible(
         calibration, statement.thresholds(calibration), dealt_from=rows

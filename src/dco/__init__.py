@@ -61,8 +61,8 @@ if TYPE_CHECKING:
         PointsWithSpread,
         Quantiles,
     )
-    from dco.rows.roles import Role, Splits, assign_roles
-    from dco.rows.rows import SealedRows
+    from dco.rows.seal import SealedRows
+    from dco.rows.splits import Role, Splits, assign_roles
     from dco.service.displays import MonitorDisplay
     from dco.service.monitor import Monitor
     from dco.service.monitor_report import MonitorReport, WatchedCondition, WatchedSlice
@@ -94,9 +94,9 @@ _HOME = {
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread "
     "Quantiles",
     "dco.foundations.ranks": "conformal_rank pac_rank",
-    "dco.rows.rows": "SealedRows",
+    "dco.rows.seal": "SealedRows",
     "dco.sets": "IntervalUnions Intervals LabelSets",
-    "dco.rows.roles": "Role Splits assign_roles",
+    "dco.rows.splits": "Role Splits assign_roles",
     "dco.storage.saving": "load save",
     "dco.calibration.rules": (
         "Rule Threshold WeightedThresholds bayesian_quadrature conditional_conformal "

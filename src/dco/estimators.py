@@ -22,6 +22,7 @@ from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, without_mask
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
+from dco.foundations.seeds import as_seed
 from dco.models.adapt import named_models, seeded_models
 from dco.models.records import predict_record
 from dco.models.wrapped import input_tags, is_frozen
@@ -29,15 +30,11 @@ from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
-from dco.rows.roles import Split, Splits, as_seed, sizes_of_roles
-from dco.rows.rows import (
-    Rows,
-    check_table,
-    given_rows,
-    is_frame,
-    n_rows,
-    role_parts,
-)
+from dco.rows.roles import Split
+from dco.rows.rows import Rows, read_brought_rows, rows_of
+from dco.rows.sizes import default_sizes
+from dco.rows.splits import Splits
+from dco.rows.tables import check_table, is_frame, n_rows
 from dco.rows.targets import check_label_kinds, check_one_kind, note_unknown_labels, read_targets
 from dco.scores.registry import scores_called
 from dco.scores.score import given_scores
@@ -126,7 +123,7 @@ class Decoupled(HoldsModels, ABC):
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
-        rows = given_rows(new._checked(X, reset=True), self._targets(y), groups, params)
+        rows = rows_of(new._checked(X, reset=True), self._targets(y), groups=groups, params=params)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
         defaults = (
@@ -138,27 +135,22 @@ class Decoupled(HoldsModels, ABC):
             and self.search is None
             and all(map(is_frozen, named_models(self.models).values()))
         )
-        sizes = sizes_of_roles(
-            rows,
-            self.tune_size,
-            self.calibrate_size,
-            self.tune_folds,
-            statement=statement,
-            foldable=self.refit and not frozen and tune is None and calibrate is None,
-            enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
+        sizes = default_sizes(
+            rows.n_units,
+            smallest_calibration=statement.smallest_n(),
+            tune=self.tune_size,
+            calibrate=self.calibrate_size,
+            folds=self.tune_folds,
+            may_fold=self.refit and not frozen and tune is None and calibrate is None,
+            deals_tuning=not frozen and tune is None,
+            fold_below=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
-        given = {"tune": tune, "calibrate": calibrate}
-        brought = {role: role_parts(role, own) for role, own in given.items() if own is not None}
-        roles = {
-            role: given_rows(new._checked(own_X, reset=False), self._targets(own_y), *rest)
-            for role, (own_X, own_y, *rest) in brought.items()
-        }
         split = Split(
-            *sizes,
+            sizes,
             self.duplicates,
-            frozen,
-            roles.get("tune"),
-            roles.get("calibrate"),
+            tune=new._brought_rows("tune", tune),
+            calibrate=new._brought_rows("calibrate", calibrate),
+            trains_models=not frozen,
         )
         is_even_by_default = defaults is not None and not defaults.classes
         objective = self.objective
@@ -184,6 +176,18 @@ class Decoupled(HoldsModels, ABC):
             show(new.predictor_.notes)
         self.__dict__ = new.__dict__
         return self
+
+    def _brought_rows(self, role: str, brought: Any) -> Rows | None:
+        """Check the rows that the caller brings for a role."""
+        if brought is None:
+            return None
+        parts = read_brought_rows(role, brought)
+        return rows_of(
+            self._checked(parts.X, reset=False),
+            self._targets(parts.y),
+            groups=parts.groups,
+            params=parts.params,
+        )
 
     def predict(self, X: Any) -> AnyArray:
         """The point prediction of the chosen model."""
@@ -384,11 +388,11 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     refit : bool
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the
         paper's procedure.
-    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns
-    and callables
+    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list
         One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels
         whose scores are alike. With "pac", delta holds for each group separately. With
-        a list each value of each entry is a group: all are covered at once, though they overlap.
+        a list of columns and callables each value of each is a group: all are covered at once,
+        though they overlap.
     weights : None, a function of X, {label: ratio} or dco.ShiftWeights
         How much more frequent rows (labels) are among new rows than in calibration, where that is
         known.
@@ -448,8 +452,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     def _known_classes(self, rows: Rows, split: Split) -> AnyArray:
         given = {
             "the train rows": rows,
-            "the tune rows": split.given_tune,
-            "the calibrate rows": split.given_calibrate,
+            "the tune rows": split.tune,
+            "the calibrate rows": split.calibrate,
         }
         labels = {place: own.y for place, own in given.items() if own is not None and len(own)}
         frozen = {

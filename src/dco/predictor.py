@@ -32,8 +32,11 @@ from dco.models.fitting import fit_model
 from dco.models.wrapped import is_frozen
 from dco.predictions import Prediction
 from dco.rows.conditions import group_sizes, groups_of, is_label
-from dco.rows.roles import Roles, Split, Splits, deal_roles
-from dco.rows.rows import KeptRows, Rows, n_rows
+from dco.rows.kept_rows import KeptRows
+from dco.rows.roles import Roles, Split, deal_roles
+from dco.rows.rows import Rows
+from dco.rows.splits import Splits
+from dco.rows.tables import n_rows
 from dco.scores.score import Score, score_label
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure
@@ -63,7 +66,7 @@ def fit_decoupled(
     roles = deal_roles(rows, split, seed=seed)
 
     # 2. Choose among the candidates. Only training and tuning rows can be seen here.
-    resampling = resample(roles.train, roles.tune, n_folds=split.folds, seed=seed)
+    resampling = resample(roles.train, roles.tune, n_folds=roles.folds, seed=seed)
     choice = choose(
         models,
         scores,
@@ -82,9 +85,7 @@ def fit_decoupled(
     )
 
     # 4. Break the seal, once, for this structure.
-    calibration, y, rounding = calibrate(
-        structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed
-    )
+    calibration, y, rounding = calibrate(structure, roles.sealed, statement.weights, seed=seed)
 
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
@@ -92,7 +93,7 @@ def fit_decoupled(
     if classes is not None or tuning.support is not None:
         notes += note_targets(structure, y, thresholds, statement, tuning.support)
     if np.inf in map(float, thresholds.values()):
-        notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
+        notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.n_dealt)
     certificate = Certificate(
         **certified_facts(
             statement, structure, choice, calibration, thresholds, roles, tuning=tuning, seed=seed
@@ -150,8 +151,8 @@ def freeze(
         score=score_label(winner.score),
         condition_on=clusters or statement.condition_on,
         fitted_on=[
-            roles.fingerprints.get("train", ""),
-            roles.fingerprints.get("tune", "") if is_refitted else "",
+            roles.facts.fingerprints.get("train", ""),
+            roles.facts.fingerprints.get("tune", "") if is_refitted else "",
         ],
         seed=uniform_seed(seed),
     )

@@ -494,10 +494,7 @@ def test_what_few_rows_need_is_said_in_options(dco, home, tmp_path):
         tmp_path / "m.dco",
     )
     told = dco.refuses(*fit)
-    assert (
-        "3 rows to train and tune on cannot make 5 folds: lower --calibrate-size or --tune-folds"
-        in told
-    )
+    assert "no row is left for the role train, with --tune-size 0.25 and --calibrate-size 9" in told
     # which the message names
     one = ("--models", "linear", "--scores", "absolute", "--tune-size", 0)
     assert dco.json(*fit, *one)["certificate"]["rows"]["calibrate"] == 9

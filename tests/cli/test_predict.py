@@ -524,16 +524,16 @@ def test_a_model_must_be_a_model(dco, home, tmp_path):
 def test_an_untrusted_type_is_named_with_the_option_to_trust_it(dco, home, tmp_path, monkeypatch):
     import dco.storage.trusted_types as trusted
 
-    kept = tuple(name for name in trusted.OWN if name != "dco.rows.roles.Splits")
+    kept = tuple(name for name in trusted.OWN if name != "dco.rows.splits.Splits")
     monkeypatch.setattr(trusted, "OWN", kept)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
-    assert "--trust dco.rows.roles.Splits" in dco.refuses(*arguments)
+    assert "--trust dco.rows.splits.Splits" in dco.refuses(*arguments)
     odd = tmp_path / "not trusted: us. If you know.dco"  # a name with words of the message
     shutil.copy(home / "numbers.dco", odd)
     told = dco.refuses("predict", odd, *arguments[2:])
-    assert "types that are not trusted (dco.rows.roles.Splits); if you know" in told
-    assert "add --trust dco.rows.roles.Splits: building" in told
-    dco(*arguments, "--trust", "dco.rows.roles.Splits")
+    assert "types that are not trusted (dco.rows.splits.Splits); if you know" in told
+    assert "add --trust dco.rows.splits.Splits: building" in told
+    dco(*arguments, "--trust", "dco.rows.splits.Splits")
 
 
 def test_models_made_in_python_are_taken_too(dco, home, tmp_path):

@@ -23,8 +23,8 @@ from sklearn.preprocessing import StandardScaler
 import dco
 from dco.calibration.rules import split_conformal
 from dco.predictions import Points
-from dco.rows.roles import folds
-from dco.rows.rows import SealedRows
+from dco.rows.seal import SealedRows
+from dco.rows.splits import folds
 from dco.scores import APS, LAC, AbsoluteResidual
 
 RUNS = 400 if FULL else 60

@@ -17,7 +17,7 @@ from dco.calibration.rules import (
 )
 from dco.foundations.ranks import conformal_rank
 from dco.rows.fingerprints import overlap, row_fingerprints
-from dco.rows.roles import assign_roles
+from dco.rows.splits import assign_roles
 
 REPEATS = 10_000 if FULL else 2_000
 pytestmark = pytest.mark.guarantee
@@ -55,7 +55,7 @@ def atom_roles(rng, *, tied):
     for _ in range(REPEATS):
         scores = atom_rows(rng)
         roles = assign_roles(
-            N, tune=1 / 3, calibrate=1 / 3, groups=scores if tied else None, seed=rng
+            N, tune=1 / 3, calibrate=1 / 3, groups=scores if tied else None, random_state=rng
         )
         coverage.append(atom_coverage(split_conformal(scores[roles.calibrate], alpha=ALPHA).value))
         if len(shared) < 50:
@@ -154,7 +154,7 @@ def test_small_hard_groups_fool_pooling_and_not_calibration_by_group():
     for _ in range(REPEATS):
         scores, labels = sized_rows(rng, 60, hard_rows=1, easy_rows=30)
         rows = assign_roles(
-            labels.size, tune=0.25, calibrate=0.5, groups=labels, seed=rng
+            labels.size, tune=0.25, calibrate=0.5, groups=labels, random_state=rng
         ).calibrate
         pooled.append(min(split_conformal(scores[rows], alpha=ALPHA).value, 2) / 2)
         grouped.append(min(grouped_conformal(scores[rows], labels[rows], alpha=ALPHA).value, 2) / 2)

@@ -8,7 +8,7 @@ from dco.paper import beyond_regression as beyond
 from dco.paper.experiment import Options, SplitRecord, rows_by
 from dco.paper.methods import METHODS
 from dco.paper.regression import paper_split
-from dco.rows.roles import Splits
+from dco.rows.splits import Splits
 
 LEVELS = Options(alphas=(0.2, 0.1))
 SMALL = beyond.Class(

@@ -25,7 +25,9 @@ from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.rows import SealedRows, take_features
+from dco.rows.seal import SealedRows
+from dco.rows.sizes import FEWEST_LEFT
+from dco.rows.tables import take_features
 from dco.scores.score import check_inverse, is_ours
 from dco.structure import Structure
 from dco.theory import ranks_near_threshold
@@ -167,10 +169,10 @@ class Statement:
             if calibration.clusters is not None and not self.rule.weighs:
                 advice = f" (a {self.guarantee.upper()} statement uses one row of each)"
             if dealt_from is not None:
-                within = smallest + 2 <= dealt_from  # one row each is left to train and to tune on
+                is_enough = smallest + FEWEST_LEFT <= dealt_from
                 advice += (
-                    f": pass ⟨calibrate_size={smallest}⟩"
-                    if within
+                    ": leave ⟨calibrate_size⟩ and ⟨tune_size⟩ out"
+                    if is_enough
                     else f", and there are {dealt_from} in all"
                 )
             few = f"{counted(n, f'calibration {unit}')} {are(n)} too few for {level}"
@@ -396,7 +398,6 @@ def calibrate(
     sealed: SealedRows,
     weights: ShiftWeights | None = None,
     *,
-    clusters: AnyArray | None,
     seed: int,
     scored: tuple[Floats, AnyArray | None] | None = None,
 ) -> tuple[Calibration, AnyArray, float]:
@@ -411,9 +412,10 @@ def calibrate(
     calibration rows hold, a missing value in them included. `scored`: scores and conditions, of
     rows that have them.
     """
+    rows = sealed.open_for(structure.fingerprint)
+    X, y, clusters = rows.X, rows.y, rows.clusters
     picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
     one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
-    X, y = sealed.open_for(structure.fingerprint)
     try:
         scores = structure.scores(X, y) if scored is None else scored[0]
     except DcoError:

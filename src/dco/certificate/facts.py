@@ -24,7 +24,7 @@ from dco.foundations.ranks import Threshold, as_rational
 from dco.models.wrapped import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.roles import Roles
-from dco.rows.rows import SealedRows
+from dco.rows.seal import SealedRows
 from dco.scores.score import score_label
 from dco.tuning.choose import Choice, Tuning
 
@@ -148,7 +148,7 @@ def certified_facts(
     shared = f": {describe(structure.label_clusters)}" if structure.label_clusters else ""
     rows = {"train": len(roles.train), "tune": len(roles.tune)}
     return calibrated_facts(statement, calibration, thresholds, rows=rows) | {
-        "distinct": roles.distinct,
+        "distinct": roles.facts.are_distinct,
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
         "candidates": choice.n_candidates,
@@ -163,8 +163,8 @@ def certified_facts(
         else None,
         "selection": choice.selection,
         "refit": tuning.refit and not is_frozen(choice.winner.model),
-        "row_fingerprints": dict(roles.fingerprints),
-        "repeats_shared": dict(roles.shared),
+        "row_fingerprints": dict(roles.facts.fingerprints),
+        "repeats_shared": dict(roles.facts.repeats_shared),
         "training_rows_checked": choice.training_rows_known,
         "structure_fingerprint": structure.fingerprint,
         "seal_opened": len(roles.sealed.log),

@@ -20,6 +20,7 @@ from dco.foundations.ranks import (
     rank_for,
     smallest_n_for,
 )
+from dco.rows.sizes import FEWEST_LEFT
 from dco.theory import (
     calibration_size,
     coverage_law_of_rank,
@@ -328,9 +329,9 @@ def _read_request(
 def _check_enough_rows(
     n_rows: int, n_test: int, *, request: _Request, smallest_useful_n: int
 ) -> None:
-    """Refuse rows that leave none to train and none to tune on beside a finite threshold."""
+    """Refuse rows that leave too few to train and tune on beside a finite threshold."""
     needed = request.fewest_calibration_rows
-    if n_rows - n_test >= needed + 2:
+    if n_rows - n_test >= needed + FEWEST_LEFT:
         return
     set_aside = f" less {counted(n_test, 'test row')}" if n_test else ""
     raise InfeasibleLevelError(

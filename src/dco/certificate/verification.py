@@ -29,7 +29,7 @@ from dco.foundations.arrays import Floats
 from dco.foundations.display import ShownAsPrinted, counted
 from dco.foundations.ranks import as_rational
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.rows import take_features
+from dco.rows.tables import take_features
 from dco.scores.score import score_label
 
 if TYPE_CHECKING:

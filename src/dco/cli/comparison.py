@@ -48,8 +48,8 @@ from dco.paper.paired import paired_comparison
 from dco.paper.records import run_splits
 from dco.paper.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
+from dco.rows.splits import assign_roles
 from dco.tuning.candidates import learn_scores, pair_models_with_scores
 from dco.tuning.defaults import Maker, columns_of
 
@@ -179,7 +179,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any
         )
     own_seed = int(np.random.SeedSequence([o["seed"], 3]).generate_state(1)[0])
     dealt = assign_roles(
-        len(y), tune=0, calibrate=0, test=o["hold_out"] or 0, groups=groups, seed=own_seed
+        len(y), tune=0, calibrate=0, test=o["hold_out"] or 0, groups=groups, random_state=own_seed
     )
     kept, apart = np.sort(dealt.train), np.sort(dealt.test)
     sizes = (o["tune_size"], o["calibrate_size"], o["test_size"])
@@ -296,7 +296,12 @@ class Split:
         """Training, tuning, calibration and test rows of one split."""
         tune, calibrate, test = self.sizes
         roles = assign_roles(
-            len(self.y), tune=tune, calibrate=calibrate, test=test, groups=self.groups, seed=seed
+            len(self.y),
+            tune=tune,
+            calibrate=calibrate,
+            test=test,
+            groups=self.groups,
+            random_state=seed,
         )
         if roles.train.size == 0:
             raise ValueError(

@@ -228,7 +228,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     from dco.cli.tables.rows import name_rows, read_groups
     from dco.cli.training import read_training_table
     from dco.foundations.parallel import on_cluster
-    from dco.rows.roles import assign_roles
+    from dco.rows.splits import assign_roles
 
     source = read_training_table(
         data, opt.asked_columns(o), sample_rows=o["sample_rows"], seed=o["seed"]
@@ -240,7 +240,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     # not the seed that deals the other roles
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])
     dealt = assign_roles(
-        len(y), tune=0, calibrate=0, test=o["test_size"], groups=groups, seed=own_seed
+        len(y), tune=0, calibrate=0, test=o["test_size"], groups=groups, random_state=own_seed
     )
     kept, tested = np.sort(dealt.train), np.sort(dealt.test)
     if tested.size and kept.size < _FEWEST:

@@ -24,7 +24,8 @@ from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
-from dco.rows.rows import Rows, given_rows, take_features
+from dco.rows.rows import Rows, rows_of
+from dco.rows.tables import take_features
 from dco.scores.score import is_ours
 from dco.service.recalibration import ScoredRows, recalibrated
 
@@ -152,7 +153,9 @@ def score_file(
     structure = replace(model.predictor_.structure, classes=classes)
     found, hashes, values, row, kept = list[ScoredRows](), list[Hashes](), NewValues(), 0, 0
     for batch in known_batches(model, path, how, values, every=True):
-        rows = given_rows(model._features(batch.X), model._targets(batch.y), batch.by, {})
+        rows = rows_of(
+            model._features(batch.X), model._targets(batch.y), groups=batch.by, params={}
+        )
         left_out = _within(out, row, row + len(rows))
         hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
         if stay := len(rows) - left_out.size:

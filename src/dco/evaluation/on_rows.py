@@ -28,7 +28,7 @@ from dco.rows.conditions import (
     rows_by_condition,
 )
 from dco.rows.fingerprints import row_fingerprints
-from dco.rows.rows import take_features
+from dco.rows.tables import take_features
 from dco.structure import Structure
 
 WEIGHTED = (

@@ -41,7 +41,7 @@ from dco.paper.regression import (
 from dco.paper.regression_tables import STUDIES
 from dco.paper.tables import Cell, Measured, ResultTable
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, take
-from dco.rows.roles import Splits
+from dco.rows.splits import Splits
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
 from dco.tuning.search import Candidates

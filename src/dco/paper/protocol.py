@@ -25,7 +25,7 @@ from dco.paper.regression_tables import PRIOR_SCALES, STUDIES, Study
 from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
 from dco.paper.threshold_grid import best_on_grid
 from dco.predictions import Prediction
-from dco.rows.roles import Splits
+from dco.rows.splits import Splits
 from dco.sets.intervals import Intervals
 from dco.tuning import EvaluatedCandidate, rank_evaluated
 

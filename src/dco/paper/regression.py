@@ -44,7 +44,7 @@ from dco.paper.regression_tables import (
     study_tables,
 )
 from dco.predictions import Points, Prediction
-from dco.rows.roles import Splits, assign_roles
+from dco.rows.splits import Splits, assign_roles
 from dco.scores.density import PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
 from dco.scores.score import Score
@@ -80,7 +80,7 @@ def paper_split(n: int, seed: int) -> Splits:
     test = -(-15 * n // 100)
     rest = n - test
     tune = 3 * rest // 10
-    return assign_roles(n, tune=tune, calibrate=6 * rest // 10 - tune, test=test, seed=seed)
+    return assign_roles(n, tune=tune, calibrate=6 * rest // 10 - tune, test=test, random_state=seed)
 
 
 # ---- one split -----------------------------------------------------------------------------------

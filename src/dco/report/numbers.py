@@ -31,7 +31,7 @@ from dco.predictor import DecoupledPredictor
 from dco.report.formats import number
 from dco.rows.conditions import condition_names, groups_of, rows_by_condition
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.rows import n_rows, take_features
+from dco.rows.tables import n_rows, take_features
 from dco.scores.score import LEAST
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure

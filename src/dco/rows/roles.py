@@ -1,529 +1,422 @@
-"""Which rows train, tune, calibrate and test: dealt by sizes and a seed, or brought by the caller
-and checked.
+"""Which rows train, tune and calibrate: dealt at random, or brought by the caller and checked.
 
 Roles are fixed before anything is fitted, and are disjoint by row position. Repeated values are
 ignored: i.i.d. rows with repeats stay exchangeable when each row is dealt by itself, and do not
 when copies are tied together. Rows that belong together for a reason outside their values
-(patients, videos) are declared by `groups`, and whole groups then go to one role. No model is
+(patients, videos) are declared as clusters, and whole clusters then go to one role. No model is
 looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
-from numbers import Real
-from typing import Any, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Integers
-from dco.foundations.display import are, counted
+from dco.foundations.arrays import AnyArray, Bools, Integers
+from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
-from dco.foundations.ranks import as_count, as_rational, rational
-from dco.rows.copies import Duplicates, check_overlap
+from dco.foundations.ranks import as_rational
 from dco.rows.fingerprints import (
+    Hashes,
     codes_of_values,
     drop_repeats,
     overlap,
     role_fingerprint,
     row_fingerprints,
 )
-from dco.rows.rows import Cut, KeptRows, Rows, SealedRows, missing_cells
+from dco.rows.kept_rows import KeptRows
+from dco.rows.rows import Rows
+from dco.rows.seal import SealedRows
+from dco.rows.sizes import RoleSizes
+from dco.rows.splits import Role, Size, Splits, deal_positions
+from dco.rows.tables import missing_cells
 
-Seed: TypeAlias = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
-Size: TypeAlias = int | float | Fraction
-
-_NOTHING = np.empty(0, dtype=np.int64)
-_FOLDS = 5
-
-
-class Role(StrEnum):
-    """What a row is used for. A calibration row is used for nothing else."""
-
-    TRAIN = "train"
-    TUNE = "tune"
-    CALIBRATE = "calibrate"
-    TEST = "test"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Splits:
-    """Row positions of each role, disjoint, and how they were made.
-
-    `seed` rebuilds the split (None: the caller made it). `grouped`: whole groups.
-    """
-
-    train: Integers
-    tune: Integers
-    calibrate: Integers
-    test: Integers
-    seed: int | None = None
-    grouped: bool = False
-
-    def __repr__(self) -> str:
-        sizes = ", ".join(f"{len(self[role])} {role.value}" for role in Role)
-        made = "made by the caller" if self.seed is None else f"seed {self.seed}"
-        grouped = ", grouped" if self.grouped else ""
-        return f"Splits({sizes}; {made}{grouped})"
-
-    def __post_init__(self) -> None:
-        for role in Role:
-            given = getattr(self, role)
-            rows = np.asarray(given) if len(given) else _NOTHING
-            if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
-                raise ValueError(
-                    f"{role} must list row positions, whole numbers from 0 on; got {given!r:.200}."
-                )
-            object.__setattr__(self, role, rows)
-        rows = np.sort(np.concatenate([self.train, self.tune, self.calibrate, self.test]))
-        shared = np.unique(rows[1:][rows[1:] == rows[:-1]])
-        if shared.size:
-            raise OverlappingRolesError(
-                f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles "
-                f"(first: row {shared[0]}); "
-                "coverage needs calibration rows that nothing else saw. Give each row one role, "
-                "or let assign_roles() build "
-                "them."
-            )
-
-    def __getitem__(self, role: Role | str) -> Integers:
-        rows: Integers = getattr(self, Role(role).value)
-        return rows
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many rows each role has."""
-        return {role.value: int(self[role].size) for role in Role}
+Duplicates: TypeAlias = Literal["natural", "drop", "allow"]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """How rows come to their roles: sizes of the roles that are dealt here, and rows that the
-    caller brings.
+    """How rows come to their roles: the sizes of those dealt here, and rows that the caller brings.
 
-    `tune` and `calibrate` are shares or counts of rows (of clusters, where rows belong together);
-    `folds`: tuning takes place on folds of the training rows. `frozen` models need no training
-    rows.
+    `duplicates` says what repeated rows are: "natural" (roles ignore them), recording errors that
+    are dropped before rows are dealt ("drop"), or natural in the caller's roles too ("allow").
+    Frozen models need no training rows: ``trains_models=False``.
     """
 
-    tune: float | int = 0.25  # 0: one candidate, which is not compared
-    calibrate: float | int = 0.25
-    folds: int | None = None
+    sizes: RoleSizes = field(default_factory=RoleSizes)
     duplicates: Duplicates = "natural"
-    frozen: bool = False
-    given_tune: Rows | None = None
-    given_calibrate: Rows | None = None
+    tune: Rows | None = None
+    calibrate: Rows | None = None
+    trains_models: bool = True
 
     def __post_init__(self) -> None:
         if self.duplicates not in get_args(Duplicates):
             raise ValueError(
                 f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.'
             )
-        if self.folds is not None and as_count(self.folds, name="tune_folds") < 2:
-            raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.folds}."))
-        if self.folds is not None and self.given_tune is not None:
+        if self.tune is not None and self.sizes.folds is not None:
             raise ValueError(
                 Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out.")
             )
-        given = self.given_tune is not None or self.given_calibrate is not None
-        if given and self.duplicates == "drop":
+        if self.duplicates == "drop" and self.brings_rows:
             raise ValueError(
                 'duplicates="drop" is for roles made here; drop repeats before you '
                 "cut the rows yourself."
             )
 
+    @property
+    def brings_rows(self) -> bool:
+        """Whether the caller brings the rows of a role."""
+        return self.tune is not None or self.calibrate is not None
 
-def sizes_of_roles(
-    rows: Rows,
-    tune: Any,
-    calibrate: Any,
-    folds: int | None,
-    *,
-    statement: Any,
-    foldable: bool,
-    enough: int = 0,
-) -> tuple[Any, Any, int | None]:
-    """(tune, calibrate, folds) for n rows (or clusters), with what was not given (None) filled in.
+    @property
+    def needs_tuning_rows(self) -> bool:
+        """Whether candidates are compared, on rows of their own or by folds."""
+        return self.sizes.folds is not None or self.sizes.tune != 0
 
-    A quarter each. Where a quarter has no finite threshold, and the least number of calibration
-    rows with one leaves as many to train on, calibration gets these, as in a `plan`, and candidates
-    are ranked by folds; below `enough` rows too, by three from 100 rows on.
+
+@dataclass(frozen=True)
+class RowFacts:
+    """What a certificate says of the rows of a fit.
+
+    `fingerprints` has a digest of the rows of each role, and `repeats_shared` the number of
+    calibration rows that equal a row of another role, keyed by "train and calibrate".
+    `are_distinct`: repeats were dropped before the rows were dealt.
     """
-    n = len(rows) if rows.clusters is None else len(set(rows.clusters.tolist()))
-    quarter = (n + 2) // 4  # as `assign_roles` rounds it
-    finite = statement.rule.rank(quarter, alpha=statement.alpha, delta=statement.delta) <= quarter
-    least = 0 if calibrate is not None or finite else statement.smallest_n()
-    short = 0 < 2 * least <= n
-    if tune is None and folds is None and foldable and n >= 2 * _FOLDS and (short or n < enough):
-        folds = 3 if 100 <= n < enough else _FOLDS  # hundreds of rows rank alike in fewer folds
-    calibrate = (least if short else 0.25) if calibrate is None else calibrate
-    return 0.25 if tune is None else tune, calibrate, folds
+
+    fingerprints: Mapping[str, str]
+    repeats_shared: Mapping[str, int]
+    are_distinct: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Rows by role, those for calibration under seal, with their fingerprints and how many repeats
-    roles share.
+    """Every row in one role. The calibration rows are sealed.
 
-    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were
-    dealt. `kept`: what knows these rows again. `notes` are about rows of the caller.
+    `splits` has the positions in the table that the caller brought, `folds` the number of folds
+    that rank candidates (None: the tuning rows do), and `kept` recognises the rows later. `n_dealt`
+    is how many rows (or clusters) were dealt to calibration and other roles, None if the caller
+    brought calibration rows.
     """
 
     train: Rows
     tune: Rows
-    # training and tuning rows, of which both are slices; None if the caller brought tuning rows
-    together: Rows | None
     sealed: SealedRows
-    clusters: AnyArray | None
     splits: Splits
-    fingerprints: Mapping[str, str]  # a digest of the rows of each role that has some
-    shared: Mapping[str, int | str]
-    # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
-    dealt_from: int | None
-    distinct: bool
+    folds: int | None
+    n_dealt: int | None
+    facts: RowFacts
     kept: KeptRows
-    notes: tuple[Note, ...]
+    notes: tuple[Note, ...] = ()
+    # Training and tuning rows in one table, of which both are slices, if both were dealt from it.
+    dealt_together: Rows | None = None
 
     def fitting_rows(self) -> Rows:
         """Return the rows on which the winner is refitted: all but the calibration rows."""
-        if self.together is not None:
-            return self.together
-        return self.train.followed_by(self.tune) if len(self.tune) else self.train
+        if self.dealt_together is not None:
+            return self.dealt_together
+        return self.train.followed_by(self.tune)
 
 
 def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
-    """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are
-    counted, or dropped.
+    """Give every row one role before anything is fitted, and seal the calibration rows.
+
+    Rows are dealt at random, whole clusters at a time. Rows that the caller brought keep their
+    role, and are refused if calibration shares any with training or tuning.
     """
-    brought = {"tune": split.given_tune, "calibrate": split.given_calibrate}
-    given = any(own is not None for own in brought.values())
-    uses = {
-        "train": not split.frozen,
-        "tune": split.tune != 0 or split.folds is not None,
-        "calibrate": True,
-    }
-    *others, last = (use for use, needed in uses.items() if needed)
-    if not given and len(rows) <= len(others):
-        few = f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}"
-        raise ValueError(f"{few}: give at least {len(others) + 1} rows.")
-    kept = drop_repeats(rows.X, rows.y) if split.duplicates == "drop" else None
-    rows = rows if kept is None else rows.take(kept)
-    units = len(rows)
+    _check_enough_rows(len(rows), split)
+
+    # Repeats that are recording errors go first.
+    first_copies = None
+    if split.duplicates == "drop":
+        first_copies = drop_repeats(rows.X, rows.y)
+        rows = rows.take(first_copies)
+
+    n_units = len(rows)
     if rows.clusters is not None:
-        codes, units = codes_of_values(rows.clusters)
-        # texts are hashed here and never again
-        rows = rows if given else replace(rows, clusters=codes)
-    deal: Callable[..., Splits] = partial(assign_roles, len(rows), groups=rows.clusters, seed=seed)
-    usual = not (given or split.frozen or split.folds is not None)
-    splits = (
-        deal(tune=split.tune, calibrate=split.calibrate) if usual else _dealt(rows, split, deal)
-    )
-    tables = {"train": rows} | {role: rows if own is None else own for role, own in brought.items()}
-    at = {
-        role: getattr(splits, role) if own is rows else np.arange(len(own))
-        for role, own in tables.items()
-    }
-    if given:
-        _check_clusters({role: own.take(at[role]) for role, own in tables.items()})
-    if not all(own.size for own in at.values()):
-        _check_empty(at, split)
-    distinct = {id(own): own for own in tables.values()}
-    # once, and before rows are copied
-    every = {key: row_fingerprints(own.X, own.y) for key, own in distinct.items()}
-    hashes = {role: every[id(own)][at[role]] for role, own in tables.items() if at[role].size}
-    fingerprints = {role: role_fingerprint(own) for role, own in hashes.items()}
-    known = KeptRows.of(
-        hashes, np.sum([missing_cells(own.X) for own in distinct.values()], axis=0) == 0
-    )
-    notes: list[Note] = []
-    if given:
-        parts = {role: tables[role].take(at[role]) for role in hashes}
-        shared = check_overlap(parts, hashes, duplicates=split.duplicates, notes=notes)
-    else:
-        others = [role for role in hashes if role != "calibrate"]
-        shared = {
-            role: overlap(hashes["calibrate"], hashes[role]).size if known.repeated else 0
-            for role in others
-        }
-    del every, hashes  # a fifth of a table in single precision
-    # copied once: the two roles are slices of it
-    together = rows.take(np.concatenate([splits.train, splits.tune]))
-    calibrate, tune = tables["calibrate"], brought["tune"]
-    positions: Any = {} if kept is None else {role: kept[splits[role]] for role in tables}
+        cluster_codes, n_units = codes_of_values(rows.clusters)
+        if not split.brings_rows:
+            rows = replace(rows, clusters=cluster_codes)  # their names are not needed any more
+
+    # Positions are dealt, and checked before any row is copied.
+    splits = _deal(rows, split, seed=seed)
+    members = _members_of_roles(rows, split, splits)
+    _check_sizes(members, split)
+    if split.brings_rows:
+        _check_clusters(members)
+        if split.duplicates != "allow":
+            _check_no_shared_rows(members)
+    facts, kept = _remember_rows(members, are_distinct=first_copies is not None)
+
+    # Training and tuning rows are copied once, as slices of one table. The seal copies its rows
+    # when it opens.
+    dealt_together = rows.take(np.concatenate([splits.train, splits.tune]))
+    n_train = splits.train.size
+    calibrate = members[Role.CALIBRATE]
     return Roles(
-        together.take(slice(splits.train.size)),
-        together.take(slice(splits.train.size, None)) if tune is None else tune,
-        together if tune is None else None,
-        SealedRows(
-            calibrate.X, calibrate.y, fingerprint=fingerprints["calibrate"], at=at["calibrate"]
+        train=dealt_together.take(slice(n_train)),
+        tune=dealt_together.take(slice(n_train, None)) if split.tune is None else split.tune,
+        sealed=SealedRows(
+            calibrate.table.X,
+            calibrate.table.y,
+            clusters=calibrate.table.clusters,
+            positions=calibrate.positions,
+            fingerprint=facts.fingerprints[Role.CALIBRATE],
         ),
-        None if calibrate.clusters is None else calibrate.clusters[at["calibrate"]],
-        replace(splits, **positions) if positions else splits,
-        fingerprints,
-        {f"{role} and calibrate": count for role, count in shared.items()},
-        units if splits.calibrate.size else None,
-        kept is not None,
-        known,
-        tuple(notes),
+        splits=splits if first_copies is None else _positions_before_drop(splits, first_copies),
+        folds=split.sizes.folds,
+        n_dealt=n_units if split.calibrate is None else None,
+        facts=facts,
+        kept=kept,
+        dealt_together=dealt_together if split.tune is None else None,
     )
 
 
-def _dealt(rows: Rows, split: Split, deal: Callable[..., Splits]) -> Splits:
-    """How `rows` are dealt where a role is brought by the caller, or not needed."""
-    every = np.arange(len(rows))
-    if split.given_calibrate is not None:
-        if split.given_tune is not None or split.folds is not None:
-            return Splits(every, _NOTHING, _NOTHING, _NOTHING)
-        return (
-            Splits(_NOTHING, every, _NOTHING, _NOTHING)
-            if split.frozen
-            else deal(tune=split.tune, calibrate=0)
-        )
-    if split.given_tune is not None and split.frozen:
-        return Splits(_NOTHING, _NOTHING, every, _NOTHING, grouped=rows.clusters is not None)
-    if split.given_tune is not None or split.folds is not None:
-        return deal(tune=0, calibrate=split.calibrate)
-    return _without_training(split, deal)
+# ----------------------------------------------------------------------------------- deal positions
 
 
-def _without_training(split: Split, deal: Callable[..., Splits]) -> Splits:
-    """Frozen models need no training rows: tuning and calibration share all rows.
+def _deal(rows: Rows, split: Split, *, seed: int) -> Splits:
+    """Deal the positions of rows to the roles that the caller did not bring."""
+    sizes: dict[Role, Size] = {}
+    if split.calibrate is None:
+        sizes[Role.CALIBRATE] = split.sizes.calibrate
+    if split.tune is None and split.sizes.folds is None:
+        sizes[Role.TUNE] = split.sizes.tune
 
-    Two shares are a proportion; a count is kept, and the other role gets the rest.
-    """
-    tune, calibrate = (
-        _share(split.tune, name="tune_size"),
-        _share(split.calibrate, name="calibrate_size"),
-    )
-    if tune is not None:
-        made = deal(
-            tune=0,
-            calibrate=split.calibrate if calibrate is None else calibrate / (calibrate + tune),
-        )
-        return replace(made, train=_NOTHING, tune=made.train)
-    made = deal(tune=split.tune, calibrate=0 if calibrate is not None else split.calibrate)
-    if calibrate is not None:
-        return replace(made, train=_NOTHING, calibrate=made.train)
-    if made.train.size:
+    rest = Role.TRAIN
+    is_training_role_needed = split.trains_models or split.sizes.folds is not None or not sizes
+    if not is_training_role_needed:
+        sizes, rest = _without_training(sizes)
+
+    splits = deal_positions(len(rows), sizes, rest=rest, groups=rows.clusters, random_state=seed)
+    if not is_training_role_needed and splits.train.size > 0:
         raise ValueError(
             Message(
-                f"⟨tune_size={split.tune}⟩ and ⟨calibrate_size={split.calibrate}⟩ leave "
-                f"{counted(made.train.size, 'row')} "
-                "over, and frozen models need none for training: give one of the two, and the "
-                "other gets the rest."
+                f"⟨tune_size={split.sizes.tune}⟩ and ⟨calibrate_size={split.sizes.calibrate}⟩ "
+                f"leave {counted(splits.train.size, 'row')} over, and frozen models need none for "
+                f"training: give one of the two, and the other gets the rest."
             )
         )
-    return made
+    return splits
 
 
-def _share(size: Any, *, name: str) -> Fraction | None:
-    """The size as a share, None if it is a count (or no share at all)."""
-    if not isinstance(size, float) or size == 0:
-        return None
+def _without_training(sizes: Mapping[Role, Size]) -> tuple[dict[Role, Size], Role]:
+    """Divide all rows among tuning and calibration, or give them to the only one that is dealt.
+
+    Two shares are a proportion. A count is kept, and the other role gets the rest.
+    """
+    if len(sizes) == 1:
+        (only_role,) = sizes
+        return {}, only_role
+
+    tune = sizes[Role.TUNE]
+    calibrate = sizes[Role.CALIBRATE]
+    if _is_share(tune) and _is_share(calibrate):
+        tune_share = _as_share(tune, name="tune_size")
+        calibrate_share = _as_share(calibrate, name="calibrate_size")
+        proportion = calibrate_share / (calibrate_share + tune_share)
+        return {Role.CALIBRATE: proportion}, Role.TUNE
+    if _is_share(tune):
+        return {Role.CALIBRATE: calibrate}, Role.TUNE
+    if _is_share(calibrate):
+        return {Role.TUNE: tune}, Role.CALIBRATE
+    return dict(sizes), Role.TRAIN
+
+
+def _is_share(size: Size) -> bool:
+    return not isinstance(size, int | np.integer) and size != 0
+
+
+def _as_share(size: Size, *, name: str) -> Fraction:
     return Fraction(1) if size == 1 else as_rational(size, name=name)
 
 
-def _check_empty(parts: Mapping[str, Integers], split: Split) -> None:
-    """Refuse an empty role that is not meant to be empty."""
-    if len(parts["calibrate"]) == 0:
-        raise ValueError(
-            Message(
-                f"no row is left for the role calibrate: "
-                f"⟨calibrate_size={split.calibrate}⟩. Raise it."
-            )
-        )
-    if len(parts["train"]) == 0 and not split.frozen:
-        tuning = "" if split.folds is not None else f"⟨tune_size={split.tune}⟩ and "
-        sizes = f"{tuning}⟨calibrate_size={split.calibrate}⟩"
-        text = (
-            f"no row is left for the role train, with {sizes}: lower a size, or bring rows "
-            f"for that role."
-        )
-        raise ValueError(Message(text))
-    if (left := len(parts["train"])) < (split.folds or 0):
-        text = (
-            f"{left} rows to train and tune on cannot make {split.folds} folds: lower "
-            f"⟨calibrate_size⟩ or ⟨tune_folds⟩, "
-        )
-        raise ValueError(Message(text + "or try one model and one score with ⟨tune_size=0⟩."))
-    # 0 is for a single candidate, which needs none
-    if len(parts["tune"]) == 0 and split.folds is None and split.tune != 0:
-        raise ValueError(
-            Message(
-                "No row is left for tuning: raise ⟨tune_size⟩, or tune by folds "
-                "with ⟨tune_folds=5⟩."
-            )
-        )
-
-
-def _check_clusters(parts: Mapping[str, Rows]) -> None:
-    """Clusters in every role or in none, and no calibration cluster in another role."""
-    own = parts["calibrate"].clusters
-    for role, other in (
-        (role, parts[role].clusters) for role in ("train", "tune") if len(parts[role])
-    ):
-        if own is None and other is None:
-            continue
-        if own is None or other is None:
-            raise ValueError(
-                "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, "
-                "{'groups': ...}) and "
-                "calibrate=(X, y, {'groups': ...})."
-            )
-        labels = own[overlap(row_fingerprints(own), row_fingerprints(other))]
-        if labels.size:
-            count = codes_of_values(labels, missing=True)[1]
-            raise OverlappingRolesError(
-                f"calibrate and {role} share {counted(count, 'group')} (first: {labels[0]}), so "
-                f"their rows are not "
-                "independent. Keep every group in one role."
-            )
-
-
-def assign_roles(
-    n: int,
-    *,
-    tune: Size = 0.25,
-    calibrate: Size = 0.25,
-    test: Size = 0,
-    groups: Any = None,
-    seed: Seed = None,
-) -> Splits:
-    """Deal n rows to roles at random; train gets what the others leave.
-
-    A size is a count (an integer) or a share (a float below 1; a fraction). Rounding, in exact
-    arithmetic: calibrate gets floor(n share + 1/2) rows; calibrate and tune together get the sum of
-    their sizes, rounded in the same way; then test likewise. So shares that sum to one use every
-    row, and no role is off by more than one row.
-
-    With `groups`, whole groups go to one role, and sizes count groups: a cut by rows would depend
-    on the sizes of the calibration groups, and these would no longer be exchangeable with a new
-    group.
-    """
-    total = as_count(n)
-    if total == 0:
-        raise ValueError("there are no rows to assign to roles; give at least one.")
-    number = as_seed(seed)
-    order = random_order(total, groups=groups, seed=number)
-    units, unit = order.ends.size - 1, "row" if groups is None else "group"
-    asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
-    cuts, wanted = [0], Fraction(0)
-    for role, size in asked.items():
-        whole = isinstance(size, (int, np.integer))
-        if isinstance(size, bool) or not (
-            isinstance(size, Real) and size >= 0 and (whole or size <= 1)
-        ):
-            raise ValueError(
-                f"the size of the role {role} must be a count or a share between 0 "
-                f"and 1, got {size!r}."
-            )
-        amount = Fraction(int(size)) if whole else rational(size) * units
-        wanted += amount
-        # floor(wanted + 1/2)
-        cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))
-        if wanted > units:
-            raise ValueError(
-                f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} "
-                f"to tune and {test} to test, "
-                f"of {counted(units, unit)}. Ask for less, or give more {unit}s."
-            )
-        if amount and cuts[-1] == cuts[-2]:
-            few = f"{counted(units, unit)} {are(units)} too few"
-            raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
-    calibrated, tuned, tested, rest = np.split(order.rows, order.ends[cuts[1:]])
-    return Splits(rest, tuned, calibrated, tested, number, groups is not None)
-
-
-def folds(
-    rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
-) -> list[tuple[Cut, Integers]]:
-    """k pairs (rows to fit on, rows held out): each row is held out once, and a group always as a
-    whole.
-
-    The rows to fit on come in parts, one for each of the other folds. `rows` is a number of rows or
-    an array of positions; `groups` has one label for each of them. Folds differ by at most one row
-    (one group).
-    """
-    order = random_order(rows, groups=groups, seed=seed)
-    units = order.ends.size - 1
-    if as_count(k, name="k") < 2 or k > units:
-        unit = "rows" if groups is None else "groups"
-        raise ValueError(f"k must lie between 2 and the number of {unit}, {units}; got {k}.")
-    parts = np.split(order.rows, order.ends[[i * units // k for i in range(1, k)]])
-    return [((*parts[:i], *parts[i + 1 :]), held_out) for i, held_out in enumerate(parts)]
+def _positions_before_drop(splits: Splits, first_copies: Integers) -> Splits:
+    """Name rows by their positions in the table that still held repeats."""
+    return replace(
+        splits,
+        train=first_copies[splits.train],
+        tune=first_copies[splits.tune],
+        calibrate=first_copies[splits.calibrate],
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class RowOrder:
-    """Rows in an order fixed in advance, in units that stay together (single rows, or whole
-    groups).
+class _Members:
+    """The rows of one role, as positions in a table that is not copied yet."""
 
-    ``rows[: ends[j]]`` are the first j units. Taking the first j as tuning rows and the rest for
-    calibration keeps the guarantee for any j that is chosen by looking only at the units already
-    taken (a stopping time).
-    """
+    table: Rows
+    positions: Integers
 
-    rows: Integers
-    ends: Integers
+    def __len__(self) -> int:
+        return len(self.positions)
 
-
-def random_order(rows: int | Integers, *, groups: Any = None, seed: Seed = None) -> RowOrder:
-    """A uniformly random order of the rows, of whole groups if `groups` is given.
-
-    `rows` is a number of rows or an array of positions; `groups` has one label for each of them.
-    """
-    if isinstance(rows, (int, np.integer)):
-        # kept with the fit
-        rows = np.arange(as_count(rows), dtype=np.int32 if rows < 2**31 else np.int64)
-    positions = np.asarray(rows)
-    rng = np.random.default_rng(as_seed(seed))
-    if groups is not None:
-        codes, count = _codes(groups, positions.size, "groups")
-        place = rng.permutation(count)[codes]  # each group's place in the order
-        ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=count))]).astype(
-            np.int64
-        )
-        return RowOrder(positions[np.argsort(place, kind="stable")], ends)
-    n = positions.size
-    return RowOrder(positions[rng.permutation(n)], np.arange(n + 1))
+    @property
+    def clusters(self) -> AnyArray | None:
+        """The cluster of each row."""
+        return None if self.table.clusters is None else self.table.clusters[self.positions]
 
 
-def _codes(values: Any, n: int, name: str) -> tuple[Integers, int]:
-    codes, count = codes_of_values(values, name=name)
-    if codes.size != n:
+def _members_of_roles(rows: Rows, split: Split, splits: Splits) -> dict[Role, _Members]:
+    """Return the rows of each role, dealt or brought."""
+    members = {Role.TRAIN: _Members(rows, splits.train)}
+    brought = {Role.TUNE: split.tune, Role.CALIBRATE: split.calibrate}
+    for role, table in brought.items():
+        if table is None:
+            members[role] = _Members(rows, splits[role])
+        else:
+            members[role] = _Members(table, np.arange(len(table)))
+    return members
+
+
+# ------------------------------------------------------------------------------------------- checks
+
+
+def _check_enough_rows(n_rows: int, split: Split) -> None:
+    """Refuse fewer rows than there are roles to fill."""
+    if split.brings_rows:
+        return
+    uses = {
+        Role.TRAIN: split.trains_models,
+        Role.TUNE: split.needs_tuning_rows,
+        Role.CALIBRATE: True,
+    }
+    *others, last = (role for role, is_needed in uses.items() if is_needed)
+    if n_rows <= len(others):
         raise ValueError(
-            f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; "
-            f"give one label per row."
+            f"n_samples={n_rows} is too few to {', '.join(others)} and {last}: give at least "
+            f"{len(others) + 1} rows."
         )
-    return codes, count
 
 
-def fresh_seed() -> int:
-    """A seed from the operating system's entropy."""
-    return int(np.random.SeedSequence().generate_state(1)[0])
-
-
-def as_seed(seed: Seed) -> int:
-    """`seed` as an integer that can be written down, by scikit-learn's rules for random_state.
-
-    An integer is itself; None draws a fresh one from the operating system; a generator is asked for
-    one.
-    """
-    if seed is None:
-        return fresh_seed()
-    if isinstance(seed, np.random.Generator):
-        return int(seed.integers(2**32))
-    if isinstance(seed, np.random.RandomState):
-        return int(seed.randint(2**31 - 1))
-    try:
-        return as_count(seed, name="seed")
-    except ValueError:
+def _check_sizes(members: Mapping[Role, _Members], split: Split) -> None:
+    """Refuse an empty role that is not meant to be empty."""
+    sizes = split.sizes
+    n_train = len(members[Role.TRAIN])
+    if len(members[Role.CALIBRATE]) == 0:
         raise ValueError(
-            f"seed must be None, a whole number that is not negative or a NumPy generator, got "
-            f"{seed!r}."
-        ) from None
+            Message(
+                f"no row is left for the role calibrate: ⟨calibrate_size={sizes.calibrate}⟩. "
+                f"Raise it."
+            )
+        )
+    if n_train == 0 and split.trains_models:
+        tuning = "" if sizes.folds is not None else f"⟨tune_size={sizes.tune}⟩ and "
+        raise ValueError(
+            Message(
+                f"no row is left for the role train, with {tuning}"
+                f"⟨calibrate_size={sizes.calibrate}⟩: lower a size, or bring rows for that role."
+            )
+        )
+    if sizes.folds is not None and n_train < sizes.folds:
+        raise ValueError(
+            Message(
+                f"{n_train} rows to train and tune on cannot make {sizes.folds} folds: lower "
+                f"⟨calibrate_size⟩ or ⟨tune_folds⟩, or try one model and one score with "
+                f"⟨tune_size=0⟩."
+            )
+        )
+    if len(members[Role.TUNE]) == 0 and sizes.folds is None and sizes.tune != 0:
+        raise ValueError(
+            Message(
+                "No row is left for tuning: raise ⟨tune_size⟩, or tune by folds with "
+                "⟨tune_folds=5⟩."
+            )
+        )
+
+
+def _check_clusters(members: Mapping[Role, _Members]) -> None:
+    """Refuse clusters in some roles only, and calibration clusters that another role has too."""
+    calibrate = members[Role.CALIBRATE].clusters
+    for role in (Role.TRAIN, Role.TUNE):
+        if len(members[role]) == 0:
+            continue
+        clusters = members[role].clusters
+        if clusters is None and calibrate is None:
+            continue
+        if clusters is None or calibrate is None:
+            raise ValueError(
+                "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, "
+                "{'groups': ...}) and calibrate=(X, y, {'groups': ...})."
+            )
+        shared = calibrate[overlap(row_fingerprints(calibrate), row_fingerprints(clusters))]
+        if shared.size > 0:
+            _, n_shared = codes_of_values(shared, missing=True)
+            raise OverlappingRolesError(
+                f"calibrate and {role} share {counted(n_shared, 'group')} (first: {shared[0]}), so "
+                f"their rows are not independent. Keep every group in one role."
+            )
+
+
+def _check_no_shared_rows(members: Mapping[Role, _Members]) -> None:
+    """Refuse calibration rows that equal a row of another role after rounding to single precision.
+
+    Where the caller cut the roles, such a row is most likely a leak.
+    """
+    hashes = _hash_roles(members, at_float32=True)
+    for role in (Role.TRAIN, Role.TUNE):
+        if role not in hashes:
+            continue
+        shared = overlap(hashes[Role.CALIBRATE], hashes[role])
+        if shared.size > 0:
+            raise OverlappingRolesError(
+                f"{role} and calibrate share {counted(shared.size, 'row')} (first: calibration row "
+                f"{shared[0]}), compared in single precision; coverage needs calibration rows that "
+                f"fitting and tuning never saw. Drop them from one role, let assign_roles() build "
+                f'both, or pass duplicates="allow" if a new row is as likely to be a repeat.'
+            )
+
+
+# ------------------------------------------------------------------------------- what is remembered
+
+
+def _remember_rows(
+    members: Mapping[Role, _Members], *, are_distinct: bool
+) -> tuple[RowFacts, KeptRows]:
+    """Hash the rows of every role, for the certificate and to recognise them later."""
+    hashes = _hash_roles(members)
+    kept = KeptRows.of(
+        {role.value: hashes[role] for role in hashes}, complete=_complete_columns(members)
+    )
+
+    repeats_shared = {}
+    for role in (Role.TRAIN, Role.TUNE):
+        if role in hashes:
+            # Without a repeat among all rows there is none to look for.
+            n_shared = overlap(hashes[Role.CALIBRATE], hashes[role]).size if kept.repeated else 0
+            repeats_shared[f"{role} and calibrate"] = n_shared
+
+    facts = RowFacts(
+        fingerprints={role.value: role_fingerprint(hashes[role]) for role in hashes},
+        repeats_shared=repeats_shared,
+        are_distinct=are_distinct,
+    )
+    return facts, kept
+
+
+def _hash_roles(
+    members: Mapping[Role, _Members], *, at_float32: bool = False
+) -> dict[Role, Hashes]:
+    """Hash the rows of each role that has some. A table that roles share is hashed once."""
+    hashes_of_table: dict[int, Hashes] = {}
+    hashes = {}
+    for role, role_members in members.items():
+        if len(role_members) == 0:
+            continue
+        table = role_members.table
+        if id(table) not in hashes_of_table:
+            hashes_of_table[id(table)] = row_fingerprints(table.X, table.y, at_float32=at_float32)
+        hashes[role] = hashes_of_table[id(table)][role_members.positions]
+    return hashes
+
+
+def _complete_columns(members: Mapping[Role, _Members]) -> Bools:
+    """Mark the columns that have no missing cell in any table."""
+    tables = {id(role_members.table): role_members.table for role_members in members.values()}
+    n_missing = sum(missing_cells(table.X) for table in tables.values())
+    return np.asarray(n_missing == 0)

@@ -18,15 +18,10 @@ from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import show
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
-from dco.rows.rows import (
-    KeptRows,
-    Rows,
-    SealedRows,
-    given_rows,
-    missing_cells,
-    stack_features,
-    take_features,
-)
+from dco.rows.kept_rows import KeptRows
+from dco.rows.rows import Rows, rows_of
+from dco.rows.seal import SealedRows
+from dco.rows.tables import missing_cells, stack_features, take_features
 from dco.rows.targets import check_label_kinds
 from dco.structure import Structure
 
@@ -46,7 +41,7 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     count.
     """
     return recalibrated(
-        est, given_rows(est._features(X), est._targets(y), groups, {}), weights=weights
+        est, rows_of(est._features(X), est._targets(y), groups=groups, params={}), weights=weights
     )
 
 
@@ -110,9 +105,9 @@ class ScoredRows:
 class _SealedScores(SealedRows):
     """Scored rows: they were hashed when they were scored, in the same moment."""
 
-    @staticmethod
-    def _hashes(X: Any, y: Any = None, *, at_float32: bool = False) -> Any:
-        return X.hashes
+    def _hash_rows(self, rows: Rows) -> Hashes:
+        hashes: Hashes = rows.X.hashes
+        return hashes
 
 
 def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool = False) -> Any:
@@ -140,10 +135,10 @@ def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool 
     seal = SealedRows if known is None else _SealedScores
     shared, sealed = (
         _shared(own.kept, hashes, rest),
-        seal(X, rows.y, fingerprint=role_fingerprint(hashes)),
+        seal(X, rows.y, clusters=rows.clusters, fingerprint=role_fingerprint(hashes)),
     )
     given, seed = (structure, sealed, statement.weights), own.certificate.seed or 0
-    calibration, y, rounding = calibrate(*given, clusters=rows.clusters, seed=seed, scored=scored)
+    calibration, y, rounding = calibrate(*given, seed=seed, scored=scored)
     thresholds = statement.thresholds(calibration)
     notes = note_targets(structure, y, thresholds, statement, own.certificate.support)
     notes += statement.note_infeasible(calibration, thresholds)

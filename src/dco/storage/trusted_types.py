@@ -77,8 +77,8 @@ OWN = _full_names("""
     dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread
     dco.predictions: Quantiles
     dco.predictor: DecoupledPredictor
-    dco.rows.roles: Splits
-    dco.rows.rows: KeptRows
+    dco.rows.splits: Splits
+    dco.rows.kept_rows: KeptRows
     dco.service.monitor: Monitor
     dco.structure: Structure
     dco.tuning.objectives: DecisionLoss Even MeanSize P95Size

@@ -19,7 +19,8 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import seeded_models
 from dco.models.records import records_of
 from dco.models.wrapped import last_model
-from dco.rows.rows import Rows, is_frame
+from dco.rows.rows import Rows
+from dco.rows.tables import is_frame
 from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual

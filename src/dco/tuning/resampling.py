@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from dco.foundations.arrays import AnyArray
-from dco.rows.roles import folds
 from dco.rows.rows import Cut, Rows
+from dco.rows.splits import folds
 from dco.tuning.evaluated import ALL_ROWS, Positions
 
 

@@ -24,7 +24,7 @@ from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.extras import require
 from dco.foundations.notes import show
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.rows import take_features
+from dco.rows.tables import take_features
 
 
 @dataclass(frozen=True, eq=False)
