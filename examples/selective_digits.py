@@ -45,7 +45,7 @@ def main() -> None:
     doubt, wrong = doubts(model, X_cal, y_cal)
     losses, taken = selective_error(doubt, wrong, THRESHOLDS), accepted(doubt, THRESHOLDS)
     certified = learn_then_test(
-        losses[:, order], alpha=ALPHA, delta=DELTA, test="binomial", where=taken[:, order]
+        losses, THRESHOLDS, alpha=ALPHA, delta=DELTA, test="binomial", order=order, where=taken
     )
     print(
         f"rows: train {len(X_train)}, tune {len(X_tune)}, calibrate {len(X_cal)}, test "
@@ -55,7 +55,7 @@ def main() -> None:
     if not len(certified):
         print("no threshold is certified: more calibration rows or a larger alpha are needed.")
         return
-    threshold = THRESHOLDS[order[certified.indices]].max()
+    threshold = certified.values.max()
     doubt, wrong = doubts(model, X_test, y_test)
     answered = doubt <= threshold
     print(

@@ -63,7 +63,7 @@ def results() -> dict[str, ShownAsPrinted]:
         "evaluation": estimator.evaluate(X[300:], y[300:]),
         "ranking": estimator.ranking_,
         "plan": dco.plan(1000, alpha=0.1),
-        "settings": dco.risk.learn_then_test(np.zeros((100, 30)), alpha=0.1, delta=0.1),
+        "settings": dco.risk.learn_then_test(np.zeros((100, 30)), range(30), alpha=0.1, delta=0.1),
     }
 
 

@@ -24,7 +24,7 @@ conditional_conformal(scores, features, new_features | alpha)
 risk.conformal_risk_control(losses, thresholds | alpha, bound=1.0)
 risk.bayesian_quadrature_risk(losses, thresholds | alpha, delta, bound=1.0)
 risk.risk_controlling(losses, thresholds | alpha, delta, bound=1.0, test='wsr')
-risk.learn_then_test(losses | alpha, delta, bound=1.0, correction='fixed-sequence')
+risk.learn_then_test(losses, thresholds | alpha, delta, bound=1.0, correction='fixed-sequence')
 risk.bq_confidence(losses | alpha, bound=1.0, method='exact')
 ClassProbabilities(probabilities, classes=None, uniforms=None |)
 ClassDraws(draws, classes=None, uniforms=None |)
@@ -176,7 +176,7 @@ def test_a_ranking_names_its_best():
 
 
 def test_certified_settings_are_an_array_of_indices():
-    record = dco.risk.learn_then_test(np.zeros((100, 3)), alpha=0.1, delta=0.1)
+    record = dco.risk.learn_then_test(np.zeros((100, 3)), [1, 2, 3], alpha=0.1, delta=0.1)
     assert np.asarray(record).tolist() == record.indices.tolist() == [0, 1, 2]
 
 
@@ -283,3 +283,25 @@ def test_every_exported_name_exists_and_is_documented():
     for name in dco.__all__:
         thing = getattr(dco, name)
         assert thing.__doc__, f"dco.{name} has no docstring"
+
+
+def public_methods():
+    """The methods and properties of every public class, as (class, name)."""
+    modules = [dco, *(getattr(dco, name) for name in PUBLIC_MODULES)]
+    classes = {
+        getattr(module, name)
+        for module in modules
+        for name in module.__all__
+        if inspect.isclass(getattr(module, name))
+    }
+    for public_class in sorted(classes, key=lambda c: c.__qualname__):
+        for name, member in inspect.getmembers(public_class):
+            is_ours = (getattr(member, "__module__", None) or "dco").startswith("dco")
+            is_method = inspect.isfunction(member) or isinstance(member, property)
+            if is_method and is_ours and not name.startswith("_"):
+                yield pytest.param(public_class, name, id=f"{public_class.__name__}.{name}")
+
+
+@pytest.mark.parametrize(("public_class", "name"), list(public_methods()))
+def test_every_public_method_is_documented_by_itself_or_by_its_base_class(public_class, name):
+    assert inspect.getdoc(getattr(public_class, name))

@@ -16,9 +16,9 @@ from dco.risk import (
     accepted,
     bayesian_quadrature_risk,
     bq_confidence,
+    column_tests,
     conformal_risk_control,
     learn_then_test,
-    loss_matrix,
     risk_controlling,
     selective_error,
 )
@@ -50,9 +50,10 @@ def ltt(losses, **options):
     """Fixed-sequence LTT from the safe end; of a method without an order the boldest column that it
     certifies.
     """
-    order = 1 if "correction" in options else -1
-    certified = learn_then_test(losses[:, ::order], alpha=ALPHA, delta=DELTA, **options)
-    return CUTS[::order][certified.indices[min(order, 0)]] if len(certified) else np.inf
+    if "correction" not in options:
+        options["order"] = np.arange(len(CUTS))[::-1]
+    certified = learn_then_test(losses, CUTS, alpha=ALPHA, delta=DELTA, **options)
+    return certified.values.min(initial=np.inf)
 
 
 def rcps(losses, **options):
@@ -121,13 +122,13 @@ def test_crc_is_not_pac():
     assert failures(crc, "bernoulli", 100, REPETITIONS, seed=3)[0] > allowed(REPETITIONS)
 
 
-def two_maxima_added(losses, level, *, wager):
+def two_maxima_added(losses, level, *, delta):
     """The planted mistake: the martingale's maximum taken on two halves and the two added."""
     steps = np.arange(1, losses.size + 1)
     means = (0.5 + np.cumsum(losses)) / (steps + 1)
     variances = (0.25 + np.cumsum((losses - means) ** 2)) / (steps + 1)
     earlier = np.concatenate([[0.25], variances[:-1]])
-    bets = np.minimum(1.0, np.sqrt(2 * math.log(1 / wager) / (losses.size * earlier)))
+    bets = np.minimum(1.0, np.sqrt(2 * math.log(1 / delta) / (losses.size * earlier)))
     gains = np.log1p(-bets * (losses - level))
     half = losses.size // 2
     capital = max(0.0, np.cumsum(gains[:half]).max()) + max(0.0, np.cumsum(gains[half:]).max())
@@ -140,7 +141,7 @@ def test_the_check_sees_two_maxima_added(monkeypatch):
     """
     repetitions = max(REPETITIONS, 1000)
     right = pointwise_failures(repetitions)
-    monkeypatch.setattr(loss_matrix, "wsr_p_value", two_maxima_added)
+    monkeypatch.setattr(column_tests, "betting_p_value", two_maxima_added)
     wrong = pointwise_failures(repetitions)
     print(
         f"WSR at the boundary, n = 100: P(accept a risk at alpha) = {right:.4f}; with two "
@@ -180,7 +181,9 @@ def test_exact_bq_against_dirichlet_draws(n):
                 assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(
                     exact, abs=1e-12
                 )
-            sampled = bq_confidence(losses, alpha=alpha, method="dirichlet", draws=draws, rng=rng)
+            sampled = bq_confidence(
+                losses, alpha=alpha, method="dirichlet", draws=draws, random_state=rng
+            )
             worst = max(
                 worst, abs(sampled - exact) / math.sqrt(max(exact * (1 - exact), 1e-12) / draws)
             )
@@ -199,12 +202,13 @@ def test_several_risks_at_once_are_all_controlled():
         u, v = rng.uniform(size=(2, 150, 1))
         certified = learn_then_test(
             [(u > grid).astype(float), (v < 0.3 * grid).astype(float)],
+            grid,
             alpha=[0.3, 0.25],
             delta=DELTA,
             test="binomial",
             correction="bonferroni",
         )
-        chosen = grid[certified.indices]
+        chosen = certified.values
         bad += bool(np.any((1 - chosen > 0.3 + 1e-9) | (0.3 * chosen > 0.25 + 1e-9)))
     print(
         f"LTT with two risks: P(some certified setting breaks a limit) = "
@@ -222,8 +226,10 @@ def selective_runs(repetitions, n, grid, *, told):
         doubt = rng.uniform(size=n)
         losses = selective_error(doubt, rng.uniform(size=n) < 0.5 * doubt, grid)
         where = accepted(doubt, grid) if told else None
-        certified = learn_then_test(losses, alpha=0.1, delta=DELTA, test="binomial", where=where)
-        chosen.append(grid[certified.indices].max(initial=0.0))
+        certified = learn_then_test(
+            losses, grid, alpha=0.1, delta=DELTA, test="binomial", where=where
+        )
+        chosen.append(certified.values.max(initial=0.0))
     return np.array(chosen)
 
 

@@ -84,7 +84,9 @@ def test_on_zero_one_loss_everything_is_one_order_statistic(seed, alpha, delta):
         risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="binomial").value
         == values["bq"]
     )
-    certified = learn_then_test(losses[:, ::-1], alpha=alpha, delta=delta, test="binomial")
+    certified = learn_then_test(
+        losses[:, ::-1], np.arange(losses.shape[1]), alpha=alpha, delta=delta, test="binomial"
+    )
     assert cuts[::-1][certified.indices[-1]] == values["ltt"]
     assert pac > marginal
 

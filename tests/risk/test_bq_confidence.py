@@ -7,7 +7,7 @@ import pytest
 from scipy.special import betainc
 
 from dco.risk import bq_confidence
-from dco.risk.quadrature import _by_recursion, _merged, bq_failure
+from dco.risk.quadrature import bq_failure
 
 
 def lattice(n, seed, values=(0.0, 0.25, 0.5, 1.0), shares=(0.5, 0.2, 0.2, 0.1)):
@@ -72,9 +72,10 @@ def test_a_tiny_delta_is_compared_with_digits_that_mean_something():
     """
     losses = np.repeat([0.0, 0.1, 0.5], [300, 100, 30])
     level = Fraction(7, 50)
-    truth = _by_recursion(*_merged(losses, level))[1]
+    truth = bq_failure(losses, level, at_most=1e-13)
     assert 1e-16 < truth < 1e-12
-    assert bq_failure(losses, level, at_most=1e-10) == pytest.approx(truth, rel=1e-9, abs=0)
+    complement = bq_confidence(losses, alpha=level, method="recursion")
+    assert 1 - complement == pytest.approx(truth, abs=1e-15)
     assert bq_failure(losses, level, at_most=0.05) == pytest.approx(truth, abs=1e-11)
     few = np.repeat([0.5, 0.0], [10, 300])
     # 1 less the confidence has lost every digit
@@ -147,7 +148,7 @@ def test_bad_input_is_refused(losses, options, message):
 def test_dirichlet_draws_come_from_the_generator_that_is_given():
     losses = lattice(20, seed=0)
     options = {"alpha": 0.3, "method": "dirichlet", "draws": 400}
-    found = [bq_confidence(losses, rng=np.random.default_rng(seed), **options) for seed in range(6)]
+    found = [bq_confidence(losses, random_state=seed, **options) for seed in range(6)]
     assert len(set(found)) > 1
-    assert found[3] == bq_confidence(losses, rng=np.random.default_rng(3), **options)
+    assert found[3] == bq_confidence(losses, random_state=3, **options)
     assert found[0] == bq_confidence(losses, **options)  # seed 0 is the default

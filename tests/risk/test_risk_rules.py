@@ -20,13 +20,13 @@ from dco.risk import (
     order_of_testing,
     risk_controlling,
 )
-from dco.risk.loss_matrix import (
+from dco.risk.column_tests import (
+    betting_p_value,
     binomial_p_value,
     hoeffding_bentkus_p_value,
-    total,
-    wsr_p_value,
 )
-from dco.risk.quadrature import _by_recursion, _merged
+from dco.risk.loss_matrix import ceil_of_sum
+from dco.risk.quadrature import bq_failure
 
 pytestmark = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 RULES = {
@@ -35,6 +35,12 @@ RULES = {
     "wsr": partial(risk_controlling, alpha=0.3, delta=0.1),
     "hoeffding-bentkus": partial(risk_controlling, alpha=0.3, delta=0.1, test="hoeffding-bentkus"),
 }
+
+
+def certify(losses, **options):
+    """`learn_then_test` of settings 0, 1, 2, ..."""
+    n_columns = np.shape(losses[0] if isinstance(losses, list) else losses)[1]
+    return learn_then_test(losses, np.arange(n_columns), **options)
 
 
 def falling_losses(n=200, columns=50, seed=0):
@@ -68,7 +74,7 @@ def test_zero_one_loss_is_one_order_statistic(n, alpha, tied):
         rcps = risk_controlling(
             losses, cuts, alpha=alpha, delta=delta, test="binomial", safe_at_infinity=True
         )
-        ltt = learn_then_test(losses[:, ::-1], alpha=alpha, delta=delta, test="binomial")
+        ltt = certify(losses[:, ::-1], alpha=alpha, delta=delta, test="binomial")
         assert bq.value == rcps.value == pac.value
         assert bq.guarantee == rcps.guarantee == ltt.guarantee == "pac"
         assert (cuts[::-1][ltt.indices[-1]] if len(ltt) else np.inf) == pac.value
@@ -269,7 +275,7 @@ def test_wsr_against_the_plain_recursion():
         total += loss
         squares += (loss - total / (i + 1)) ** 2
         variance = squares / (i + 1)
-    assert wsr_p_value(losses, level, wager=delta) == pytest.approx(1 / best, rel=1e-10)
+    assert betting_p_value(losses, level, delta=delta) == pytest.approx(1 / best, rel=1e-10)
 
 
 def test_a_larger_loss_never_lowers_the_p_value_of_a_count_or_a_mean():
@@ -293,7 +299,7 @@ def test_a_larger_loss_can_lower_the_p_value_of_wsr():
     higher.
     """
     larger, smaller = np.full(400, 0.5), np.repeat([0.0, 0.5], [10, 390])
-    assert wsr_p_value(larger, 0.6, wager=0.05) < wsr_p_value(smaller, 0.6, wager=0.05) / 2
+    assert betting_p_value(larger, 0.6, delta=0.05) < betting_p_value(smaller, 0.6, delta=0.05) / 2
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -306,19 +312,21 @@ def test_bets_of_wsr_are_sized_for_the_level_and_made_in_one_order_of_the_rows(s
     losses = rng.uniform(size=(n, 1)) * (rng.uniform(size=(n, 1)) > cuts)
     ordered = losses[np.random.default_rng(seed).permutation(n)]
     column = columns
-    while column and wsr_p_value(ordered[:, column - 1], alpha, wager=delta) <= delta:
+    while column and betting_p_value(ordered[:, column - 1], alpha, delta=delta) <= delta:
         column -= 1
     assert column < columns
     assert (
-        risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="wsr", seed=seed).value
+        risk_controlling(
+            losses, cuts, alpha=alpha, delta=delta, test="wsr", random_state=seed
+        ).value
         == cuts[column]
     )
     for correction in ("bonferroni", "holm"):
-        found = learn_then_test(
-            losses, alpha=alpha, delta=delta, test="wsr", correction=correction, seed=seed
+        found = certify(
+            losses, alpha=alpha, delta=delta, test="wsr", correction=correction, random_state=seed
         )
         assert found.p_values == pytest.approx(
-            [wsr_p_value(own, alpha, wager=delta / columns) for own in ordered.T]
+            [betting_p_value(own, alpha, delta=delta / columns) for own in ordered.T]
         )
 
 
@@ -326,7 +334,7 @@ def test_bets_of_wsr_are_sized_for_the_level_and_made_in_one_order_of_the_rows(s
 
 
 def test_fixed_sequence_stops_at_the_first_failure():
-    falling = learn_then_test(
+    falling = certify(
         np.arange(100)[:, None] < [9, 6, 3, 0], alpha=0.3, delta=0.1, correction="holm"
     )
     assert np.all(np.diff(falling.p_values) < 0)
@@ -338,7 +346,7 @@ def test_fixed_sequence_stops_at_the_first_failure():
         "bonferroni": [0, 1, 3, 4],
         "holm": [0, 1, 3, 4],
     }.items():
-        record = learn_then_test(losses, alpha=0.2, delta=0.1, correction=correction)
+        record = certify(losses, alpha=0.2, delta=0.1, correction=correction)
         assert np.asarray(record).tolist() == found
         assert len(record) == len(found)
         assert record.p_values.shape == (5,)
@@ -352,7 +360,7 @@ def test_holm_holds_what_bonferroni_holds_and_more():
     for _ in range(300):
         losses = (rng.uniform(size=(60, 6)) < rng.uniform(0, 0.3, size=6)).astype(float)
         bonferroni, holm = (
-            learn_then_test(losses, alpha=0.2, delta=0.1, test="binomial", correction=c)
+            certify(losses, alpha=0.2, delta=0.1, test="binomial", correction=c)
             for c in ("bonferroni", "holm")
         )
         p = np.sort(holm.p_values)
@@ -367,22 +375,21 @@ def test_several_risks_take_the_largest_p_value():
     rng = np.random.default_rng(0)
     first, second = ((rng.uniform(size=(80, 4)) < share).astype(float) for share in (0.1, 0.2))
     options = {"alpha": [0.2, 0.4], "delta": 0.1, "test": "binomial"}
-    both = learn_then_test([first, second], **options)
+    both = certify([first, second], **options)
     alone = [
-        learn_then_test(one, **{**options, "alpha": a}).p_values
-        for one, a in ((first, 0.2), (second, 0.4))
+        certify(one, **{**options, "alpha": a}).p_values for one, a in ((first, 0.2), (second, 0.4))
     ]
     assert np.array_equal(both.p_values, np.maximum(*alone))
     assert np.array_equal(
-        both.p_values, learn_then_test(np.stack([first, second], axis=2), **options).p_values
+        both.p_values, certify(np.stack([first, second], axis=2), **options).p_values
     )
     marks = rng.uniform(size=(80, 4, 2)) < 0.7
-    in_a_list = learn_then_test([first, second], where=[marks[:, :, 0], marks[:, :, 1]], **options)
-    in_one_array = learn_then_test(np.stack([first, second], axis=2), where=marks, **options)
+    in_a_list = certify([first, second], where=[marks[:, :, 0], marks[:, :, 1]], **options)
+    in_one_array = certify(np.stack([first, second], axis=2), where=marks, **options)
     assert np.array_equal(in_a_list.p_values, in_one_array.p_values)
     assert not np.array_equal(in_a_list.p_values, both.p_values)
     assert both.alpha == (0.2, 0.4)
-    assert learn_then_test([first, second[:60]], **options).n == 60  # the fewest rows are reported
+    assert certify([first, second[:60]], **options).n == 60  # the fewest rows are reported
 
 
 @pytest.mark.parametrize("correction", ["fixed-sequence", "bonferroni", "holm"])
@@ -392,14 +399,8 @@ def test_a_column_is_certified_only_if_all_its_risks_are(test, correction):
     safe, unsafe = np.zeros((60, 3)), np.ones((60, 3))
     for risks in ([safe, unsafe], [unsafe, safe]):
         with pytest.warns(InfeasibleLevelWarning, match="No setting is certified"):
-            assert (
-                len(learn_then_test(risks, alpha=0.2, delta=0.1, test=test, correction=correction))
-                == 0
-            )
-    assert (
-        len(learn_then_test([safe, safe], alpha=0.2, delta=0.1, test=test, correction=correction))
-        == 3
-    )
+            assert len(certify(risks, alpha=0.2, delta=0.1, test=test, correction=correction)) == 0
+    assert len(certify([safe, safe], alpha=0.2, delta=0.1, test=test, correction=correction)) == 3
 
 
 def test_where_is_the_test_on_the_rows_that_count():
@@ -410,11 +411,11 @@ def test_where_is_the_test_on_the_rows_that_count():
     )
     counted[:, 2] = False
     for test in ("binomial", "hoeffding-bentkus"):
-        record = learn_then_test(
+        record = certify(
             losses, alpha=0.2, delta=0.1, test=test, where=counted, correction="bonferroni"
         )
         kept = losses[counted[:, 0], :1]
-        alone = learn_then_test(kept, alpha=0.2, delta=0.1, test=test)
+        alone = certify(kept, alpha=0.2, delta=0.1, test=test)
         assert record.p_values[0] == pytest.approx(alone.p_values[0], rel=1e-12)
         assert record.p_values[2] == 1.0
         assert 2 not in record.indices
@@ -424,32 +425,32 @@ def test_a_first_column_that_fails_is_told_where_another_order_would_certify():
     falling = np.tile(np.linspace(1, 0, 101), (500, 1))
     with pytest.warns(
         InfeasibleLevelWarning,
-        match=r"first column failed .* losses\[:, ::-1\].* "
+        match=r"first column failed .* order=range.* "
         r"order_of_testing",
     ) as told:
-        assert len(learn_then_test(falling, alpha=0.1, delta=0.05)) == 0
+        assert len(certify(falling, alpha=0.1, delta=0.05)) == 0
     assert told[0].filename == __file__
-    assert len(learn_then_test(falling[:, ::-1], alpha=0.1, delta=0.05)) > 0
+    assert len(certify(falling[:, ::-1], alpha=0.1, delta=0.05)) > 0
     losses = np.ones((10, 5))  # no failures in 10 rows: p = 0.9^10 = 0.349 whatever the order
     losses[:, 3] = 0
     for correction, level in (("fixed-sequence", "0.05"), ("bonferroni", "0.01"), ("holm", "0.01")):
         said = rf"5 columns is 0.349 \(column 3\), .* at most {level}\. More rows"
         with pytest.warns(InfeasibleLevelWarning, match=said):
-            learn_then_test(losses, alpha=0.1, delta=0.05, test="binomial", correction=correction)
+            certify(losses, alpha=0.1, delta=0.05, test="binomial", correction=correction)
 
 
 def test_the_result_prints_in_two_short_lines():
     losses = np.zeros((500, 20))
     losses[:, [3, 4, 9]] = 1
     levels, every_second = {"delta": 0.05, "correction": "holm"}, np.tile([0.0, 1.0], (500, 20))
-    assert str(learn_then_test(losses, alpha=0.1, **levels)) == (
+    assert str(certify(losses, alpha=0.1, **levels)) == (
         "17 of 20 settings certified: risk <= 0.1 with probability >= 0.95 (500 rows)\ncolumns 0 "
         "to 2, 5 to 8, 10 to 19"
     )
-    several = str(learn_then_test([every_second] * 2, alpha=[0.1, 0.2], **levels))
+    several = str(certify([every_second] * 2, alpha=[0.1, 0.2], **levels))
     assert several.startswith("20 of 40 settings certified: risks <= 0.1, 0.2 with")
     assert several.endswith("\ncolumns 0, 2, 4, 6, 8, 10, ...")
-    none = learn_then_test(np.ones((50, 4)), alpha=0.1, delta=0.05)
+    none = certify(np.ones((50, 4)), alpha=0.1, delta=0.05)
     assert str(none).endswith("\np-values: 1 of the first column, 1 the smallest")
 
 
@@ -478,7 +479,7 @@ def test_an_order_learned_on_tuning_rows():
 )
 def test_bad_input_of_learn_then_test_is_refused(losses, options, message):
     with pytest.raises(ValueError, match=message):
-        learn_then_test(losses, **{"alpha": 0.1, "delta": 0.1, **options})
+        certify(losses, **{"alpha": 0.1, "delta": 0.1, **options})
     if message == "same columns":
         with pytest.raises(ValueError, match=message):
             order_of_testing(losses, alpha=0.1)
@@ -492,24 +493,20 @@ def test_sums_on_a_border_are_those_of_the_decimals():
     assert math.fsum(losses[:, 0]) > 0.3
     assert conformal_risk_control(losses, [1.0], alpha=0.1).value == 1.0  # (0.3 + 1) / 13 is 0.1
     assert math.fsum(np.full(100, 0.55)) > 55
-    assert [math.ceil(total(np.full(n, x))) for n, x in ((100, 0.55), (30, 0.1), (7, 0.3))] == [
-        55,
-        3,
-        3,
-    ]
+    assert [ceil_of_sum(np.full(n, x)) for n, x in ((100, 0.55), (30, 0.1), (7, 0.3))] == [55, 3, 3]
 
 
 def test_a_p_value_of_exactly_delta_certifies():
     losses = np.random.default_rng(0).uniform(0, 0.4, size=(20, 1))
     p_value = hoeffding_bentkus_p_value(losses[:, 0], Fraction(3, 10))
     for delta, certified in ((p_value, 1), (math.nextafter(p_value, 0), 0)):
-        assert len(learn_then_test(losses, alpha=0.3, delta=delta)) == certified
+        assert len(certify(losses, alpha=0.3, delta=delta)) == certified
 
 
 def test_a_tiny_delta_is_decided_by_digits_that_mean_something():
     """P(L+ > 0.16) is about 1e-19 for these losses, which an absolute error of 1e-12 would hide."""
     losses = np.repeat([0.0, 0.1, 0.5], [300, 100, 30])
-    failure = _by_recursion(*_merged(losses, Fraction(4, 25)))[1]
+    failure = bq_failure(losses, Fraction(4, 25), at_most=1e-18)
     assert 0 < failure < 1e-17
     enough = bayesian_quadrature_risk(losses[:, None], [1.0], alpha=0.16, delta=2 * failure)
     assert (enough.value, enough.guarantee) == (1.0, "pac-conjectured")
@@ -518,3 +515,33 @@ def test_a_tiny_delta_is_decided_by_digits_that_mean_something():
             bayesian_quadrature_risk(losses[:, None], [1.0], alpha=0.16, delta=failure / 2).value
             == np.inf
         )
+
+
+def test_certified_settings_are_those_of_the_columns_in_whatever_order_they_are_tested():
+    falling, cuts = falling_losses()
+    certified = learn_then_test(falling, cuts, alpha=0.3, delta=0.1, order=np.arange(50)[::-1])
+    rcps = risk_controlling(falling, cuts, alpha=0.3, delta=0.1, test="hoeffding-bentkus")
+    assert certified.values.tolist() == cuts[certified.indices].tolist()
+    assert certified.values.min() == rcps.value
+    assert certified.values.max() == cuts[-1]
+
+
+def test_a_setting_can_be_anything():
+    losses = np.tile([0.0, 0.0, 1.0], (100, 1))
+    certified = learn_then_test(losses, ["small", "medium", "large"], alpha=0.2, delta=0.1)
+    assert certified.values.tolist() == ["small", "medium"]
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "options", "message"),
+    [
+        ([1.0, 2.0], {}, "one setting for each of the 3 columns"),
+        ([1.0, 2.0, 3.0], {"order": [0, 3]}, "column numbers from 0 to 2"),
+        ([1.0, 2.0, 3.0], {"order": [0, 0]}, "names a column twice"),
+        ([1.0, 2.0, 3.0], {"order": [2, 1, 0], "correction": "holm"}, "order is for correction"),
+    ],
+    ids=["too few settings", "no such column", "twice", "no order needed"],
+)
+def test_settings_or_an_order_that_do_not_fit_are_refused(thresholds, options, message):
+    with pytest.raises(ValueError, match=message):
+        learn_then_test(np.zeros((10, 3)), thresholds, alpha=0.1, delta=0.1, **options)

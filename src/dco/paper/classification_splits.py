@@ -335,7 +335,9 @@ def method_rows(rows: Given, refits: Mapping[str, ByRole], *, seed: int) -> list
         if title == "BQ":
             losses = (choice.deployed["pool"].scores > choice.threshold.value).astype(float)
             confidence = partial(bq_confidence, losses, alpha=rows.alpha)
-            drawn = confidence(method="dirichlet", draws=DRAWS, rng=np.random.default_rng(seed))
+            drawn = confidence(
+                method="dirichlet", draws=DRAWS, random_state=np.random.default_rng(seed)
+            )
             found[-1] |= {"confidence": confidence(), "confidence_drawn": drawn}
     return found
 

@@ -6,6 +6,7 @@ matrices are `miscoverage`, `false_negative_rate`, `false_discovery_rate`, `sele
 `accepted` and `set_loss`; the rules are the other functions.
 """
 
+from dco.risk.certified_settings import CertifiedSettings, learn_then_test, order_of_testing
 from dco.risk.losses import (
     accepted,
     false_discovery_rate,
@@ -14,9 +15,8 @@ from dco.risk.losses import (
     selective_error,
     set_loss,
 )
-from dco.risk.multiple_testing import CertifiedSettings, learn_then_test, order_of_testing
 from dco.risk.quadrature import bq_confidence
-from dco.risk.risk_control import (
+from dco.risk.rules import (
     bayesian_quadrature_risk,
     conformal_risk_control,
     risk_controlling,

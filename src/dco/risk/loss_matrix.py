@@ -1,10 +1,7 @@
-"""What the rules for loss matrices share: checked losses, thresholds and levels, exact sums, and
-tests of a column.
+"""Losses of calibration rows at candidate thresholds, checked, and exact sums of them.
 
 ``losses[i, j]`` is the loss of calibration row i when the threshold is ``thresholds[j]``.
-Thresholds ascend, sets grow with them, and the last column is the safest. A rule finds a column of
-`LossMatrix.of(...)` and returns `threshold_at` it. A `RiskTest` tests "the risk of this column
-exceeds the level", by p-values that are valid for every n.
+Thresholds ascend, sets grow with them, and the last column is the safest.
 """
 
 from __future__ import annotations
@@ -12,77 +9,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincc, rel_entr
 
-from dco import NonFiniteScoreError, Threshold, pac_rank
-from dco.foundations.arrays import Bools, Floats, real_numbers
+from dco import NonFiniteScoreError, Threshold
+from dco.foundations.arrays import Floats, real_numbers
 from dco.foundations.display import counted
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import (
-    Guarantee,
-    Level,
-    as_positive,
-    as_rational,
-    rational,
-)
-
-TestName: TypeAlias = Literal["wsr", "hoeffding-bentkus", "binomial"]
+from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
 
 
 @dataclass(frozen=True, eq=False)
 class LossMatrix:
-    """Checked losses (n, J) in [0, bound], their thresholds (J,), and `level`, alpha / bound as the
-    number that it means.
+    """Losses (n, J) in [0, bound] at J thresholds, and the level that their mean may not exceed.
+
+    `level` is alpha / bound, as the rational number that the two mean.
     """
 
     losses: Floats
     thresholds: Floats
     bound: float
     level: Fraction
-
-    @classmethod
-    def of(
-        cls,
-        losses: ArrayLike,
-        thresholds: ArrayLike,
-        *,
-        alpha: Level,
-        bound: float,
-        falling_for: str | None = None,
-    ) -> LossMatrix:
-        """Check what a caller gives; `falling_for` names a rule whose losses must never rise with
-        the threshold.
-        """
-        scale = as_positive(bound, name="bound")
-        matrix, cuts = (
-            checked_losses(losses, bound=scale),
-            real_numbers(thresholds, name="thresholds").astype(np.float64),
-        )
-        columns = matrix.shape[1]
-        if cuts.shape != (columns,):
-            raise ValueError(
-                f"thresholds must hold one number for each of the {columns} columns, "
-                f"got shape {cuts.shape}."
-            )
-        if np.any(np.isnan(cuts)) or np.any(np.diff(cuts) <= 0):
-            raise ValueError(
-                "thresholds must be strictly ascending, without NaN: the last column "
-                "has the largest sets."
-            )
-        if falling_for is not None and (rises := np.argwhere(np.diff(matrix, axis=1) > 0)).size:
-            row, column = rises[0].tolist()
-            raise ValueError(
-                f"{falling_for} needs losses that never rise with the threshold, but row {row} "
-                f"rises from column {column} "
-                f"to {column + 1} ({matrix[row, column]:g} to {matrix[row, column + 1]:g}). Use "
-                f"learn_then_test for such a "
-                "loss, or replace each row by its running maximum from the right."
-            )
-        return cls(matrix, cuts, scale, relative_level(alpha, scale))
 
     @property
     def scaled(self) -> Floats:
@@ -97,62 +45,104 @@ class LossMatrix:
         delta: Fraction | None = None,
         safe_at_infinity: bool,
     ) -> Threshold:
-        """The threshold of a column, or +inf if no column passed: certified only where the caller
-        declares it safe.
+        """Return the threshold of a column, or +inf where the column is J: none has passed.
+
+        An infinite threshold is certified only if the caller declares it safe.
         """
-        n, columns = self.losses.shape
-        value = float(self.thresholds[column]) if column < columns else math.inf
-        if column == columns:
-            said = (
-                "valid, because safe_at_infinity=True declares no loss there"
-                if safe_at_infinity
-                else "not certified"
-            )
-            rows = (
-                f"passed with {counted(n, 'calibration row')}: the threshold is infinite ({said})."
-            )
-            remedy = (
-                "More rows, a larger alpha, or thresholds that reach further into the safe "
-                "end may help."
-            )
-            show([Note("infeasible", f"none of {counted(columns, 'threshold')} {rows}", remedy)])
+        n, n_columns = self.losses.shape
+        value = math.inf
+        if column < n_columns:
+            value = float(self.thresholds[column])
+        else:
+            _warn_none_passed(n, n_columns, safe_at_infinity=safe_at_infinity)
             guarantee = guarantee if safe_at_infinity else "none"
-        alpha, failure = (
-            float(self.level * rational(self.bound)),
-            None if delta is None else float(delta),
+        return Threshold(
+            value=value,
+            rank=None,
+            n=n,
+            guarantee=guarantee,
+            alpha=float(self.level * rational(self.bound)),
+            delta=None if delta is None else float(delta),
         )
-        return Threshold(value, rank=None, n=n, guarantee=guarantee, alpha=alpha, delta=failure)
 
 
-def checked_losses(losses: ArrayLike, *, bound: float, ndim: int = 2) -> Floats:
-    """Losses as floats in [0, bound]; a matrix has at least one row and one column."""
-    array = real_numbers(losses, name="losses")
-    if array.ndim != ndim or (ndim == 2 and not array.size):
-        kind = (
-            "a matrix with at least one row and one column, one row per calibration row and "
-            "one column per threshold"
-        )
+def read_loss_matrix(
+    losses: ArrayLike, thresholds: ArrayLike, *, alpha: Level, bound: float
+) -> LossMatrix:
+    """Check the losses, thresholds and level that a caller gives."""
+    largest_loss = as_positive(bound, name="bound")
+    matrix = checked_losses(losses, bound=largest_loss)
+    cuts = real_numbers(thresholds, name="thresholds").astype(np.float64)
+
+    n_columns = matrix.shape[1]
+    if cuts.shape != (n_columns,):
         raise ValueError(
-            f"losses must be {'one number per row' if ndim == 1 else kind}, got "
-            f"shape {array.shape}."
+            f"thresholds must hold one number for each of the {n_columns} columns, "
+            f"got shape {cuts.shape}."
         )
-    least, most = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
-    if math.isnan(least):
-        where = tuple(np.argwhere(np.isnan(array))[0].tolist())
+    if np.any(np.isnan(cuts)) or np.any(np.diff(cuts) <= 0):
+        raise ValueError(
+            "thresholds must be strictly ascending, without NaN: the last column "
+            "has the largest sets."
+        )
+    return LossMatrix(matrix, cuts, largest_loss, relative_level(alpha, largest_loss))
+
+
+def check_losses_fall(losses: Floats, *, rule: str) -> None:
+    """Refuse losses that rise with the threshold in some row; `rule` names who needs this."""
+    rises = np.argwhere(np.diff(losses, axis=1) > 0)
+    if not rises.size:
+        return
+    row, column = rises[0].tolist()
+    raise ValueError(
+        f"{rule} needs losses that never rise with the threshold, but row {row} rises from column "
+        f"{column} to {column + 1} ({losses[row, column]:g} to {losses[row, column + 1]:g}). Use "
+        f"learn_then_test for such a loss, or replace each row by its running maximum from the "
+        f"right."
+    )
+
+
+def checked_losses(losses: ArrayLike, *, bound: float) -> Floats:
+    """Return a matrix of losses as floats in [0, bound]; anything else is an error."""
+    matrix = real_numbers(losses, name="losses")
+    if matrix.ndim != 2 or not matrix.size:
+        raise ValueError(
+            f"losses must be a matrix with at least one row and one column, one row per "
+            f"calibration row and one column per threshold, got shape {matrix.shape}."
+        )
+    _check_range(matrix, bound=bound)
+    return matrix.astype(np.float64, copy=False)
+
+
+def checked_column(losses: ArrayLike, *, bound: float) -> Floats:
+    """Return the losses of rows at one threshold as floats in [0, bound]."""
+    column = real_numbers(losses, name="losses")
+    if column.ndim != 1:
+        raise ValueError(f"losses must be one number per row, got shape {column.shape}.")
+    _check_range(column, bound=bound)
+    return column.astype(np.float64, copy=False)
+
+
+def _check_range(losses: Floats, *, bound: float) -> None:
+    if np.isnan(losses).any():
+        first = tuple(np.argwhere(np.isnan(losses))[0].tolist())
         raise NonFiniteScoreError(
-            f"losses holds NaN (first at {where}); every row needs a loss in every column."
+            f"losses holds NaN (first at {first}); every row needs a loss in every column."
         )
-    if least < 0 or most > bound:
+    if not losses.size:
+        return
+    smallest = float(losses.min())
+    largest = float(losses.max())
+    if smallest < 0 or largest > bound:
         raise ValueError(
-            f"losses must lie in [0, bound] = [0, {bound:g}], but they range from {least:g} to "
-            f"{most:g}. Pass bound= with a "
-            "number that no loss can ever exceed; the largest loss seen is not such a number."
+            f"losses must lie in [0, bound] = [0, {bound:g}], but they range from {smallest:g} to "
+            f"{largest:g}. Pass bound= with a number that no loss can ever exceed; the largest "
+            f"loss in these rows is not such a number."
         )
-    return array.astype(np.float64, copy=False)
 
 
 def relative_level(alpha: Level, bound: float) -> Fraction:
-    """alpha / bound as the rational number that the two mean, strictly between 0 and 1."""
+    """Return alpha / bound as the rational number that the two mean, strictly between 0 and 1."""
     if bound == 1:
         return as_rational(alpha)
     try:
@@ -163,125 +153,50 @@ def relative_level(alpha: Level, bound: float) -> Fraction:
         ) from None
 
 
-def total(losses: Floats, *, border: Fraction | None = None) -> float | Fraction:
-    """The sum of the losses, to be compared with a border (a whole number by default).
-
-    Next to it each loss is taken as the simple fraction that it is the nearest float of.
-    """
-    found = math.fsum(losses.tolist())
-    near = round(found) if border is None else float(border)
-    if abs(found - near) > 2.0**-50 * (
-        losses.size * max(1.0, float(losses.max(initial=0.0))) + abs(near)
-    ):
-        return found
-    values, counts = np.unique(losses, return_counts=True)
-    return sum(
-        (rational(v) * c for v, c in zip(values.tolist(), counts.tolist(), strict=True)),
-        Fraction(0),
-    )
-
-
 def is_zero_one(losses: Floats) -> bool:
     """Whether every scaled loss is 0 or 1."""
     return bool(np.all((losses == 0) | (losses == 1)))
 
 
-class RiskTest:
-    """One test of every column of `losses` (n, J), scaled to [0, 1], at `level`.
+def sum_is_at_most(losses: Floats, limit: Fraction) -> bool:
+    """Whether the sum of the losses is at most the limit, as the decimals mean that they show."""
+    return exact_sum_near(losses, float(limit)) <= limit
 
-    WSR bets on the rows in one order, drawn from `seed`, for all columns. `wager` is the delta that
-    its bets are sized for; any value is valid. `counted` (n, J) marks the rows that belong to a
-    column's population; without it all do.
+
+def ceil_of_sum(losses: Floats) -> int:
+    """Return the least whole number that is not below the sum of the losses."""
+    whole = round(math.fsum(losses.tolist()))
+    return math.ceil(exact_sum_near(losses, whole))
+
+
+def exact_sum_near(losses: Floats, border: float) -> float | Fraction:
+    """Add up losses; next to the border each counts as the simple fraction that it stands for.
+
+    0.1 + 0.1 + 0.1 is above 0.3 in floats, and three losses of one tenth are not.
     """
+    approximate = math.fsum(losses.tolist())
+    largest_loss = max(1.0, float(losses.max(initial=0.0)))
+    rounding = 2.0**-50 * (losses.size * largest_loss + abs(border))
+    if abs(approximate - border) > rounding:
+        return approximate
 
-    def __init__(
-        self,
-        losses: Floats,
-        level: Fraction,
-        *,
-        name: str,
-        wager: float,
-        seed: int,
-        counted: Bools | None = None,
-    ) -> None:
-        if name not in get_args(TestName):
-            raise ValueError(
-                f"test must be one of {', '.join(map(repr, get_args(TestName)))}, got {name!r}."
-            )
-        if name == "binomial" and not is_zero_one(losses if counted is None else losses[counted]):
-            raise ValueError(
-                'test="binomial" counts errors, so every loss must be 0 or the bound. Use "wsr" '
-                "for other losses."
-            )
-        self.losses, self.counted, self.level, self.name, self.wager = (
-            losses,
-            counted,
-            level,
-            name,
-            wager,
-        )
-        self.order = np.random.default_rng(seed).permutation(len(losses))
-
-    def column(self, index: int) -> Floats:
-        """The losses that count in one column."""
-        values: Floats = self.losses[self.order, index]
-        return values if self.counted is None else values[self.counted[self.order, index]]
-
-    def p_value(self, index: int) -> float:
-        """The p-value of one column; 1 where no row counts."""
-        values = self.column(index)
-        if not values.size:
-            return 1.0
-        if self.name == "wsr":
-            return wsr_p_value(values, float(self.level), wager=self.wager)
-        if self.name == "binomial":
-            return binomial_p_value(int(values.sum()), values.size, self.level)
-        return hoeffding_bentkus_p_value(values, self.level)
-
-    def passes(self, index: int, failure: Fraction) -> bool:
-        """Whether the p-value of one column is at most `failure`; with integers for the binomial
-        test.
-        """
-        if self.name == "binomial":
-            values = self.column(index)
-            n = values.size
-            return n > 0 and n - int(values.sum()) >= pac_rank(n, alpha=self.level, delta=failure)
-        return self.p_value(index) <= float(failure)
+    values, counts = np.unique(losses, return_counts=True)
+    terms = (
+        rational(value) * count
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True)
+    )
+    return sum(terms, Fraction(0))
 
 
-def binomial_p_value(errors: int, n: int, level: Fraction) -> float:
-    """P(Binomial(n, level) <= errors): exact for 0/1 loss (Clopper and Pearson 1934)."""
-    return 1.0 if errors >= n else float(betaincc(errors + 1.0, float(n - errors), float(level)))
-
-
-def hoeffding_bentkus_p_value(losses: Floats, level: Fraction) -> float:
-    """min(exp(-n h(min(mean, level), level)), e P(Binomial(n, level) <= ceil(n mean))) (Bates et
-    al. 2021).
-
-    h is the relative entropy of two coins: the first term is Hoeffding's, the second Bentkus's
-    inequality.
-    """
-    n, risk = losses.size, float(level)
-    mean = min(math.fsum(losses.tolist()) / n, risk)
-    entropy = float(rel_entr(mean, risk) + rel_entr(1 - mean, 1 - risk))
-    bentkus = math.e * binomial_p_value(math.ceil(total(losses)), n, level)
-    return min(1.0, math.exp(-n * max(entropy, 0.0)), bentkus)
-
-
-def wsr_p_value(losses: Floats, level: float, *, wager: float) -> float:
-    """exp(-max_i K_i), K_i = sum over j <= i of log(1 - nu_j (L_j - level)) (Waudby-Smith and
-    Ramdas 2024).
-
-    exp(K_i) is a non-negative supermartingale started at 1 while the risk is above the level, so
-    that by Ville's inequality its maximum over the WHOLE path exceeds 1 / delta with probability at
-    most delta. The bet nu_j depends on rows before j only. There is one maximum: maxima over parts
-    of the path, added up, have no such bound.
-    """
-    n = losses.size
-    steps = np.arange(1, n + 1)
-    means = (0.5 + np.cumsum(losses)) / (steps + 1)
-    variances = (0.25 + np.cumsum((losses - means) ** 2)) / (steps + 1)
-    earlier = np.concatenate([[0.25], variances[:-1]])
-    bets = np.minimum(1.0, np.sqrt(2 * math.log(1 / wager) / (n * earlier)))
-    capital = np.cumsum(np.log1p(-bets * (losses - level)))
-    return math.exp(-max(0.0, float(capital.max())))
+def _warn_none_passed(n_rows: int, n_columns: int, *, safe_at_infinity: bool) -> None:
+    status = "not certified"
+    if safe_at_infinity:
+        status = "valid, because safe_at_infinity=True declares no loss there"
+    text = (
+        f"none of {counted(n_columns, 'threshold')} passed with "
+        f"{counted(n_rows, 'calibration row')}: the threshold is infinite ({status})."
+    )
+    remedy = (
+        "More rows, a larger alpha, or thresholds that reach further into the safe end may help."
+    )
+    show([Note("infeasible", text, remedy)])

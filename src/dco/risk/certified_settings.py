@@ -1,0 +1,359 @@
+"""Learn then test (Angelopoulos, Bates, Candès, Jordan and Lei 2025): any settings, any bounded
+losses, several risks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers
+from dco.foundations.display import ShownAsPrinted
+from dco.foundations.notes import Note, show
+from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
+from dco.risk.column_tests import ColumnTests, TestName, prepare_tests
+from dco.risk.loss_matrix import checked_losses, is_zero_one, relative_level
+
+Correction: TypeAlias = Literal["fixed-sequence", "bonferroni", "holm"]
+CORRECTIONS = ("fixed-sequence", "bonferroni", "holm")
+RUNS_SHOWN = 6  # of neighbouring columns, when a result is printed
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedSettings(ShownAsPrinted):
+    """Settings whose risks are all at most alpha, at once, with probability at least 1 - delta.
+
+    Choose among them by any rule.
+
+    Attributes
+    ----------
+    values
+        The certified settings, in the order of their columns.
+    indices
+        Their column numbers, ascending; ``np.asarray(record)`` gives them too.
+    p_values
+        One for each column: of "a risk of this column exceeds alpha".
+    guarantee, alpha, delta, n
+        What is certified, with one alpha for each risk, and from how many rows.
+    """
+
+    values: AnyArray
+    indices: Integers
+    p_values: Floats
+    guarantee: Guarantee
+    alpha: tuple[float, ...]
+    delta: float
+    n: int
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        return np.array(self.indices, dtype=dtype, copy=copy)
+
+    def __str__(self) -> str:
+        levels = ", ".join(f"{level:g}" for level in self.alpha)
+        risks = "risk" if len(self.alpha) == 1 else "risks"
+        heading = (
+            f"{len(self)} of {len(self.p_values)} settings certified: {risks} <= {levels} with "
+            f"probability >= {1 - self.delta:g} ({self.n} rows)"
+        )
+        if len(self) > 0:
+            return f"{heading}\ncolumns {_spell_runs(self.indices)}"
+        return (
+            f"{heading}\np-values: {self.p_values[0]:.3g} of the first column, "
+            f"{self.p_values.min():.3g} the smallest"
+        )
+
+
+def learn_then_test(
+    losses: ArrayLike | Sequence[ArrayLike],
+    thresholds: ArrayLike,
+    *,
+    alpha: Level | Sequence[Level],
+    delta: Level,
+    bound: float | Sequence[float] = 1.0,
+    test: TestName = "hoeffding-bentkus",
+    correction: Correction = "fixed-sequence",
+    order: ArrayLike | None = None,
+    where: ArrayLike | Sequence[ArrayLike | None] | None = None,
+    random_state: int = 0,
+) -> CertifiedSettings:
+    """Certify thresholds, or other settings, whose risks are at most alpha.
+
+    Claim (i.i.d. rows): with probability at least 1 - delta every setting returned has all its
+    risks at most its alpha. Losses need not be monotone. Settings must be fixed before these rows
+    are seen (for thresholds taken from their scores see `risk_controlling`). If none is certified,
+    an `InfeasibleLevelWarning` says why.
+
+    Parameters
+    ----------
+    losses
+        Losses (n, J), one column per setting. For several risks a list of such matrices or an
+        (n, J, R) array: a column's p-value is then the largest of its risks.
+    thresholds
+        The J settings: thresholds, or whatever else the columns stand for.
+    alpha, bound
+        The limit of each risk and the largest possible loss: one for all risks, or one each.
+    delta
+        The failure probability, for all settings at once.
+    test
+        A test of `risk_controlling`.
+    correction
+        "fixed-sequence" tests columns one after the other, each at level delta, and stops at the
+        first failure. "bonferroni" tests each at delta / J, "holm" steps down from the smallest
+        p-value; both need no order.
+    order
+        Column numbers in the order in which a fixed sequence tests them; from left to right by
+        default. The order must not come from these rows: `order_of_testing` learns one from tuning
+        rows.
+    where
+        Marks, shaped like the losses, for the rows that belong to a column's population: the risk
+        is then the mean loss among those rows (selective prediction: the error among accepted
+        rows).
+    random_state
+        The seed of the order in which "wsr" bets on rows.
+    """
+    risks = _read_risks(losses, alpha, bound, where)
+    failure = as_rational(delta, name="delta")
+    if correction not in CORRECTIONS:
+        names = " or ".join(f'"{name}"' for name in CORRECTIONS)
+        raise ValueError(f"correction must be {names}, got {correction!r}.")
+    n_columns = risks[0].losses.shape[1]
+    settings = _read_settings(thresholds, n_columns)
+    sequence = _read_order(order, n_columns, correction)
+
+    level = failure if correction == "fixed-sequence" else failure / n_columns
+    tests = [
+        prepare_tests(
+            risk.losses,
+            risk.level,
+            name=test,
+            delta=float(level),
+            random_state=random_state,
+            counted=risk.counted,
+        )
+        for risk in risks
+    ]
+    p_values = np.array(
+        [max(columns.p_value(index) for columns in tests) for index in range(n_columns)]
+    )
+
+    if correction == "fixed-sequence":
+        certified = _test_in_sequence(tests, sequence, failure)
+    elif correction == "bonferroni":
+        certified = [index for index in range(n_columns) if _all_pass(tests, index, level)]
+    else:
+        certified = _step_down(tests, p_values, failure)
+    if not certified:
+        show([_note_none_certified(p_values, float(level), sequence, correction)])
+
+    indices = np.array(sorted(certified), dtype=np.int64)
+    return CertifiedSettings(
+        values=settings[indices],
+        indices=indices,
+        p_values=p_values,
+        guarantee="pac",
+        alpha=tuple(float(risk.level * rational(risk.bound)) for risk in risks),
+        delta=float(failure),
+        n=min(len(risk.losses) for risk in risks),
+    )
+
+
+def order_of_testing(
+    losses: ArrayLike | Sequence[ArrayLike],
+    *,
+    alpha: Level | Sequence[Level],
+    bound: float | Sequence[float] = 1.0,
+    where: ArrayLike | Sequence[ArrayLike | None] | None = None,
+) -> Integers:
+    """Learn an order of testing on TUNING rows: the safest columns first.
+
+    Columns are sorted by their largest ratio of mean tuning loss to alpha over the risks; ties keep
+    their order, and a column without a row that counts comes last. Pass the result to
+    `learn_then_test` as `order`.
+    """
+    ratios = [_ratio_to_level(risk) for risk in _read_risks(losses, alpha, bound, where)]
+    return np.argsort(np.max(ratios, axis=0), kind="stable")
+
+
+def _ratio_to_level(risk: Risk) -> Floats:
+    """Return the mean loss of each column over its level; infinity where no row counts."""
+    n, n_columns = risk.losses.shape
+    counts = np.ones((n, n_columns), dtype=bool) if risk.counted is None else risk.counted
+    total_loss = risk.losses.sum(axis=0, where=counts)
+    n_counted = counts.sum(axis=0)
+    infinite = np.full(n_columns, np.inf)
+    allowed = n_counted * float(risk.level)
+    return np.asarray(np.divide(total_loss, allowed, out=infinite, where=n_counted > 0))
+
+
+# ------------------------------------------------------------------------------- multiple testing
+
+
+def _all_pass(tests: Sequence[ColumnTests], index: int, level: Fraction) -> bool:
+    """Whether a column passes the test of every risk."""
+    return all(columns.passes(index, level) for columns in tests)
+
+
+def _test_in_sequence(
+    tests: Sequence[ColumnTests], sequence: Sequence[int], failure: Fraction
+) -> list[int]:
+    """Test columns in order, each at the full level, until one fails."""
+    certified: list[int] = []
+    for index in sequence:
+        if not _all_pass(tests, index, failure):
+            break
+        certified.append(index)
+    return certified
+
+
+def _step_down(tests: Sequence[ColumnTests], p_values: Floats, failure: Fraction) -> list[int]:
+    """Test from the smallest p-value on, at delta over the columns that are left (Holm 1979)."""
+    certified: list[int] = []
+    for index in np.argsort(p_values, kind="stable").tolist():
+        n_untested = len(p_values) - len(certified)
+        if not _all_pass(tests, index, failure / n_untested):
+            break
+        certified.append(index)
+    return certified
+
+
+def _note_none_certified(
+    p_values: Floats, level: float, sequence: Sequence[int], correction: Correction
+) -> Note:
+    """Say why no setting is certified, and what would help."""
+    best = int(np.argmin(p_values))
+    if correction == "fixed-sequence" and p_values[best] <= level:
+        text = (
+            f"No setting is certified: the first column failed (p-value "
+            f"{p_values[sequence[0]]:.3g}, delta {level:g}) and a fixed sequence stops there."
+        )
+        remedy = (
+            "Safe columns go first: for losses that fall from left to right pass "
+            "order=range(J)[::-1], or learn an order from tuning rows by order_of_testing()."
+        )
+        return Note("infeasible", text, remedy)
+
+    text = (
+        f"No setting is certified: the smallest p-value of {len(p_values)} columns is "
+        f"{p_values[best]:.3g} (column {best}), and it must be at most {level:.3g}."
+    )
+    return Note("infeasible", text, "More rows, a larger alpha or safer settings are needed.")
+
+
+def _spell_runs(indices: Integers) -> str:
+    """Write 0, 1, 2, 5 as "0 to 2, 5"."""
+    starts = np.flatnonzero(np.diff(indices) > 1) + 1
+    runs = np.split(indices, starts)
+    texts = []
+    for run in runs[:RUNS_SHOWN]:
+        texts.append(f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}")
+    if len(runs) > RUNS_SHOWN:
+        texts.append("...")
+    return ", ".join(texts)
+
+
+# --------------------------------------------------------------------------------- what is given
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """One risk: losses over their bound, alpha in the same unit, and the rows that count.
+
+    `counted` is None if all rows count in every column.
+    """
+
+    losses: Floats
+    level: Fraction
+    bound: float
+    counted: Bools | None
+
+
+def _read_risks(losses: Any, alpha: Any, bound: Any, where: Any) -> list[Risk]:
+    """Check what a caller gives for one risk or for several."""
+    matrices = _split_by_risk(losses, "losses", axes=2)
+    n_risks = len(matrices)
+    alphas = _for_each_risk(alpha, "alpha", axes=0, n_risks=n_risks)
+    bounds = _for_each_risk(bound, "bound", axes=0, n_risks=n_risks)
+    marks = _for_each_risk(where, "where", axes=2, n_risks=n_risks)
+
+    risks = [_read_risk(*given) for given in zip(matrices, alphas, bounds, marks, strict=True)]
+    n_columns = [risk.losses.shape[1] for risk in risks]
+    if len(set(n_columns)) > 1:
+        raise ValueError(f"every risk needs the same columns, got {n_columns} of them.")
+    return risks
+
+
+def _read_risk(losses: ArrayLike, alpha: Level, bound: float, where: ArrayLike | None) -> Risk:
+    largest_loss = as_positive(bound, name="bound")
+    scaled = checked_losses(losses, bound=largest_loss) / largest_loss
+    level = relative_level(alpha, largest_loss)
+    if where is None:
+        return Risk(scaled, level, largest_loss, counted=None)
+
+    marks = np.asarray(where)
+    if marks.shape != scaled.shape:
+        raise ValueError(
+            f"where must have the shape of its losses, {scaled.shape}, got {marks.shape}."
+        )
+    if not is_zero_one(marks):
+        raise ValueError("where must mark rows with True or False (1 or 0).")
+    return Risk(scaled, level, largest_loss, counted=marks.astype(bool))
+
+
+def _split_by_risk(values: Any, name: str, *, axes: int) -> list[Any]:
+    """Return what each risk has: of a list, or of an array whose last axis holds the risks."""
+    if isinstance(values, (list, tuple)) and values:
+        if all(value is None or np.ndim(value) == axes for value in values):
+            return list(values)
+    array = real_numbers(values, name=name)
+    if array.ndim > axes:
+        return list(np.moveaxis(array, -1, 0))
+    return [array]
+
+
+def _for_each_risk(values: Any, name: str, *, axes: int, n_risks: int) -> list[Any]:
+    """Return what each risk has; a single value is the same for all."""
+    if values is None or (axes == 0 and np.ndim(values) == 0):
+        return [values] * n_risks
+    by_risk = _split_by_risk(values, name, axes=axes)
+    if len(by_risk) == 1 and not isinstance(values, (list, tuple)):
+        return by_risk * n_risks
+    if len(by_risk) != n_risks:
+        raise ValueError(
+            f"{name} must be one, or one for each of the {n_risks} risks, got {len(by_risk)}."
+        )
+    return by_risk
+
+
+def _read_settings(thresholds: ArrayLike, n_columns: int) -> AnyArray:
+    settings = np.asarray(thresholds)
+    if settings.ndim == 0 or len(settings) != n_columns:
+        raise ValueError(
+            f"thresholds must hold one setting for each of the {n_columns} columns, "
+            f"got shape {settings.shape}."
+        )
+    return settings
+
+
+def _read_order(order: ArrayLike | None, n_columns: int, correction: Correction) -> list[int]:
+    """Return the columns in the order of testing."""
+    if order is None:
+        return list(range(n_columns))
+    if correction != "fixed-sequence":
+        raise ValueError(f'order is for correction="fixed-sequence"; "{correction}" has none.')
+    sequence = np.asarray(order)
+    is_valid = sequence.ndim == 1 and sequence.size > 0 and sequence.dtype.kind in "iu"
+    if not is_valid or not np.isin(sequence, np.arange(n_columns)).all():
+        raise ValueError(
+            f"order must list column numbers from 0 to {n_columns - 1}, got {order!r:.200}."
+        )
+    if len(np.unique(sequence)) < len(sequence):
+        raise ValueError("order names a column twice.")
+    return [int(index) for index in sequence]
