@@ -144,6 +144,15 @@ def test_a_ranking_is_drawn_best_first(regression, ax):
     assert shown == [row.name.replace(" / ", "\n") for row in rows]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_ranking_without_candidates_says_so(ax):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 1))
+    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), tune_size=0)
+    dco.RankingDisplay.from_estimator(est.fit(X, X[:, 0] + rng.normal(size=300)), ax=ax)
+    assert "nothing was compared" in ax.texts[0].get_text()
+
+
 def test_a_monitor_shows_its_coverage_interval_and_alarm(regression, ax):
     est, X, y = regression
     calm = dco.MonitorDisplay.from_estimator(est, X, y, ax=ax)

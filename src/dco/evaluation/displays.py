@@ -378,6 +378,11 @@ class RankingDisplay(Display):
     def draw(self, ax: Any) -> None:
         """Draw into these axes."""
         candidates = self.ranking.table[: self.most]
+        if not candidates:
+            ax.text(0.5, 0.5, "one candidate: nothing was compared", ha="center", va="center")
+            ax.set_axis_off()
+            return
+
         lines = np.arange(len(candidates))
         means = [candidate.mean_size for candidate in candidates]
         p95s = [candidate.p95_size for candidate in candidates]
