@@ -72,7 +72,11 @@ def test_notes_are_seldom_wrong():
     for _ in range(400):
         y, centres = rng.integers(0, 5, size=150), rng.normal(size=150)
         classes += bool(note_classes(y, rng.random(150) < 0.7, np.ones(150), can_condition=True))
-        widths += bool(note_one_width(rng.random(150) < 0.8, np.ones(150), centres, alpha=0.1))
+        widths += bool(
+            note_one_width(
+                rng.random(150) < 0.8, np.ones(150), centres, alpha=0.1, is_even_aim=False
+            )
+        )
     assert max(classes, widths) <= binom.ppf(0.999, 400, 0.05)
 
 

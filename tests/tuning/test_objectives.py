@@ -132,7 +132,7 @@ def test_mean_size_leaves_slices_behind_and_even_does_not():
             "flat": (dco.scores.AbsoluteResidual(), dco.Points(3 * x)),
             "even": (
                 dco.scores.NormalisedResidual(),
-                dco.PointsWithSpread(3 * x + 0.9 * scale * rng.normal(size=len(x)), scale),
+                dco.PointsWithSpread(3 * x + 0.5 * scale * rng.normal(size=len(x)), scale),
             ),
         }
 
@@ -151,6 +151,22 @@ def test_mean_size_leaves_slices_behind_and_even_does_not():
         )
     assert worst["mean_size"] < 0.75
     assert worst["even"] > 0.82
+
+
+@pytest.mark.parametrize(("price", "best"), [(0.1, "flat"), (0.5, "even"), (np.inf, "even")])
+def test_evenness_may_cost_a_share_of_the_size(price, best):
+    """Sets that follow the spread are about 30 % larger than those of one width."""
+    rng = np.random.default_rng(3)
+    x, y, scale = numbers(rng, 1000)
+    noisy = 3 * x + 0.9 * scale * rng.normal(size=1000)
+    candidates = {
+        "flat": (dco.scores.AbsoluteResidual(), dco.Points(3 * x)),
+        "even": (dco.scores.NormalisedResidual(), dco.PointsWithSpread(noisy, scale)),
+    }
+    ranking = dco.tune(candidates, y, alpha=0.1, objective=dco.objectives.Even(price=price))
+    assert 1.2 < ranking["even"].mean_size / ranking["flat"].mean_size < 1.4
+    assert ranking["even"].shortfall < ranking["flat"].shortfall
+    assert ranking.best == best
 
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES, lambda sets, y: -float(np.min(sets.sizes()))])

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 # advice: kept, printed, no warning in Python
-QUIET = frozenset(("empty-sets", "one-width", "below-zero", "few-rows"))
+QUIET = frozenset(("empty-sets", "one-width", "below-zero", "left-behind", "few-rows"))
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
 
 

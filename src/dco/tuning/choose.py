@@ -25,7 +25,7 @@ from dco.tuning.cutoffs import OneThreshold, threshold_kind
 from dco.tuning.defaults import Defaults
 from dco.tuning.fits import ModelFits
 from dco.tuning.notes import note_below_zero, note_classes, note_left_behind, note_one_width
-from dco.tuning.objectives import MEAN_SIZE, Objective
+from dco.tuning.objectives import MEAN_SIZE, Even, Objective
 from dco.tuning.proposals import average_best_models, level_scores, search_candidates
 from dco.tuning.ranking import Ranking, note_failed
 from dco.tuning.resampling import Folds, Resampling
@@ -271,7 +271,11 @@ def note_choice(
         return notes
 
     notes += note_one_width(
-        outcome.covered, outcome.sizes, winner.predictions.centres, alpha=outcome.alpha
+        outcome.covered,
+        outcome.sizes,
+        winner.predictions.centres,
+        alpha=outcome.alpha,
+        is_even_aim=isinstance(tuning.objective, Even),
     )
     if tuning.support is None and resampling.targets.min() >= 0:
         notes += note_below_zero(

@@ -5,6 +5,7 @@ A note appears with probability at most 5 % where none is due.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,9 @@ def note_classes(y: AnyArray, covered: Bools, sizes: Floats, *, can_condition: b
     return notes
 
 
-def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: float) -> list[Note]:
+def note_one_width(
+    covered: Bools, sizes: Floats, centres: Floats, *, alpha: float, is_even_aim: bool
+) -> list[Note]:
     """Note that all sets have one width although some rows are surely covered far less often.
 
     Some fifth of the prediction is then covered at least .1 less than the level.
@@ -75,11 +78,12 @@ def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: flo
         f"{worst + 1} of the prediction is covered {100 * slices.coverage(worst):.0f} % of the "
         f"time."
     )
-    remedy = Message(
+    remedy = (
         "Add models whose widths follow the row (⟨models=dco.models.QuantilePair(model)⟩, "
-        "⟨models=dco.models.ResidualSpread(model)⟩), and choose with ⟨objective=even⟩."
+        "⟨models=dco.models.ResidualSpread(model)⟩)"
     )
-    return [Note("one-width", text, remedy)]
+    remedy += "." if is_even_aim else ", and choose with ⟨objective=even⟩."
+    return [Note("one-width", text, Message(remedy))]
 
 
 def note_below_zero(score: Score, records: Sequence[Prediction], threshold: float) -> list[Note]:
@@ -114,13 +118,17 @@ def note_left_behind(ranking: Ranking, objective: Objective, winner: Outcome) ->
         return []
 
     evenest = min(evener, key=lambda row: (row.shortfall, row.objective))
+    smallest = min(row.objective for row in ranking.table if row.feasible)
+    if smallest == 0:
+        return []
+    price = math.ceil(100 * (evenest.objective / smallest - 1)) / 100
     text = (
-        f"Sets of size {number(best.objective)} leave a part behind: on the tuning rows, "
-        f"{worst.name} is covered {100 * worst.coverage:.0f} % of the time. The most even "
-        f"candidate, {evenest.name}, has sets of size {number(evenest.objective)}, more than "
-        f"{100 * objective.price:g} % larger."
+        f"On the tuning rows, {worst.name} is covered {100 * worst.coverage:.0f} % of the time. "
+        f"The most even sets would be {100 * price:.0f} % larger than the smallest "
+        f"({number(evenest.objective)} instead of {number(smallest)}), and evenness may cost "
+        f"{100 * objective.price:g} %."
     )
-    remedy = "If that is worth it: objective=dco.objectives.Even(price=...) sets the share."
+    remedy = f"In Python, objective=dco.objectives.Even(price={price:g}) pays for it."
     return [Note("left-behind", text, remedy)]
 
 

@@ -192,7 +192,7 @@ class Even(Objective):
 
     tolerance: float = 0.05
     by: Any = ()
-    price: float = math.inf
+    price: float = 0.1
 
     name = "even"
     words = "smallest mean size among even structures"
@@ -249,10 +249,15 @@ class Even(Objective):
         return LeftBehind(names[worst], hits[worst] / rows[worst], rows[worst], float(lacks[worst]))
 
     def describe(self, winner: RankingRow) -> str:
-        """Say whether the winner is even, or only the least uneven."""
+        """Say whether the winner is even, or only the least uneven that is affordable."""
         if winner.shortfall == 0:
             return self.words
-        return "the least shortfall, since no structure is even,"
+        if math.isinf(self.price):
+            return "the least shortfall, since no structure is even,"
+        return (
+            f"the least shortfall among structures at most {100 * self.price:g} % larger than "
+            f"the smallest"
+        )
 
     def trial_value(self, row: RankingRow) -> float:
         """Raise the size by a fifth for each percentage point that lacks, at most by the price."""
