@@ -11,8 +11,8 @@ import pytest
 import dco
 from dco.calibration.calibration import Calibration
 from dco.foundations.arrays import as_labels
+from dco.foundations.tables import is_missing
 from dco.rows.conditions import MISSING, condition_names, rows_by_condition
-from dco.rows.tables import is_missing
 
 
 @pytest.mark.parametrize(

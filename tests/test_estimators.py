@@ -113,21 +113,6 @@ class NanLater(DummyRegressor):
 # -- contract
 
 
-@pytest.mark.parametrize(
-    "models", [{"a": Ridge(), "b": BayesianRidge()}, [Ridge(), BayesianRidge()]]
-)
-def test_models_in_a_container_are_reached_by_name(models) -> None:
-    est = dco.DecoupledRegressor(models)
-    first = "a" if isinstance(models, dict) else "ridge"
-    est.set_params(**{f"models__{first}__alpha": 7.0, "alpha": 0.3})
-    assert est.get_params()[f"models__{first}__alpha"] == 7.0
-    assert est.alpha == 0.3
-    est.set_params(**{f"models__{first}": Ridge(alpha=3.0)})
-    assert est.get_params()[f"models__{first}__alpha"] == 3.0
-    with pytest.raises(ValueError, match="no model"):
-        est.set_params(models__nobody__alpha=1)
-
-
 def test_it_works_inside_cross_validation_and_grid_search() -> None:
     est = ridge()
 

@@ -23,7 +23,13 @@ from dco.foundations.arrays import AnyArray, Floats, without_mask
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.foundations.seeds import as_seed
-from dco.models.adapt import named_models, seeded_models
+from dco.foundations.tables import check_table, is_frame, n_rows
+from dco.models.own_models import (
+    copy_and_seed,
+    default_names,
+    note_fitted_again,
+    own_models,
+)
 from dco.models.records import predict_record
 from dco.models.wrapped import input_tags, is_frozen
 from dco.models.wrapping import HoldsModels
@@ -34,7 +40,6 @@ from dco.rows.roles import Split
 from dco.rows.rows import Rows, read_brought_rows, rows_of
 from dco.rows.sizes import default_sizes
 from dco.rows.splits import Splits
-from dco.rows.tables import check_table, is_frame, n_rows
 from dco.rows.targets import check_label_kinds, check_one_kind, note_unknown_labels, read_targets
 from dco.scores.registry import scores_called
 from dco.scores.score import given_scores
@@ -126,15 +131,12 @@ class Decoupled(HoldsModels, ABC):
         rows = rows_of(new._checked(X, reset=True), self._targets(y), groups=groups, params=params)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        defaults = (
-            None if self.search is not None or named_models(self.models) else self._defaults(seed)
-        )
+        models = own_models(self.models)
+        copies = copy_and_seed(models, seed=seed)
+        show(note_fitted_again(models, copies))
+        defaults = self._defaults(copies, seed)
         statement = Statement(*(getattr(self, entry.name) for entry in fields(Statement)))
-        frozen = (
-            defaults is None
-            and self.search is None
-            and all(map(is_frozen, named_models(self.models).values()))
-        )
+        frozen = defaults is None and self.search is None and all(map(is_frozen, models.values()))
         sizes = default_sizes(
             rows.n_units,
             smallest_calibration=statement.smallest_n(),
@@ -143,7 +145,7 @@ class Decoupled(HoldsModels, ABC):
             folds=self.tune_folds,
             may_fold=self.refit and not frozen and tune is None and calibrate is None,
             deals_tuning=not frozen and tune is None,
-            fold_below=0 if defaults is None or self.models is not None else FOLDS_BELOW,
+            fold_below=FOLDS_BELOW if defaults is not None and defaults.names is None else 0,
         )
         split = Split(
             sizes,
@@ -157,7 +159,7 @@ class Decoupled(HoldsModels, ABC):
         if objective is None:
             objective = EVEN if is_even_by_default else MEAN_SIZE
         new.predictor_ = fit_decoupled(
-            defaults or seeded_models(self.models, seed),
+            defaults or copies,
             given_scores(self.scores, scores_called),
             rows,
             statement,
@@ -309,15 +311,17 @@ class Decoupled(HoldsModels, ABC):
                 Message("⟨support⟩ is for numbers; the labels of a classifier are those of y.")
             )
 
-    def _defaults(self, seed: int) -> Defaults:
-        """The default models, all or those named."""
-        names = None if self.models is None else tuple(self.models)
+    def _defaults(self, own: dict[str, Any], seed: int) -> Defaults | None:
+        """The default models that are asked for, and the caller's own beside them."""
+        names = default_names(self.models)
+        if self.search is not None or (own and names == ()):
+            return None
         if names == ():
             raise ValueError(
                 "models is empty: pass an estimator, a list or a dict of them, or "
                 "None for the default ones."
             )
-        return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names)
+        return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names, own)
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -348,11 +352,11 @@ class Decoupled(HoldsModels, ABC):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         inputs = [
-            own for own in map(input_tags, named_models(self.models).values()) if own is not None
+            own for own in map(input_tags, own_models(self.models).values()) if own is not None
         ]
         # one that takes NaN is enough: others fail as candidates, with their own words; a search
         # may propose any model
-        free = self.search is not None or not named_models(self.models)
+        free = self.search is not None or not own_models(self.models)
         tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
         tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags
@@ -457,7 +461,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         }
         labels = {place: own.y for place, own in given.items() if own is not None and len(own)}
         frozen = {
-            name: model for name, model in named_models(self.models).items() if is_frozen(model)
+            name: model for name, model in own_models(self.models).items() if is_frozen(model)
         }
         known = {
             f"the model {name!r}": np.asarray(getattr(model, "classes_", []))

@@ -28,6 +28,7 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
+from dco.foundations.tables import n_rows
 from dco.models.fitting import fit_model
 from dco.models.wrapped import is_frozen
 from dco.predictions import Prediction
@@ -36,7 +37,6 @@ from dco.rows.kept_rows import KeptRows
 from dco.rows.roles import Roles, Split, deal_roles
 from dco.rows.rows import Rows
 from dco.rows.splits import Splits
-from dco.rows.tables import n_rows
 from dco.scores.score import Score, score_label
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure

@@ -14,7 +14,7 @@ import numpy as np
 from dco.calibration.rules.weighted import checked_weights, effective_n, weighted_conformal
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
-from dco.rows.tables import n_rows
+from dco.foundations.tables import n_rows
 
 ESTIMATED = (
     "the weights were estimated. Coverage is at least the level minus the total variation between "

@@ -32,8 +32,8 @@ from dco.foundations.files import (
     written_beside,
     written_together,
 )
-from dco.models.adapt import seeded_models
 from dco.models.fitting import fit_model
+from dco.models.own_models import copy_and_seed
 from dco.models.records import predict_record
 from dco.paper.experiment import Experiment, Options, column, rows_by
 from dco.paper.methods import (
@@ -370,7 +370,7 @@ class Split:
         rows = {"tune": roles.tune, "calibrate": roles.calibrate, "pool": pool, "test": roles.test}
         found: dict[Any, dict[str, Any]] = {role: {} for role in rows}
         failed = []
-        for name, model in seeded_models(self.models, seed).items():
+        for name, model in copy_and_seed(self.models, seed=seed).items():
             try:
                 fitted = fit_model(model, train)
                 candidates = learn_scores(

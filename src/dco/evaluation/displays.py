@@ -32,7 +32,7 @@ from dco.foundations.drawing import (
 from dco.foundations.extras import require
 from dco.foundations.histograms import count_in_bins, size_edges
 from dco.foundations.ranks import Level, Threshold
-from dco.rows.tables import n_rows, take_features
+from dco.foundations.tables import n_rows, take_features
 from dco.sets.prediction_sets import PredictionSets
 from dco.theory import coverage_law_of_rank
 from dco.tuning import Ranking

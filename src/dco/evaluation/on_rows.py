@@ -18,6 +18,7 @@ from dco.evaluation.slices import Slicing, name_of_slices, slice_by_values
 from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_rational
+from dco.foundations.tables import take_features
 from dco.predictor import DecoupledPredictor
 from dco.rows.conditions import (
     check_condition,
@@ -28,7 +29,6 @@ from dco.rows.conditions import (
     rows_by_condition,
 )
 from dco.rows.fingerprints import row_fingerprints
-from dco.rows.tables import take_features
 from dco.structure import Structure
 
 WEIGHTED = (

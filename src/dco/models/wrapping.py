@@ -13,7 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted
 
-from dco.models.adapt import named_models, with_model_param
+from dco.models.own_models import own_models, with_model_param
 
 
 class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -86,7 +86,7 @@ class HoldsModels(BaseEstimator):
         params: dict[str, Any] = super().get_params(deep=deep)
         if not deep or not isinstance(self.models, (list, tuple, Mapping)):
             return params
-        for name, model in named_models(self.models).items():
+        for name, model in own_models(self.models).items():
             params[f"models__{name}"] = model
             if hasattr(model, "get_params"):
                 for key, value in model.get_params().items():
@@ -114,7 +114,7 @@ class HoldsModels(BaseEstimator):
     def get_metadata_routing(self) -> MetadataRouter:
         """Pass fit parameters on to the models that ask for them."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        for name, model in named_models(self.models).items():
+        for name, model in own_models(self.models).items():
             if hasattr(model, "get_metadata_routing"):
                 mapping = MethodMapping().add(caller="fit", callee="fit")
                 router.add(**{name: model}, method_mapping=mapping)

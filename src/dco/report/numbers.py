@@ -26,12 +26,12 @@ from dco.foundations.comparisons import point_in_words
 from dco.foundations.histograms import MOST_BINS, count_in_bins, nice_step, size_edges
 from dco.foundations.notes import Note, NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
+from dco.foundations.tables import n_rows, take_features
 from dco.predictions import fifths
 from dco.predictor import DecoupledPredictor
 from dco.report.formats import number
 from dco.rows.conditions import condition_names, groups_of, rows_by_condition
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.tables import n_rows, take_features
 from dco.scores.score import LEAST
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure

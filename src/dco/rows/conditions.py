@@ -13,7 +13,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
 from dco.foundations.notes import Message
-from dco.rows.tables import is_frame, is_missing, n_rows
+from dco.foundations.tables import is_frame, is_missing, n_rows
 
 MISSING = "(missing)"  # the condition of the rows whose label is missing
 LABEL_CLUSTERS = "label-clusters"

@@ -21,6 +21,7 @@ from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_rational
+from dco.foundations.tables import missing_cells
 from dco.rows.fingerprints import (
     Hashes,
     codes_of_values,
@@ -34,7 +35,6 @@ from dco.rows.rows import Rows
 from dco.rows.seal import SealedRows
 from dco.rows.sizes import RoleSizes
 from dco.rows.splits import Role, Size, Splits, deal_positions
-from dco.rows.tables import missing_cells
 
 Duplicates: TypeAlias = Literal["natural", "drop", "allow"]
 

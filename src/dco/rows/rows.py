@@ -12,7 +12,7 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import counted
-from dco.rows.tables import stack_features, take_features
+from dco.foundations.tables import stack_features, take_features
 
 Cut: TypeAlias = tuple[Integers, ...]  # positions in several parts, one after the other
 

@@ -12,7 +12,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Bools, as_labels, check_floats_hold, without_mask
 from dco.foundations.display import counted, first_few
 from dco.foundations.notes import Note
-from dco.rows.tables import is_missing
+from dco.foundations.tables import is_missing
 
 
 def read_targets(y: Any, *, as_numbers: bool) -> AnyArray:

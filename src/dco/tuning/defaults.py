@@ -9,18 +9,18 @@ at training rows, and at tuning targets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.ranks import Level, as_rational
-from dco.models.adapt import seeded_models
+from dco.foundations.tables import is_frame
+from dco.models.own_models import copy_and_seed
 from dco.models.records import records_of
 from dco.models.wrapped import last_model
 from dco.rows.rows import Rows
-from dco.rows.tables import is_frame
 from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
@@ -63,6 +63,7 @@ class Defaults:
     alpha: Level
     seed: int
     names: tuple[str, ...] | None = None
+    own: Mapping[str, Any] = field(default_factory=dict)  # the caller's, beside the default ones
 
     def scale(self, y: AnyArray) -> str | None:
         """The log that suits these targets, if any does."""
@@ -108,7 +109,13 @@ class Defaults:
         maker = Maker(
             columns_of(rows.X), self.classes, float(as_rational(self.alpha)), scale, scant
         )
-        models = seeded_models({name: maker.model(name) for name in names}, self.seed)
+        taken = [name for name in names if name in self.own]
+        if taken:
+            raise ValueError(
+                f"Your model is called {taken[0]!r} as a default one is: give it another name."
+            )
+        models = copy_and_seed({name: maker.model(name) for name in names}, seed=self.seed)
+        models |= self.own
         if scores is None and not self.classes:
             scales = (
                 [scale, "sqrt"] if scale is not None else ["quantile"] if np.ptp(rows.y) > 0 else []

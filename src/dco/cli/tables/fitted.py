@@ -23,8 +23,8 @@ from dco.cli.tables.table import Table
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.extras import require
 from dco.foundations.notes import show
+from dco.foundations.tables import take_features
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.tables import take_features
 
 
 @dataclass(frozen=True, eq=False)

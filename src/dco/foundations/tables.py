@@ -12,6 +12,16 @@ from scipy.sparse import csr_array, csr_matrix, issparse, vstack
 from dco.foundations.arrays import AnyArray, Bools, Integers
 from dco.foundations.extras import require
 
+__all__ = [
+    "check_table",
+    "is_frame",
+    "is_missing",
+    "missing_cells",
+    "n_rows",
+    "stack_features",
+    "take_features",
+]
+
 
 def check_table(X: Any) -> None:
     """Refuse tables that cannot be cut by rows, and name what they can be turned into."""

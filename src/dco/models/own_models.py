@@ -1,0 +1,215 @@
+"""The models that a caller passes: read by name, copied, and given seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.notes import Note
+from dco.models.wrapped import is_frozen
+
+DEFAULT = "default"  # stands for all default models
+
+
+# ------------------------------------------------------------------------------------ read by name
+
+
+@dataclass(frozen=True)
+class _OwnModel:
+    """A model as it was passed, with its name if it has one."""
+
+    name: str | None
+    model: Any
+
+
+def own_models(models: Any) -> dict[str, Any]:
+    """Return the caller's own models by name, in their order.
+
+    Names come from dicts and from (name, model) tuples. Other models are called by their class in
+    lower case, numbered where it repeats. Texts name default models (see `default_names`).
+    """
+    listed = _list_models(models)
+    classes = [type(entry.model).__name__.lower() for entry in listed if entry.name is None]
+    times = Counter(classes)
+    numbers: Counter[str] = Counter()
+
+    named: dict[str, Any] = {}
+    for entry in listed:
+        name = entry.name
+        if name is None:
+            name = type(entry.model).__name__.lower()
+            numbers[name] += 1
+            if times[name] > 1:
+                name = f"{name}-{numbers[name]}"
+        if name in named:
+            raise ValueError(
+                f"Two models are called {name!r}: name them in a dict, each name once."
+            )
+        named[name] = entry.model
+    return named
+
+
+def default_names(models: Any) -> tuple[str, ...] | None:
+    """Return the names of the default models that are asked for: () for none, None for all."""
+    if models is None:
+        return None
+    names = list(dict.fromkeys(_list_texts(models)))
+    if DEFAULT not in names:
+        return tuple(names)
+    if len(names) > 1:
+        others = ", ".join(repr(name) for name in names if name != DEFAULT)
+        raise ValueError(
+            f'"{DEFAULT}" stands for all default models: leave {others} out, or name the models '
+            f"one by one."
+        )
+    return None
+
+
+def is_pair(models: Any) -> bool:
+    """Return whether this is (name, model), as the steps of a Pipeline are."""
+    return isinstance(models, tuple) and len(models) == 2 and isinstance(models[0], str)
+
+
+def _list_models(models: Any) -> list[_OwnModel]:
+    """List the models in dicts, tuples and lists of these, without the names of default models."""
+    if models is None or isinstance(models, str):
+        return []
+    if isinstance(models, Mapping):
+        return [_own_model(str(name), model) for name, model in models.items()]
+    if is_pair(models):
+        return [_own_model(*models)]
+    if isinstance(models, list | tuple):
+        return [entry for part in models for entry in _list_models(part)]
+    return [_OwnModel(None, models)]
+
+
+def _own_model(name: str, model: Any) -> _OwnModel:
+    if isinstance(model, str):
+        raise ValueError(
+            f"The model {name!r} is the text {model!r}: default models keep their own names, so "
+            f"pass {model!r} in a list."
+        )
+    return _OwnModel(name, model)
+
+
+def _list_texts(models: Any) -> list[str]:
+    """List the texts that do not name a model beside them."""
+    if isinstance(models, str):
+        return [models]
+    if isinstance(models, list | tuple) and not is_pair(models):
+        return [text for part in models for text in _list_texts(part)]
+    return []
+
+
+# ------------------------------------------------------------------------------- change parameters
+
+
+def with_model_param(models: Any, path: str, value: Any) -> Any:
+    """Return the models with one replaced (``name``) or a parameter of one set (``name__param``).
+
+    A parameter is set in the model that was passed, as scikit-learn does.
+    """
+    named = own_models(models)
+    matches = [name for name in named if path == name or path.startswith(f"{name}__")]
+    if not matches:
+        raise ValueError(f"There is no model for {path!r}; the models are {', '.join(named)}.")
+
+    name = max(matches, key=len)
+    if path != name:
+        named[name].set_params(**{path.removeprefix(f"{name}__"): value})
+        return models
+    return _replace_model(models, name, value, names=iter(named))
+
+
+def _replace_model(models: Any, name: str, value: Any, *, names: Iterator[str]) -> Any:
+    """Return the same dicts, tuples and lists with another model; `names` are those of the models
+    in their order.
+    """
+    if models is None or isinstance(models, str):
+        return models
+    if isinstance(models, Mapping):
+        return {key: value if next(names) == name else model for key, model in models.items()}
+    if is_pair(models):
+        return (models[0], value if next(names) == name else models[1])
+    if isinstance(models, list | tuple):
+        return [_replace_model(part, name, value, names=names) for part in models]
+    return value if next(names) == name else models
+
+
+# ----------------------------------------------------------------------------------- copy and seed
+
+
+def copy_and_seed(models: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
+    """Copy models, and give those without a seed one, so that the certificate's seed repeats the
+    fit. Frozen models are used as they are.
+    """
+    seeds = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
+    copies = {}
+    for (name, model), model_seed in zip(models.items(), seeds, strict=False):
+        copies[name] = model if is_frozen(model) else _copy(name, model, model_seed % 2**31)
+    return copies
+
+
+def _copy(name: str, model: Any, seed: int) -> Any:
+    """Clone a model, and seed what in it draws at random without a seed."""
+    from sklearn.base import clone
+
+    if not (hasattr(model, "get_params") or hasattr(model, "__sklearn_clone__")):
+        raise TypeError(
+            f"The model {name!r} has no get_params, so it cannot be copied and fitted: derive it "
+            f"from sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if "
+            f"it is fitted already."
+        )
+    copy = clone(model)
+    if not hasattr(copy, "get_params"):
+        return copy
+
+    seedless = {}
+    for key, value in copy.get_params().items():
+        if _is_seedless_splitter(value):
+            value.random_state = seed  # the copy's own, since `clone` copies splitters
+        if value is None and key.rpartition("__")[2] == "random_state":
+            seedless[key] = seed
+    return copy.set_params(**seedless) if seedless else copy
+
+
+def _is_seedless_splitter(value: Any) -> bool:
+    """Return whether these are folds that a search or a stack shuffles without a seed."""
+    if not hasattr(value, "split") or not getattr(value, "shuffle", True):
+        return False
+    return getattr(value, "random_state", 0) is None
+
+
+def note_fitted_again(models: Mapping[str, Any], copies: Mapping[str, Any]) -> list[Note]:
+    """Note models that came fitted and whose copies are fitted again.
+
+    A model that ends in a frozen one is fitted in its copy too, and is not meant.
+    """
+    notes = []
+    for name, model in models.items():
+        if is_frozen(model) or not _is_fitted(model) or _is_fitted(copies[name]):
+            continue
+        notes.append(
+            Note(
+                "fitted-again",
+                f"The model {name!r} is fitted already, and a copy of it is fitted again on the "
+                f"training rows.",
+                "To use it as it is, pass sklearn.frozen.FrozenEstimator(model).",
+            )
+        )
+    return notes
+
+
+def _is_fitted(model: Any) -> bool:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    with suppress(NotFittedError, TypeError):  # a TypeError: not scikit-learn's kind of estimator
+        check_is_fitted(model)
+        return True
+    return False
