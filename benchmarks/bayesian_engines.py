@@ -27,7 +27,7 @@ from sklearn.datasets import load_diabetes
 
 from dco.bayes.mc_dropout import MCDropoutClassifier
 from dco.bayes.sparse_regression import SparseBayesianRegression
-from dco.datasets.images import load_cifar100_features
+from dco.datasets import load_cifar100_features
 
 
 def timed(function):

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from dco.bayes.mc_dropout import MCDropoutClassifier
-from dco.datasets.images import ImageFeatures, load_cifar100_features
+from dco.datasets import ImageFeatures, load_cifar100_features
 from dco.paper.heads import HEADS
 
 Fits = list[list[MCDropoutClassifier]]

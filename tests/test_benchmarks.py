@@ -15,7 +15,7 @@ import pytest
 from scipy.integrate import trapezoid
 
 from dco import ClassProbabilities
-from dco.datasets.images import ImageFeatures
+from dco.datasets import ImageFeatures
 from dco.predictions import GaussianMixtures
 from dco.scores import APS, LAC, RAPS, SAPS, PredictiveDensity
 

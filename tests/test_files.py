@@ -20,7 +20,7 @@ from sklearn.linear_model import LinearRegression
 
 import dco
 from dco.cli.printing import print_json
-from dco.datasets.images import _claim, _write
+from dco.datasets.features import claim_cache, write_batch
 from dco.foundations.files import alone_in, plain, written_beside, written_together
 from dco.paper.experiment import Experiment, Options
 from dco.paper.records import plain as records_plain
@@ -47,7 +47,7 @@ def records(path: Path) -> None:
 
 def claim(path: Path) -> None:
     path.unlink()
-    _claim(path.parent, {"rows": 1})
+    claim_cache(path.parent, {"rows": 1})
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -56,7 +56,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
         lambda path: save(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]), path),
     ),
     "page": ("page.html", lambda path: write_results_page(RESULTS / "matched", path)),
-    "features": ("rows-1.npy", lambda path: _write(path, np.zeros((2, 3)))),
+    "features": ("rows-1.npy", lambda path: write_batch(path, np.zeros((2, 3)))),
     "origin of features": ("made-from.json", claim),
     "records": ("records.jsonl", records),
 }

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dco.datasets import images as module
-from dco.datasets.images import (
-    Cifar100,
-    ClassFolders,
+from dco.datasets import (
+    CIFAR100_FEATURES,
     extract_features,
     load_cifar100_features,
     open_images,
     resnet50,
 )
+from dco.datasets.backbone import whole_single_precision
+from dco.datasets.image_sources import Cifar100, ClassFolders
 from dco.foundations.errors import MissingExtraError
 
 COLOURS = {"n01498041": (250, 10, 10), "n01531178": (10, 250, 10), "n01534433": (10, 10, 250)}
@@ -248,7 +248,7 @@ def test_features_depend_neither_on_the_batch_nor_on_a_gpu(folder):
 def test_the_callers_precision_comes_back(cudnn, read):
     before = read(cudnn)
 
-    @module._whole_single_precision(cudnn)
+    @whole_single_precision(cudnn)
     def fail():
         assert read(cudnn) in ("ieee", False)
         raise KeyError
@@ -259,7 +259,7 @@ def test_the_callers_precision_comes_back(cudnn, read):
 
 
 def test_real_features_are_loaded_from_their_folder(monkeypatch, data_home):
-    if data_home is None or not (Path(data_home) / module.CIFAR100_FEATURES).exists():
+    if data_home is None or not (Path(data_home) / CIFAR100_FEATURES).exists():
         pytest.skip("the CIFAR-100 features are not here")
     data = load_cifar100_features(data_home)
     assert data.features.shape == (20_000, 1280)
@@ -275,9 +275,9 @@ def test_missing_and_foreign_feature_files_are_named(tmp_path, monkeypatch):
         load_cifar100_features()
     with pytest.raises(FileNotFoundError):
         load_cifar100_features(tmp_path)
-    np.savez(tmp_path / module.CIFAR100_FEATURES, features=np.zeros((2, 3)))
+    np.savez(tmp_path / CIFAR100_FEATURES, features=np.zeros((2, 3)))
     with pytest.raises(ValueError, match="no array 'labels'"):
         load_cifar100_features(tmp_path)
-    np.savez(tmp_path / module.CIFAR100_FEATURES, features=np.zeros((2, 3)), labels=np.zeros(3))
+    np.savez(tmp_path / CIFAR100_FEATURES, features=np.zeros((2, 3)), labels=np.zeros(3))
     with pytest.raises(ValueError, match="labels of shape"):
         load_cifar100_features(tmp_path)

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from dco.cli.main import main
-from dco.datasets import images as module
-from dco.datasets.images import Backbone
+from dco.datasets import Backbone, open_images, resnet50
+from dco.datasets.backbone import features_of_backbone
 from dco.paper import classification_splits, protocol_classification
 from dco.paper.classification_splits import Sizes
 
@@ -89,7 +89,7 @@ def test_one_command_goes_from_images_to_tables(name, request, tmp_path, small, 
     place = request.getfixturevalue("folder" if name == "imagenet-a" else "records_of_cifar")
     weights, out = tmp_path / "resnet50-made.pth", tmp_path / "out"
     weights.write_bytes(b"any")
-    monkeypatch.setattr(module, "resnet50", colours_as_network)
+    monkeypatch.setattr("dco.datasets.backbone.resnet50", colours_as_network)
     ask = partial(
         run,
         "reproduce",
@@ -103,14 +103,14 @@ def test_one_command_goes_from_images_to_tables(name, request, tmp_path, small, 
     flags = ("--quick", "--splits", "1", "--jobs", "1", "--out", str(out))
     found = ask(name, *flags)
     assert found.exit_code == 0, found.output
-    monkeypatch.setattr(module, "resnet50", None)
+    monkeypatch.setattr("dco.datasets.backbone.resnet50", None)
     others = (
         ()
         if name == "imagenet-a"
         else ("matched", "split-ratio", "alpha-levels", "beyond-cifar100")
     )
     for each in (name, *others):
-        module._features_of.cache_clear()
+        features_of_backbone.cache_clear()
         assert (found := ask(each, *flags)).exit_code == 0, found.output
     check_tables(out, name, *others)
     other = tmp_path / "other.pth"
@@ -139,7 +139,7 @@ def test_one_command_makes_all_tables_of_the_images_and_no_other(
 ):
     weights, out = tmp_path / "resnet50-made.pth", tmp_path / "out"
     weights.write_bytes(b"any")
-    monkeypatch.setattr(module, "resnet50", colours_as_network)
+    monkeypatch.setattr("dco.datasets.backbone.resnet50", colours_as_network)
     given = (
         "--features",
         "resnet50",
@@ -221,13 +221,13 @@ def test_torchvisions_file_of_weights_is_read_and_its_features_reach_the_tables(
     assert data.features.shape == (208, 2048)
     made.fc = torch.nn.Identity()
     prepare = models.ResNet50_Weights.DEFAULT.transforms()
-    image = module.open_images(folder).read(7, 8)[0]
+    image = open_images(folder).read(7, 8)[0]
     with torch.inference_mode():
         own = made.eval()(prepare(torch.from_numpy(np.array(image)).permute(2, 0, 1))[None]).numpy()
     assert np.allclose(data.features[7], own, atol=1e-4 * np.abs(own).max())
     (tmp_path / "bad.pth").write_bytes(b"no weights")
     with pytest.raises(ValueError, match="does not hold the weights of torchvision's ResNet-50"):
-        module.resnet50(weights_file=tmp_path / "bad.pth")
+        resnet50(weights_file=tmp_path / "bad.pth")
 
 
 def test_what_is_missing_is_said_before_any_work(tmp_path, folder):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dco.datasets.images import ImageFeatures
+from dco.datasets import ImageFeatures
 
 
 @pytest.fixture(scope="session")

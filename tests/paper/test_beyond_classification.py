@@ -7,7 +7,7 @@ import pytest
 from scipy.special import log_softmax
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from dco.datasets.images import ImageFeatures
+from dco.datasets import ImageFeatures
 from dco.foundations.ranks import conformal_rank
 from dco.paper import beyond_classification as strong
 from dco.paper import classification

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from dco.datasets.tabular import Table
+from dco.datasets import Table
 from dco.paper import beyond_regression as beyond
 from dco.paper.experiment import Options, SplitRecord, rows_by
 from dco.paper.methods import METHODS

@@ -13,7 +13,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import dco
-from dco.datasets.images import ImageFeatures
+from dco.datasets import ImageFeatures
 from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
 from dco.paper import classification, paper_values
 from dco.paper import classification_splits as splits

@@ -72,7 +72,7 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
     Finished splits are kept in the folder of the results, so that a stopped run continues where it
     was. Results with another seed, level or number of splits are replaced only with --force.
     """
-    from dco.datasets.images import Backbone
+    from dco.datasets import Backbone
     from dco.paper import catalogue
 
     entries = catalogue.names(data_home=options["data_home"])

@@ -23,41 +23,39 @@ class HeteroscedasticGaussian:
     slope: float = 1.0
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Features (n, 1) and responses (n,)."""
+        """Draw features (n, 1) and responses (n,)."""
         X = rng.uniform(size=(n, 1))
         return X, self.mean(X) + self.spread(X) * rng.standard_normal(n)
 
     def mean(self, X: Floats) -> Floats:
-        """E[y | x]."""
+        """Return E[y | x]."""
         return np.asarray(np.sin(2 * np.pi * X[:, 0]))
 
     def spread(self, X: Floats) -> Floats:
-        """The standard deviation of y given x."""
+        """Return the standard deviation of y given x."""
         return np.asarray(self.least + self.slope * X[:, 0])
 
     def prediction(self, X: Floats) -> PointsWithSpread:
-        """What a perfect model would say."""
+        """Return what a perfect model would say."""
         return PointsWithSpread(self.mean(X), self.spread(X))
 
     def coverage_given_x(self, X: Floats, intervals: Intervals) -> Floats:
-        """P(y in interval | x) for each row, exactly: average it over fresh X for the coverage of a
-        fitted rule.
+        """Return P(y in interval | x) for each row, exactly.
+
+        Its average over fresh X is the coverage of a fitted rule.
         """
-        mean, spread = self.mean(X), self.spread(X)
-        upper, lower = (
-            norm.cdf((intervals.upper - mean) / spread),
-            norm.cdf((intervals.lower - mean) / spread),
-        )
-        return np.asarray(np.where(intervals.is_empty(), 0.0, upper - lower))
+        mean = self.mean(X)
+        spread = self.spread(X)
+        up_to_lower = norm.cdf((intervals.lower - mean) / spread)
+        up_to_upper = norm.cdf((intervals.upper - mean) / spread)
+        return np.asarray(np.where(intervals.is_empty(), 0.0, up_to_upper - up_to_lower))
 
     def normalised_coverage(self, threshold: float) -> float:
-        """P(|y - mean| / spread <= t) = 2 Phi(t) - 1: coverage of the perfectly normalised
-        residual.
-        """
+        """Return P(|y - mean| / spread <= t) = 2 Phi(t) - 1."""
         return max(0.0, float(2 * norm.cdf(threshold) - 1))
 
     def normalised_size(self, threshold: float) -> float:
-        """The mean width of mean ± t spread: 2 t E[spread] = 2 t (least + slope / 2)."""
+        """Return the mean width of mean ± t spread, 2 t (least + slope / 2)."""
         return max(0.0, 2 * threshold * (self.least + self.slope / 2))
 
 
@@ -69,30 +67,30 @@ class GaussianClasses:
     separation: float = 2.0
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Floats, Integers]:
-        """Features (n, K) and labels 0..K-1."""
+        """Draw features (n, K) and labels 0..K-1."""
         y = rng.integers(self.n_classes, size=n)
         X = rng.standard_normal((n, self.n_classes))
         X[np.arange(n), y] += self.separation
         return X, y
 
     def probabilities(self, X: Floats, sharpness: float = 1.0) -> Floats:
-        """P(class | x) = softmax(separation x), exactly; another `sharpness` is over- or
-        underconfident.
+        """Return P(class | x) = softmax(separation x), exactly.
+
+        With another `sharpness` than 1 they are over- or underconfident.
         """
         return np.asarray(softmax(sharpness * self.separation * X, axis=1))
 
     def prediction(self, X: Floats, sharpness: float = 1.0) -> ClassProbabilities:
-        """What a perfect model would say (or one with the right order and the wrong
-        `sharpness`).
-        """
+        """Return what a perfect model would say, or one with the wrong `sharpness`."""
         return ClassProbabilities(self.probabilities(X, sharpness))
 
     def coverage_given_x(self, X: Floats, sets: LabelSets) -> Floats:
-        """P(y in set | x) for each row: the true probabilities of its labels, added up."""
-        return np.asarray((self.probabilities(X) * sets.to_dense()).sum(axis=1))
+        """Return P(y in set | x) for each row: the true probabilities of the set's labels."""
+        members = sets.to_dense()
+        return np.asarray((self.probabilities(X) * members).sum(axis=1))
 
     def two_class_coverage(self, threshold: float) -> float:
-        """K = 2 and the score 1 - P(y | x): P(1 - P(y | x) <= t), in closed form.
+        """Return P(1 - P(y | x) <= t) for two classes, in closed form.
 
         With d = separation the log odds of the true class are N(d^2, 2 d^2); 1 - p <= t means log
         odds >= log((1 - t) / t).
@@ -101,18 +99,21 @@ class GaussianClasses:
             raise ValueError(f"the closed form is for two classes, not {self.n_classes}.")
         if not 0 < threshold < 1:
             return float(threshold >= 1)
-        odds = np.log1p(-threshold) - np.log(threshold)
-        return float(norm.sf((odds - self.separation**2) / (np.sqrt(2) * self.separation)))
+        log_odds = np.log1p(-threshold) - np.log(threshold)
+        sd = np.sqrt(2) * self.separation
+        return float(norm.sf((log_odds - self.separation**2) / sd))
 
     def two_class_size(self, threshold: float) -> float:
-        """K = 2 and the score 1 - P(y | x): the mean number of labels, P(true label in) + P(other
-        label in).
+        """Return the mean size of {k : 1 - P(k | x) <= t} for two classes.
+
+        That is P(true label in) + P(other label in).
         """
         if not 0 < threshold < 1:
             return 2.0 * float(threshold >= 1)
-        odds = np.log1p(-threshold) - np.log(threshold)
-        other = norm.sf((odds + self.separation**2) / (np.sqrt(2) * self.separation))
-        return self.two_class_coverage(threshold) + float(other)
+        log_odds = np.log1p(-threshold) - np.log(threshold)
+        sd = np.sqrt(2) * self.separation
+        other_is_in = norm.sf((log_odds + self.separation**2) / sd)
+        return self.two_class_coverage(threshold) + float(other_is_in)
 
 
 @dataclass(frozen=True)
@@ -127,39 +128,42 @@ class AtomPopulation:
     hard: float = 2.0
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
-        """Identities (0 for the atom, otherwise all different) and scores."""
-        atom = rng.uniform(size=n) < self.mass
-        return np.where(atom, 0, np.arange(1, n + 1)), np.where(
-            atom, self.hard, rng.uniform(size=n)
-        )
+        """Draw identities (0 for the atom, otherwise all different) and scores."""
+        is_atom = rng.uniform(size=n) < self.mass
+        identities = np.where(is_atom, 0, np.arange(1, n + 1))
+        scores = np.where(is_atom, self.hard, rng.uniform(size=n))
+        return identities, scores
 
     def coverage(self, threshold: float) -> float:
-        """P(score <= t), exactly."""
-        easy = float(np.clip(threshold, 0, 1))
-        return (1 - self.mass) * easy + self.mass * float(threshold >= self.hard)
+        """Return P(score <= t), exactly."""
+        new_is_covered = float(np.clip(threshold, 0, 1))
+        atom_is_covered = float(threshold >= self.hard)
+        return (1 - self.mass) * new_is_covered + self.mass * atom_is_covered
 
 
 @dataclass(frozen=True)
 class NoisyPoints:
-    """Candidates of known quality: y is N(0, 1) around a signal and candidate c predicts the signal
-    plus N(0, noises[c]^2).
+    """Candidates of known quality.
 
-    The residual of candidate c is N(0, 1 + noises[c]^2), so its best interval at level 1 - alpha
-    has a known width.
+    y is N(0, 1) around a signal, and candidate c predicts the signal plus N(0, noises[c]^2). The
+    residual of candidate c is N(0, 1 + noises[c]^2), so its best interval at level 1 - alpha has a
+    known width.
     """
 
     noises: tuple[float, ...] = (0.0, 0.5, 1.0)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[tuple[Points, ...], Floats]:
-        """One `Points` record per candidate, and the responses."""
+        """Draw one `Points` record per candidate, and the responses."""
         signal = 3 * rng.standard_normal(n)
         y = signal + rng.standard_normal(n)
-        return tuple(Points(signal + noise * rng.standard_normal(n)) for noise in self.noises), y
+        records = [Points(signal + noise * rng.standard_normal(n)) for noise in self.noises]
+        return tuple(records), y
 
     def coverage(self, candidate: int, threshold: float) -> float:
-        """P(|y - prediction| <= t), exactly."""
-        return max(0.0, float(2 * norm.cdf(threshold / np.hypot(1, self.noises[candidate])) - 1))
+        """Return P(|y - prediction| <= t), exactly."""
+        sd = np.hypot(1, self.noises[candidate])
+        return max(0.0, float(2 * norm.cdf(threshold / sd) - 1))
 
     def threshold(self, candidate: int, *, alpha: float) -> float:
-        """The half-width at which candidate c covers exactly 1 - alpha."""
+        """Return the half-width at which candidate c covers exactly 1 - alpha."""
         return float(norm.isf(alpha / 2) * np.hypot(1, self.noises[candidate]))

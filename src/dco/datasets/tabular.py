@@ -11,11 +11,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats
 
@@ -27,9 +28,7 @@ SHA256 = {
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A regression table: features (n, d), responses (n,), the names of the features and of the
-    table.
-    """
+    """A regression table: features (n, d), responses (n,), and the names of features and table."""
 
     X: Floats
     y: Floats
@@ -41,53 +40,56 @@ class Table:
 
 
 def load_diabetes() -> Table:
-    """Disease progression of 442 patients, 10 features (Efron et al. 2004); ships with
-    scikit-learn.
+    """Load the disease progression of 442 patients, 10 features (Efron et al. 2004).
+
+    The table ships with scikit-learn.
     """
     from sklearn.datasets import load_diabetes as load
 
     bunch = load()
-    return _table(bunch.data, bunch.target, bunch.feature_names, "diabetes")
+    return _make_table(bunch.data, bunch.target, bunch.feature_names, "diabetes")
 
 
 def load_california_housing(
     data_home: str | os.PathLike[str] | None = None, *, verify: bool = False
 ) -> Table:
-    """Median house values of 20,640 districts in 100,000 dollars, 8 features (Pace and Barry 1997).
+    """Load the median house values of 20,640 districts, 8 features (Pace and Barry 1997).
 
-    `verify` checks the SHA-256 of the file against the copy that was tested.
+    Values are in 100,000 dollars. `verify` checks the SHA-256 of the file against the copy that was
+    tested.
     """
     path = find_file("california_housing.csv.gz", data_home)
     if path is not None:
-        return _read(path, "california_housing", verify=verify)
+        return _read_table(path, "california_housing", verify=verify)
     from sklearn.datasets import fetch_california_housing
 
     bunch = fetch_california_housing()
-    return _table(bunch.data, bunch.target, bunch.feature_names, "california_housing")
+    return _make_table(bunch.data, bunch.target, bunch.feature_names, "california_housing")
 
 
 def load_concrete(
     data_home: str | os.PathLike[str] | None = None, *, verify: bool = False
 ) -> Table:
-    """Compressive strength of 1,030 concretes in MPa, 8 features (Yeh 1998); 25 rows are repeats of
-    others.
+    """Load the compressive strength of 1,030 concretes in MPa, 8 features (Yeh 1998).
 
-    `verify` checks the SHA-256 of the file against the copy that was tested.
+    25 rows are repeats of others. `verify` checks the SHA-256 of the file against the copy that was
+    tested.
     """
     path = find_file("concrete.csv", data_home)
     if path is not None:
-        return _read(path, "concrete", verify=verify)
+        return _read_table(path, "concrete", verify=verify)
     from sklearn.datasets import fetch_openml
 
-    # Concrete_Data: all nine columns are features
+    # Concrete_Data: all nine columns are features there.
     bunch = fetch_openml(data_id=4353, as_frame=False, parser="liac-arff")
     columns = np.asarray(bunch.data, dtype=np.float64)
-    return _table(columns[:, :-1], columns[:, -1], bunch.feature_names[:-1], "concrete")
+    return _make_table(columns[:, :-1], columns[:, -1], bunch.feature_names[:-1], "concrete")
 
 
 def find_file(name: str, data_home: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file in `data_home`, which must hold it, or in ``DCO_DATA_HOME``, which may; None if it
-    is in neither.
+    """Find a file in `data_home`, which must hold it, or in ``DCO_DATA_HOME``, which may.
+
+    Return None if it is in neither.
     """
     if data_home is not None:
         path = Path(data_home) / name
@@ -97,36 +99,40 @@ def find_file(name: str, data_home: str | os.PathLike[str] | None = None) -> Pat
                 f"download."
             )
         return path
+
     folder = os.environ.get("DCO_DATA_HOME")
     if folder and (Path(folder) / name).is_file():
         return Path(folder) / name
     return None
 
 
-def _read(path: Path, name: str, *, verify: bool) -> Table:
-    raw = path.read_bytes()
+def _read_table(path: Path, name: str, *, verify: bool) -> Table:
+    """Read a CSV file with a header and the target last, which may be packed."""
+    content = path.read_bytes()
     if verify:
-        found = hashlib.sha256(raw).hexdigest()
-        if found != SHA256[path.name]:
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != SHA256[path.name]:
             raise ValueError(
-                f"{path} has SHA-256 {found}, but the tested copy has {SHA256[path.name]}."
+                f"{path} has SHA-256 {digest}, but the tested copy has {SHA256[path.name]}."
             )
-    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8").splitlines()
-    header = [column.strip().strip('"') for column in text[0].split(",")]
-    values = np.loadtxt(text[1:], delimiter=",", ndmin=2)
+
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    first_line, *lines = content.decode("utf-8").splitlines()
+    header = [column.strip().strip('"') for column in first_line.split(",")]
+    values = np.loadtxt(lines, delimiter=",", ndmin=2)
     if values.shape[1] != len(header):
         raise ValueError(
-            f"{path} has {len(header)} names in its header and {values.shape[1]} "
-            f"columns of numbers."
+            f"{path} has {len(header)} names in its header and {values.shape[1]} columns of "
+            f"numbers."
         )
-    return _table(values[:, :-1], values[:, -1], header[:-1], name)
+    return _make_table(values[:, :-1], values[:, -1], header[:-1], name)
 
 
-def _table(X: Any, y: Any, feature_names: Any, name: str) -> Table:
-    features = np.ascontiguousarray(X, dtype=np.float64)
+def _make_table(X: ArrayLike, y: ArrayLike, feature_names: Iterable[str], name: str) -> Table:
     return Table(
-        features,
-        np.ascontiguousarray(y, dtype=np.float64),
-        tuple(str(each) for each in feature_names),
-        name,
+        X=np.ascontiguousarray(X, dtype=np.float64),
+        y=np.ascontiguousarray(y, dtype=np.float64),
+        feature_names=tuple(str(feature) for feature in feature_names),
+        name=name,
     )

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.datasets.tabular import Table
+from dco.datasets import Table
 from dco.foundations.arrays import Floats, Integers
 from dco.paper import figures
 from dco.paper.coverage_z import bonferroni_point, own_law, target

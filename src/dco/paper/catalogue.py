@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dco.datasets.images import Backbone
+from dco.datasets import Backbone
 from dco.foundations.errors import MissingExtraError
 from dco.foundations.files import Written, write_whole, written_together
 from dco.foundations.ranks import as_rational
@@ -359,7 +359,7 @@ def _lacking(experiment: Experiment, options: Options) -> str | None:
                 f"{experiment.name} has no image features: --features is for cifar100, "
                 f"imagenet-a and their tables."
             )
-        return options.backbone.lacking() or _other_images(experiment, options.backbone)
+        return options.backbone.missing() or _other_images(experiment, options.backbone)
     return None if experiment.missing is None else experiment.missing(options)
 
 
@@ -367,12 +367,12 @@ def _other_images(experiment: Experiment, backbone: Backbone) -> str | None:
     """Why these images are not those of the experiment: ImageNet-A must not pass for CIFAR-100, nor
     the reverse.
     """
-    if experiment.source == "imagenet-a" and not backbone.of_imagenet():
+    if experiment.source == "imagenet-a" and not backbone.is_imagenet():
         return (
             f"{backbone.images} does not hold ImageNet-A: its images are not in folders named "
             f"as n01498041 is."
         )
-    if experiment.source != "imagenet-a" and backbone.of_imagenet():
+    if experiment.source != "imagenet-a" and backbone.is_imagenet():
         return (
             f"{backbone.images} holds ImageNet-A, by the names of its folders, and "
             f"{experiment.name} is made from CIFAR-100."

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dco.datasets.images import CIFAR100_FEATURES
+from dco.datasets import CIFAR100_FEATURES
 from dco.foundations.files import write_whole, written_together
 from dco.paper import classification_splits as splits
 from dco.paper import classification_tables as tables

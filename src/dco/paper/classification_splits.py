@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.datasets.images import (
+from dco.datasets import (
     ImageFeatures,
     extract_features,
     load_cifar100_features,

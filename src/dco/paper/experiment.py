@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dco.datasets.images import Backbone
-from dco.datasets.tabular import find_file
+from dco.datasets import Backbone, find_file
 from dco.paper.tables import ResultTable
 
 Row: TypeAlias = Mapping[str, Any]

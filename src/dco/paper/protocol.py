@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dco.calibration.rules import bayesian_quadrature, split_conformal
-from dco.datasets.tabular import Table
+from dco.datasets import Table
 from dco.foundations.arrays import Floats
 from dco.paper.experiment import Experiment, Options, Records, column, needs_file, rows_by
 from dco.paper.regression import DENSITY, load_rows, paper_fits, paper_split

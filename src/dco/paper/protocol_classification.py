@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dco.calibration.rules import split_conformal
-from dco.datasets.images import CIFAR100_FEATURES
+from dco.datasets import CIFAR100_FEATURES
 from dco.foundations.ranks import conformal_rank
 from dco.paper.classification import CIFAR100
 from dco.paper.classification_splits import (

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.datasets.tabular import (
+from dco.datasets import (
     Table,
     load_california_housing,
     load_concrete,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dco.datasets.synthetic import HeteroscedasticGaussian
+from dco.datasets import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import conformal_rank, order_statistic, pac_rank, tuning_rank
 from dco.paper import figures

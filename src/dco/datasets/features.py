@@ -1,0 +1,165 @@
+"""Features of images from a frozen network, made in batches and cached on disk.
+
+Any function from images to rows can be the network; a run that was interrupted goes on where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dco.datasets.image_sources import Images
+from dco.datasets.tabular import find_file
+from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.files import write_file
+
+CIFAR100_FEATURES = "cifar100_efficientnet_lite2_features_20000.npz"
+
+Network: TypeAlias = Callable[[Sequence[AnyArray]], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFeatures:
+    """Rows of features (n, d) in single precision, their labels (n,), and the names of the classes
+    where known.
+    """
+
+    features: Floats
+    labels: Integers
+    class_names: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def load_cifar100_features(data_home: str | os.PathLike[str] | None = None) -> ImageFeatures:
+    """Load 20,000 CIFAR-100 images (200 of each class) as features of a frozen EfficientNet-Lite2.
+
+    A row has 1,280 features. The file is looked for in `data_home`, then in the folder that the
+    environment variable ``DCO_DATA_HOME`` names.
+    """
+    path = find_file(CIFAR100_FEATURES, data_home)
+    if path is None:
+        raise FileNotFoundError(
+            f"The features of CIFAR-100 are a file of their own, {CIFAR100_FEATURES}: pass its "
+            f"folder as data_home=, or set DCO_DATA_HOME. To make features from the images, use "
+            f"extract_features()."
+        )
+    with np.load(path, allow_pickle=False) as stored:
+        for name in ("features", "labels"):
+            if name not in stored.files:
+                raise ValueError(
+                    f"{path} holds no array {name!r}, so it is not a file of features and labels."
+                )
+        features = stored["features"].astype(np.float32)
+        labels = stored["labels"].astype(np.int64)
+
+    if features.ndim != 2 or labels.shape != (len(features),):
+        raise ValueError(
+            f"{path} has features of shape {features.shape} but labels of shape {labels.shape}."
+        )
+    return ImageFeatures(features, labels)
+
+
+def extract_features(
+    images: Images,
+    network: Network,
+    *,
+    cache: str | os.PathLike[str],
+    name: str,
+    batch_size: int = 64,
+    progress: bool = True,
+) -> ImageFeatures:
+    """Send every image through the network, in batches.
+
+    Each finished batch is a file in the folder `cache`: an interrupted run goes on after its last
+    whole batch, a finished one is only read. `name` says which network it is: a cache that was made
+    from other images, by another network or in other batches is an error, never silently reused.
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+    n = len(images.labels)
+    folder = Path(cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    claim_cache(
+        folder,
+        {
+            "images": images.fingerprint(),
+            "rows": n,
+            "network": name,
+            "batch_size": batch_size,
+        },
+    )
+
+    file_of = {start: folder / f"rows-{start:08d}.npy" for start in range(0, n, batch_size)}
+    missing = [start for start, file in file_of.items() if not file.exists()]
+    n_done = len(file_of) - len(missing)
+    title = f"{name}: features"
+    for start in _with_progress_bar(missing, title, n_done=n_done, is_shown=progress):
+        stop = min(start + batch_size, n)
+        rows = np.asarray(network(images.read(start, stop)), dtype=np.float32)
+        _check_rows(rows, start=start, stop=stop)
+        write_batch(file_of[start], rows)
+
+    features = np.concatenate([np.load(file, allow_pickle=False) for file in file_of.values()])
+    return ImageFeatures(features, images.labels, images.class_names)
+
+
+def claim_cache(folder: Path, made_from: dict[str, str | int]) -> None:
+    """Note in the cache what it is made from, or check that the note agrees."""
+    note = folder / "made-from.json"
+    if not note.exists():
+        write_file(note, json.dumps(made_from, indent=1))
+        return
+    noted = json.loads(note.read_text(encoding="utf-8"))
+    for key, value in made_from.items():
+        if noted.get(key) != value:
+            raise ValueError(
+                f"The cache {folder} was made with {key} = {noted.get(key)!r}, not {value!r}. "
+                f"Use another folder, or delete this one."
+            )
+
+
+def write_batch(file: Path, rows: Floats) -> None:
+    """Write a batch whole or not at all, so that no interrupted one looks finished."""
+    buffer = io.BytesIO()
+    np.save(buffer, rows, allow_pickle=False)
+    write_file(file, buffer.getvalue())
+
+
+def _check_rows(rows: Floats, *, start: int, stop: int) -> None:
+    """Refuse what a network gives for images start..stop-1 if it is no row of numbers for each."""
+    n_images = stop - start
+    if rows.ndim != 2 or len(rows) != n_images:
+        raise ValueError(
+            f"The network gave shape {rows.shape} for {n_images} images; it must give one row per "
+            f"image."
+        )
+    is_finite = np.isfinite(rows).all(axis=1)
+    if not is_finite.all():
+        image = start + int(np.flatnonzero(~is_finite)[0])
+        raise ValueError(f"The network gave a feature that is not finite for image {image}.")
+
+
+def _with_progress_bar(
+    starts: Sequence[int], title: str, *, n_done: int, is_shown: bool
+) -> Iterator[int]:
+    """Go through the batches with a bar on the terminal, which also counts those in the cache."""
+    if not is_shown or not starts:
+        yield from starts
+        return
+    from rich.progress import Progress
+
+    with Progress() as bar:
+        task = bar.add_task(title, total=n_done + len(starts), completed=n_done)
+        for start in starts:
+            yield start
+            bar.advance(task)
