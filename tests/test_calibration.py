@@ -66,7 +66,7 @@ def test_labels_of_groups_are_hashed_once(monkeypatch) -> None:
     scores, names = rng.normal(size=60), rng.integers(0, 25, size=60).astype(str)
     calibration, new = Calibration(scores, clusters=names), rng.normal(size=5)
     first, p = Statement(0.3, "marginal", 0.1).thresholds(calibration), calibration.p_values(new)
-    monkeypatch.setattr("dco.rows.fingerprints.row_fingerprints", None)
+    monkeypatch.setattr("dco.foundations.fingerprints.row_fingerprints", None)
     assert Statement(0.3, "marginal", 0.1).thresholds(calibration) == first
     np.testing.assert_array_equal(calibration.p_values(new), p)
 

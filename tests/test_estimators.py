@@ -34,9 +34,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dco
+from dco.foundations.fingerprints import row_fingerprints
 from dco.models import QuantilePair, ResidualSpread
 from dco.models.averaged import AveragedModel
-from dco.rows.fingerprints import row_fingerprints
 from dco.scores import APS, LAC, AbsoluteResidual, NormalisedResidual, QuantileResidual
 
 CONTRACT = [dco.DecoupledClassifier(LogisticRegression()), dco.DecoupledRegressor(Ridge())]

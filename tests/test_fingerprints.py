@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from dco.rows.fingerprints import (
+from dco.foundations.fingerprints import (
     codes_of_values,
     drop_repeats,
     overlap,
@@ -343,7 +343,8 @@ def test_rows_without_columns_or_of_zeros_only_are_legal():
 
 def test_fingerprints_are_the_same_in_another_process():
     code = (
-        "import numpy as np; from dco.rows.fingerprints import *;"
+        "import numpy as np;"
+        "from dco.foundations.fingerprints import row_fingerprints, row_uniforms;"
         "cells = [1, 'a', None, {'b': {1, 'x'}}];"
         "print(row_fingerprints(np.array([cells], dtype=object)).tobytes().hex(),"
         "row_uniforms([[1.5]], seed=4)[0])"

@@ -21,7 +21,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import dco
 from dco.calibration.calibration import Calibration, Statement, calibrate
 from dco.foundations.errors import SealBrokenError
-from dco.rows.fingerprints import row_uniforms
+from dco.foundations.fingerprints import row_uniforms
 from dco.rows.seal import SealedRows
 from dco.rows.splits import assign_roles
 from dco.scores import LAC, AbsoluteResidual, TopK

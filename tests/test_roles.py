@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 import dco
+from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.foundations.tables import take_features
-from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import Roles, Split, deal_roles
 from dco.rows.rows import Rows, rows_of
 from dco.rows.sizes import RoleSizes, default_sizes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dco
-from dco.rows.fingerprints import role_fingerprint, row_fingerprints
+from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 
 X = np.arange(12.0).reshape(6, 2) + 0.125
 Y = np.array([5, 6, 7, 8, 9, 10])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.fingerprints import row_uniforms
 from dco.models.records import predict_record
 from dco.predictions import Prediction
 from dco.rows.conditions import cluster_names, condition_values
-from dco.rows.fingerprints import row_uniforms
 from dco.scores.score import Score
 
 

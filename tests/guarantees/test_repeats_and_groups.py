@@ -15,8 +15,8 @@ from dco.calibration.rules import (
     one_row_per_group,
     split_conformal,
 )
+from dco.foundations.fingerprints import overlap, row_fingerprints
 from dco.foundations.ranks import conformal_rank
-from dco.rows.fingerprints import overlap, row_fingerprints
 from dco.rows.splits import assign_roles
 
 REPEATS = 10_000 if FULL else 2_000

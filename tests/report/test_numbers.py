@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 from dco import DecoupledClassifier, DecoupledRegressor
 from dco.evaluation.group_evaluation import share_interval
+from dco.foundations.fingerprints import row_fingerprints
 from dco.foundations.histograms import count_in_bins, nice_step, size_edges
 from dco.report.formats import fixed, number
 from dco.report.numbers import (
@@ -29,7 +30,6 @@ from dco.report.numbers import (
     report_numbers,
 )
 from dco.report.words import against_targets, shares, verdict
-from dco.rows.fingerprints import row_fingerprints
 from dco.scores import LAC, Score
 from dco.sets import IntervalUnions, LabelSets
 

@@ -21,11 +21,11 @@ from dco.calibration.shift import ShiftWeights
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
+from dco.foundations.fingerprints import codes_of_values
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.foundations.tables import take_features
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
-from dco.rows.fingerprints import codes_of_values
 from dco.rows.seal import SealedRows
 from dco.rows.sizes import FEWEST_LEFT
 from dco.scores.score import check_inverse, is_ours

@@ -27,9 +27,9 @@ from dco.certificate.facts import (
 from dco.certificate.words import as_plain, words
 from dco.foundations.arrays import Floats
 from dco.foundations.display import ShownAsPrinted, counted
+from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.foundations.ranks import as_rational
 from dco.foundations.tables import take_features
-from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.scores.score import score_label
 
 if TYPE_CHECKING:

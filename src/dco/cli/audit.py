@@ -14,8 +14,8 @@ import numpy as np
 from dco.cli.options import FILE, decimal_option, example, trust_option
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, say
 from dco.foundations.display import are, counted
+from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.foundations.tables import take_features
-from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.kept_rows import KeptRows
 
 _OTHER_ROLES = {"train": "training", "tune": "tuning"}

@@ -32,6 +32,7 @@ from dco.foundations.files import (
     written_beside,
     written_together,
 )
+from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.models.fitting import fit_model
 from dco.models.own_models import copy_and_seed
 from dco.models.records import predict_record
@@ -47,7 +48,6 @@ from dco.paper.methods import (
 from dco.paper.paired import paired_comparison
 from dco.paper.records import run_splits
 from dco.paper.tables import Measured, ResultTable
-from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows
 from dco.rows.splits import assign_roles
 from dco.tuning.candidates import learn_scores, pair_models_with_scores

@@ -21,10 +21,10 @@ from dco.cli.tables.rows import NewValues
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.in_parts import PartCounts, evaluate_counts
 from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.foundations.tables import take_features
-from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows, rows_of
 from dco.scores.score import is_ours
 from dco.service.recalibration import ScoredRows, recalibrated

@@ -119,8 +119,8 @@ def model_page(
     """
     from datetime import datetime
 
+    from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
     from dco.report import page
-    from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 
     # hyphens at which no line is broken
     today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")

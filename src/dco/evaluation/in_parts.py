@@ -17,9 +17,9 @@ from dco.evaluation.on_rows import condition_rows, laws_of, no_law
 from dco.evaluation.outcomes import Counts, Outcomes
 from dco.evaluation.repeats import decide_on_repeats
 from dco.foundations.arrays import AnyArray, Bools, Integers
+from dco.foundations.fingerprints import row_fingerprints
 from dco.foundations.ranks import as_rational
 from dco.predictor import DecoupledPredictor
-from dco.rows.fingerprints import row_fingerprints
 
 
 @dataclass(frozen=True)

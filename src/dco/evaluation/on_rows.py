@@ -16,6 +16,7 @@ from dco.evaluation.outcomes import Outcomes
 from dco.evaluation.repeats import Repeats, decide_on_repeats
 from dco.evaluation.slices import Slicing, name_of_slices, slice_by_values
 from dco.foundations.arrays import AnyArray, Integers, as_labels
+from dco.foundations.fingerprints import row_fingerprints
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_rational
 from dco.foundations.tables import take_features
@@ -28,7 +29,6 @@ from dco.rows.conditions import (
     is_label,
     rows_by_condition,
 )
-from dco.rows.fingerprints import row_fingerprints
 from dco.structure import Structure
 
 WEIGHTED = (

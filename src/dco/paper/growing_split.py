@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Integers, as_labels
+from dco.foundations.fingerprints import codes_of_values
 from dco.foundations.notes import Message
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n
 from dco.paper.stability import Stability, bootstrap_stability
-from dco.rows.fingerprints import codes_of_values
 from dco.tuning.search import Candidates
 
 TOLERANCE = 0.01  # the relative regret at which selection counts as settled

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, Integers, as_labels
+from dco.foundations.fingerprints import codes_of_values
 from dco.foundations.ranks import Level, as_count, as_rational, tuning_rank
-from dco.rows.fingerprints import codes_of_values
 from dco.tuning.comparison import Comparison
 from dco.tuning.evaluated import EvaluatedCandidate, evaluate_pairs
 from dco.tuning.ranking import Ranking, all_failed

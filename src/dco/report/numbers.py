@@ -23,6 +23,7 @@ from dco.evaluation.on_rows import no_law
 from dco.evaluation.outcomes import Outcomes
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.comparisons import point_in_words
+from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.foundations.histograms import MOST_BINS, count_in_bins, nice_step, size_edges
 from dco.foundations.notes import Note, NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
@@ -31,7 +32,6 @@ from dco.predictions import fifths
 from dco.predictor import DecoupledPredictor
 from dco.report.formats import number
 from dco.rows.conditions import condition_names, groups_of, rows_by_condition
-from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.scores.score import LEAST
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure

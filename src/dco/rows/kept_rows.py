@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dco.foundations.arrays import Bools
 from dco.foundations.display import counted, first_few, have
+from dco.foundations.fingerprints import Hashes, first_words
 from dco.foundations.notes import Note
 from dco.foundations.tables import is_frame, missing_cells
-from dco.rows.fingerprints import Hashes, first_words
 
 KEPT_HASHES = 2**16  # of each role, half a megabyte at most
 _BY_CHANCE = 0.01  # probability under exchangeability below which missing values are noted

@@ -19,10 +19,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Bools, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
-from dco.foundations.notes import Message, Note
-from dco.foundations.ranks import as_rational
-from dco.foundations.tables import missing_cells
-from dco.rows.fingerprints import (
+from dco.foundations.fingerprints import (
     Hashes,
     codes_of_values,
     drop_repeats,
@@ -30,6 +27,9 @@ from dco.rows.fingerprints import (
     role_fingerprint,
     row_fingerprints,
 )
+from dco.foundations.notes import Message, Note
+from dco.foundations.ranks import as_rational
+from dco.foundations.tables import missing_cells
 from dco.rows.kept_rows import KeptRows
 from dco.rows.rows import Rows
 from dco.rows.seal import SealedRows

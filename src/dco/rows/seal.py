@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.errors import SealBrokenError
-from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
+from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from dco.foundations.arrays import Integers
 from dco.foundations.display import are, counted
 from dco.foundations.errors import OverlappingRolesError
+from dco.foundations.fingerprints import codes_of_values
 from dco.foundations.ranks import as_count, rational
 from dco.foundations.seeds import Seed, as_seed
-from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import Cut
 
 Size: TypeAlias = int | float | Fraction

@@ -15,10 +15,10 @@ from dco.evaluation.on_rows import no_law
 from dco.evaluation.outcomes import Outcomes
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import are, counted
+from dco.foundations.fingerprints import row_fingerprints
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, Threshold
 from dco.foundations.tables import take_features
-from dco.rows.fingerprints import row_fingerprints
 from dco.rows.targets import read_targets
 from dco.service.drift import SortedScores, Stakes
 from dco.service.evidence import Evidence, confidence_sequence, likely_start

@@ -16,9 +16,9 @@ from dco.certificate.facts import recalibrated_facts
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
+from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.notes import show
 from dco.foundations.tables import missing_cells, stack_features, take_features
-from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.kept_rows import KeptRows
 from dco.rows.rows import Rows, rows_of
 from dco.rows.seal import SealedRows

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.fingerprints import row_uniforms
 from dco.foundations.parallel import FOLLOWER, run_many
 from dco.models.fitting import fit_model
 from dco.models.records import predict_record
 from dco.predictions import Prediction
-from dco.rows.fingerprints import row_uniforms
 from dco.rows.rows import Rows
 from dco.structure import Candidate
 from dco.tuning.evaluated import TuningPredictions

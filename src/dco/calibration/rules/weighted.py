@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from dco.foundations import ranks
 from dco.foundations.arrays import Bools, Floats, Integers, real_numbers
 from dco.foundations.display import are, counted, have
+from dco.foundations.fingerprints import codes_of_values
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, Threshold, WeightedThresholds, as_rational, checked_scores
 from dco.foundations.seeds import Seed, as_seed
-from dco.rows.fingerprints import codes_of_values
 
 _UNIT = 2.0**-51  # of the larger sum, for each term: four times what one addition can lose
 _LEAST = float(np.finfo(np.float64).smallest_subnormal)  # what scaling can lose of a weight

@@ -22,9 +22,9 @@ from dco.cli.tables.rows import (
 from dco.cli.tables.table import Table
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.extras import require
+from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.foundations.notes import show
 from dco.foundations.tables import take_features
-from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 
 
 @dataclass(frozen=True, eq=False)
