@@ -217,6 +217,7 @@ def test_scores_answer_for_what_happened_and_for_sets(score):
     [
         ("OverlappingRolesError", ValueError),
         ("SealBrokenError", RuntimeError),
+        ("UnsuitableWorkerError", RuntimeError),
         ("InfeasibleLevelError", ValueError),
         ("IncompatibleScoreError", TypeError),
         ("NonFiniteScoreError", ValueError),

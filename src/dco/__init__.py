@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         NonFiniteScoreError,
         OverlappingRolesError,
         SealBrokenError,
+        UnsuitableWorkerError,
         UntrustedTypeError,
     )
     from dco.foundations.ranks import conformal_rank, pac_rank
@@ -77,7 +78,8 @@ _HOME = {
     "dco.foundations.errors": (
         "CorruptModelError DcoError IncompatibleScoreError InfeasibleLevelError "
         "InfeasibleLevelWarning MissingExtraError "
-        "NonFiniteScoreError OverlappingRolesError SealBrokenError UntrustedTypeError"
+        "NonFiniteScoreError OverlappingRolesError SealBrokenError UnsuitableWorkerError "
+        "UntrustedTypeError"
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
     "dco.evaluation.displays": "CoverageDisplay RankingDisplay SetsDisplay SizeDisplay",
@@ -158,6 +160,7 @@ __all__ = [
     "SizeDisplay",
     "Splits",
     "Threshold",
+    "UnsuitableWorkerError",
     "UntrustedTypeError",
     "WatchedCondition",
     "WatchedSlice",

@@ -12,6 +12,7 @@ __all__ = [
     "NonFiniteScoreError",
     "OverlappingRolesError",
     "SealBrokenError",
+    "UnsuitableWorkerError",
     "UntrustedTypeError",
 ]
 
@@ -52,6 +53,10 @@ class UntrustedTypeError(DcoError, TypeError):
     def __init__(self, message: str = "", types: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.types = types
+
+
+class UnsuitableWorkerError(DcoError, RuntimeError):
+    """A worker of a Dask cluster has no dco, or another one than this process."""
 
 
 class MissingExtraError(DcoError, ImportError):
