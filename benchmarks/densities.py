@@ -18,7 +18,7 @@ from harness import conditions, in_turn, least, verdict  # isort: skip (sets the
 import numpy as np
 from scipy.special import logsumexp
 
-from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles, take
+from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles
 from dco.scores.density import HighestDensityMass, PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 
@@ -153,7 +153,7 @@ def densities(rows: int, draws: int, sample: int, repeats: int) -> None:
     means = rng.normal(size=(rows, 1)) + 0.25 * rng.normal(size=(rows, draws))
     sds = 0.7 * np.exp(0.05 * rng.normal(size=draws))
     mixtures = GaussianMixtures(means, sds)
-    few = take(mixtures, slice(0, sample))
+    few = mixtures.take(slice(0, sample))
     assert isinstance(few, GaussianMixtures)
     y = means[:, 0] + 0.7 * rng.normal(size=rows)
     score = PredictiveDensity()

@@ -36,7 +36,7 @@ QUICK = {
     "tables": "--splits 1 --rows 300 --only penguins",
     "end_to_end": "--rows 2000 --boosting 2000 --models 600 --repeats 1",
     "commands": "--rows 600 --repeats 1",
-    "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
+    "label_sets": "--numbers 30000 --rows 3000 --classes 3 30 100 --repeats 1",
     "device": "--calibrate 100 --test 200 --classes 20 --rows 200 --batch 100 --repeats 1",
     "device_heads": "--splits 2 --size 200 --on-host 1 --repeats 1",
     "tuning_search": "--rows 500 --classes 100 --repeats 1",

@@ -162,7 +162,7 @@ def test_broken_orders_are_seen() -> None:
         "sets",
         "foundations",
     }
-    assert "dco.predictions.on_host" in private_imports("dco.scores.bayesian_classes")
+    assert "dco.predictions.ClassRecord" in private_imports("dco.scores.bayesian_classes")
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c", "d"]
 
 

@@ -86,7 +86,8 @@ def test_another_library_makes_the_same_sets(library, score, monkeypatch):
     rng = np.random.default_rng(0)
     (cal, y_cal), (test, _) = rows_without_rounding(rng, 199), rows_without_rounding(rng, 300)
     theirs = getattr(peers, library)(score, cal, y_cal, test)()
-    ours = benchmark("label_sets").our_sets(SCORES[score], cal, y_cal, test).to_dense()
+    label_sets = benchmark("label_sets")
+    ours = label_sets.our_sets(SCORES[score], label_sets.Problem(cal, y_cal, test)).to_dense()
     assert 0 < ours.sum() < ours.size
     assert np.array_equal(ours, theirs)
     assert theirs.dtype.kind == {"mapie": "b"}.get(library, "i"), (
@@ -95,28 +96,41 @@ def test_another_library_makes_the_same_sets(library, score, monkeypatch):
 
 
 @pytest.mark.filterwarnings("default")  # peers, where they are installed
-def test_label_sets_print_a_row_for_each_of_our_scores(capsys):
+def test_label_sets_are_compared_for_few_and_for_many_classes():
     label_sets = benchmark("label_sets")
-    cal, y_cal = label_sets.softmax_rows(99, 10, spread=2.0, seed=1)
-    test, y_test = label_sets.softmax_rows(40, 10, spread=2.0, seed=2)
-    text, missing = label_sets.compared(cal, y_cal, test, repeats=1, puncc=None)
-    assert [row[0] for row in cells(text) if row[0].endswith("ours")] == [
-        f"{name}, ours" for name in SCORES
+    text = label_sets.ratios_by_classes(
+        (3, 30), numbers=3000, fewest_rows=300, dtype="float32", repeats=1
+    )
+    assert [(row[0], row[1], row[2]) for row in cells(text)] == [
+        (classes, rows, score)
+        for classes, rows in (("3", "1,000"), ("30", "300"))
+        for score in SCORES
     ]
-    assert any("puncc" in each for each in missing)
-    flat = cells(label_sets.by_spread(99, 40, 10, spreads=(1.0, 0.1), dtype="float32", repeats=1))
+
+
+@pytest.mark.filterwarnings("default")
+def test_label_sets_print_a_row_for_each_of_our_scores():
+    label_sets = benchmark("label_sets")
+    problem = label_sets.Problem.draw(150, 10, spread=2.0, dtype="float32")
+    text, missing = label_sets.compare_sets(problem, repeats=1, puncc=None)
+    ours = [row[0] for row in cells(text) if row[0].endswith("ours")]
+    assert ours == [f"{name}, ours" for name in SCORES]
+    assert any("puncc" in library for library in missing)
+    parts = cells(label_sets.ratios_of_parts(problem, repeats=1))
+    assert [row[0] for row in parts] == list(label_sets.OURS)
+
+
+def test_flatter_probabilities_make_larger_sets():
+    flat = cells(
+        benchmark("label_sets").ratios_by_spread(
+            150, 10, spreads=(1.0, 0.1), dtype="float32", repeats=1
+        )
+    )
     assert [row[0] for row in flat] == [
         f"{name}, spread {spread}" for spread in ("1", "0.1") for name in SCORES
     ]
-    assert all(
-        float(first[-1]) < float(second[-1])
-        for first, second in zip(flat[:4], flat[4:], strict=True)
-    )
-    parts = cells(label_sets.stages(cal, y_cal, test, y_test, repeats=1))
-    assert [row[0] for row in parts] == list(label_sets.OURS)
-    assert all(0.5 < float(row[-1]) <= 1 for row in parts), "coverage on the test rows"
-    few = cells(label_sets.least_of_ranks(3000, dtype="float32", repeats=1))
-    assert [int(row[0]) for row in few] == list(label_sets.FEW)
+    for first, second in zip(flat[:4], flat[4:], strict=True):
+        assert float(first[-1]) < float(second[-1])
 
 
 def test_tuning_runs_on_64_candidates():

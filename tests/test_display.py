@@ -93,16 +93,14 @@ def test_a_notebook_shows_what_print_shows(results, name):
 
 
 def test_sets_and_groups_are_tables_and_their_labels_text():
-    sets = dco.LabelSets.from_dense(
-        np.eye(12, dtype=bool), classes=np.array(["<b>x"] + list("bcdefghijkl"))
-    )
+    sets = dco.LabelSets(np.eye(12, dtype=bool), classes=np.array(["<b>x"] + list("bcdefghijkl")))
     html = sets._repr_html_()
     ElementTree.fromstring(f"<div>{html}</div>")
     assert "LabelSets: 12 rows, mean size 1, the first 10 here" in html
     assert ("<b>x" not in html, "{&lt;b&gt;x}" in html, html.count("<tr>")) == (True, True, 11)
     found = dco.evaluate(sets, sets.classes, by=["a", "<i>"] * 6)
     assert "<td>&lt;i&gt;</td><td>6</td><td>1.0000</td>" in found._repr_html_()
-    broken = dco.LabelSets.from_dense(np.eye(2, dtype=bool), classes=["c\nd", "e"])
+    broken = dco.LabelSets(np.eye(2, dtype=bool), classes=["c\nd", "e"])
     # a line break in the name of a class
     assert "c\nd (1 row)" in dco.evaluate(broken, broken.classes)._repr_html_()
     assert "[12346, 1.235e+07]" in dco.Intervals([12345.6], [12345678.0])._repr_html_()
@@ -174,10 +172,7 @@ def test_messages_speak_of_one_row_in_the_singular(make, words):
 
 
 def test_printed_sets_and_warnings_do_too():
-    assert (
-        repr(dco.LabelSets.from_dense([[True]]))
-        == "LabelSets(1 row of 1 label, mean size 1, 0 empty: {0})"
-    )
+    assert repr(dco.LabelSets([[True]])) == "LabelSets(1 row of 1 label, mean size 1, 0 empty: {0})"
     with pytest.raises(IndexError, match="there is 1 row"):
         dco.Intervals([0.0], [1.0])[1]
     with pytest.warns(

@@ -123,9 +123,7 @@ def test_pieces_empty_sets_and_ends_at_infinity_are_drawn_as_what_they_are(ax):
 
 
 def test_label_sets_are_a_grid(ax):
-    sets = LabelSets.from_dense(
-        np.array([[True, False], [True, True]]), classes=np.array(["no", "yes"])
-    )
+    sets = LabelSets(np.array([[True, False], [True, True]]), classes=np.array(["no", "yes"]))
     dco.SetsDisplay.from_predictions(sets, np.array(["yes", "yes"]), ax=ax)
     (grid,) = ax.collections
     assert grid.get_array().reshape(2, 2).tolist() == [[1.0, 1.0], [0.0, 1.0]]

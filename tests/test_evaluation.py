@@ -34,7 +34,7 @@ def threshold_of(rank: int, n: int, **changes) -> Threshold:
 
 def test_label_sets_by_hand():
     members = np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0], [0, 1, 1]], dtype=bool)
-    found = evaluate(LabelSets.from_dense(members), [0, 2, 1, 0])
+    found = evaluate(LabelSets(members), [0, 2, 1, 0])
     sizes = found.overall.sizes
     assert (found.n, found.coverage, found.mean_size) == (4, 0.5, 1.5)
     assert (sizes.median, sizes.mean_finite) == (1.5, 1.5)
@@ -90,7 +90,7 @@ def test_the_interval_of_coverage_at_its_ends(hits, low, high):
 @pytest.mark.parametrize("classes", [None, ["a", "b", "c"]], ids=["codes", "names"])
 def test_labels_that_no_set_can_hold_are_misses(classes):
     names = np.arange(5) if classes is None else np.array(["a", "b", "c", "d", "e"])
-    sets = LabelSets.from_dense(np.ones((8, 3), dtype=bool), classes)
+    sets = LabelSets(np.ones((8, 3), dtype=bool), classes)
     found = evaluate(sets, names[[0, 1, 2, 0, 1, 3, 4, 3]], threshold=threshold_of(90, 99))
     assert (found.coverage, found.overall.unknown_labels) == (5 / 8, 3)
     assert found.overall.consistency == coverage_consistency(5, 8, rank=90, n_cal=99)
@@ -98,7 +98,7 @@ def test_labels_that_no_set_can_hold_are_misses(classes):
 
 def test_of_full_sets_unknown_labels_are_told_apart():
     """An infinite threshold covers every label that the fit knows: the others break the promise."""
-    sets = LabelSets.from_dense(np.ones((8, 3), dtype=bool))
+    sets = LabelSets(np.ones((8, 3), dtype=bool))
     infinite = threshold_of(6, 5, value=math.inf)
     found = evaluate(sets, [0, 1, 2, 0, 1, 3, 4, 3], threshold=infinite)
     test = found.overall.consistency
@@ -108,7 +108,7 @@ def test_of_full_sets_unknown_labels_are_told_apart():
 
 
 def test_rows_of_unknown_labels_alone_get_no_verdict():
-    sets = LabelSets.from_dense(np.ones((3, 3), dtype=bool))
+    sets = LabelSets(np.ones((3, 3), dtype=bool))
     found = evaluate(sets, [3, 4, 3], threshold=threshold_of(90, 99))
     assert (found.verdict, found.no_verdict) == (
         "unchecked",
@@ -410,7 +410,7 @@ def test_conditions_are_named_in_words():
 
 def test_the_printed_table_has_every_fact():
     members = np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0], [0, 1, 1]], dtype=bool)
-    sets = LabelSets.from_dense(members)
+    sets = LabelSets(members)
     found = evaluate(sets, [0, 2, 1, 0], by=["x", "x", "y", "y"], threshold=threshold_of(90, 99))
     assert str(found).splitlines() == [
         "rows               4",

@@ -181,7 +181,7 @@ def test_certified_settings_are_an_array_of_indices():
 
 
 def test_every_kind_of_set_offers_the_same():
-    label_sets = dco.LabelSets.from_dense(np.eye(2, dtype=bool))
+    label_sets = dco.LabelSets(np.eye(2, dtype=bool))
     intervals = dco.Intervals(np.zeros(2), np.ones(2))
     unions = dco.IntervalUnions(np.array([0, 1, 2]), np.zeros(2), np.ones(2))
     for sets in (label_sets, intervals, unions):

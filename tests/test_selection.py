@@ -17,7 +17,8 @@ from sklearn.linear_model import BayesianRidge, LogisticRegression, QuantileRegr
 import dco
 from dco.foundations.errors import IncompatibleScoreError
 from dco.scores import AbsoluteResidual, NormalisedResidual, QuantileResidual, Score
-from dco.scores.score import check_inverse, named_scores, score_label
+from dco.scores.inverse import check_inverse
+from dco.scores.names import named_scores, score_label
 from dco.sets import Intervals
 from dco.tuning.evaluated import TuningPredictions
 from dco.tuning.strategies import Found, Optuna, Trial

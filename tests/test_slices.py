@@ -18,7 +18,7 @@ def labelled():
     """An evaluation of random label sets, with what its slices are made of."""
     rng = np.random.default_rng(0)
     y = rng.choice(["a", "b", "c"], size=300)
-    sets = dco.LabelSets.from_dense(rng.random((300, 3)) < 0.7, classes=["a", "b", "c"])
+    sets = dco.LabelSets(rng.random((300, 3)) < 0.7, classes=["a", "b", "c"])
     centres = np.round(rng.normal(size=300), 1)
     by = rng.integers(0, 2, size=300)
     edges = np.sort(centres)[[59, 119, 179, 239]]

@@ -41,8 +41,8 @@ from dco.rows.rows import Rows, read_brought_rows, rows_of
 from dco.rows.sizes import default_sizes
 from dco.rows.splits import Splits
 from dco.rows.targets import check_label_kinds, check_one_kind, note_unknown_labels, read_targets
+from dco.scores.names import given_scores
 from dco.scores.registry import scores_called
-from dco.scores.score import given_scores
 from dco.scores.transformed import support_of
 from dco.tuning import Ranking
 from dco.tuning.choose import Tuning

@@ -1,56 +1,62 @@
-"""What a fitted model hands to a score: small frozen records of arrays.
+"""Prediction records: what a fitted model hands to a score, as small frozen records of arrays.
 
 A record knows nothing of the model that made it, so people who have only logits or posterior draws
-can use every score. Records about classes hold arrays of torch, CuPy and JAX where they are; those
-about numbers copy them to the host.
+can use every score. Records about classes hold arrays of a GPU where they are. All other arrays
+become NumPy's.
 """
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Real
-from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations import arrays
 from dco.foundations.arrays import (
     AnyArray,
+    Array,
     Floats,
     Integers,
     as_labels,
     beside,
-    doubles,
     namespace,
     to_numpy,
+    where_they_are,
 )
 from dco.sets.labels import codes_of
 
-Record = TypeVar("Record", bound="Prediction")
-_set = object.__setattr__  # records are frozen once they are made
+_ROUNDING_OF_PROBABILITIES = 1e-3  # by which a model's probabilities may exceed 1
 
 
 class Prediction(ABC):
-    """What every record offers: its rows, and its labels if it is about classes (none
-    otherwise).
-    """
+    """What a model says about some rows."""
 
     uniforms: Floats | None = None  # one number in [0, 1) per row, for randomised scores
 
     @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Count the rows."""
+
+    @abstractmethod
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+
+    def on_host(self) -> Self:
+        """Return the same record in NumPy's arrays."""
+        return self
 
     @property
     def n_classes(self) -> int:
-        """How many labels there are, 0 for a record about numbers."""
+        """The number of labels; 0 for a record about numbers."""
         return 0
 
     def labels(self) -> AnyArray | None:
-        """The names of all labels, or None if labels are the integers 0..K-1 or there are none."""
+        """Return the names of all labels, or None if they are the integers 0..K-1 or there are
+        none.
+        """
         return None
 
     @property
@@ -60,11 +66,16 @@ class Prediction(ABC):
         """
         return np.zeros(len(self))
 
+    def _with(self, **parts: Any) -> Self:
+        """Copy the record with other values for some of its fields, which are not checked again."""
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self))
+        vars(changed).update(parts)
+        return changed
+
 
 class ClassRecord(Prediction):
-    """What records about classes share: labels, and uniforms for randomised scores (see
-    `ClassProbabilities`).
-    """
+    """A prediction of class probabilities; `ClassProbabilities` says what the fields are."""
 
     classes: AnyArray | None
     unseen: AnyArray | None
@@ -72,89 +83,95 @@ class ClassRecord(Prediction):
     @property
     @abstractmethod
     def array(self) -> Any:
-        """All probabilities, labels along the last axis."""
+        """All probabilities, labels along the last axis and rows along the one before."""
 
-    @property
-    def n_known(self) -> int:
-        """How many labels have a probability."""
-        return int(self.array.shape[-1])
+    @abstractmethod
+    def as_probabilities(self) -> ClassProbabilities:
+        """Return one probability per row and label."""
 
     def __len__(self) -> int:
         return int(self.array.shape[-2])
 
-    @abstractmethod
-    def as_probabilities(self) -> ClassProbabilities:
-        """One probability per row and label: the mean over draws, where there are several."""
+    @property
+    def n_known(self) -> int:
+        """The number of labels that have a probability."""
+        return int(self.array.shape[-1])
+
+    @property
+    def n_unseen(self) -> int:
+        """The number of labels that the model has never seen."""
+        return 0 if self.unseen is None else len(self.unseen)
 
     @property
     def n_classes(self) -> int:
-        """How many labels there are, those the model has never seen included."""
-        return self.n_known + (0 if self.unseen is None else len(self.unseen))
+        """The number of labels, those that the model has never seen included."""
+        return self.n_known + self.n_unseen
 
     @property
     def centres(self) -> Floats:
         """The largest probability of each row."""
-        return np.asarray(on_host(self).as_probabilities().probabilities.max(axis=1))
+        return np.asarray(self.on_host().as_probabilities().probabilities.max(axis=1))
 
     def labels(self) -> AnyArray | None:
-        """The names of all labels, known first, or None if labels are the integers 0..K-1."""
+        """Return the names of all labels, known ones first, or None if they are the integers
+        0..K-1.
+        """
         if self.classes is None or self.unseen is None:
             return self.classes
+
         parts = [self.classes, self.unseen]
-        # joined as they are, numbers would turn into text
-        if len({part.dtype.kind in "US" for part in parts}) > 1:
+        are_texts = {part.dtype.kind in "US" for part in parts}
+        if len(are_texts) > 1:  # joined as they are, numbers would turn into text
             parts = [part.astype(object) for part in parts]
         return np.concatenate(parts)
 
     def codes(self, y: ArrayLike) -> Integers:
-        """Each label's column; a column >= `n_known` belongs to a label the model has never
-        seen.
-        """
-        return beside(self._codes(y), self.array)  # type: ignore[no-any-return]
+        """Return the column of each label.
 
-    def _codes(self, y: ArrayLike) -> Integers:
-        labels, names, k = as_labels(y), self.labels(), self.n_known
+        A column from `n_known` on belongs to a label that the model has never seen.
+        """
+        labels = as_labels(y)
         if labels.shape != (len(self),):
             raise ValueError(
                 f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}."
             )
-        if names is None:
-            use = "Pass classes= to the prediction record to use other labels."
-            if labels.dtype.kind not in "iu":
-                raise ValueError(
-                    f"y has dtype {labels.dtype}, but without classes= labels are the column "
-                    f"numbers 0..{k - 1}. {use}"
-                )
-            columns = labels.astype(np.int64, copy=False)
-            # numbers below 0 are the largest there
-            if labels.size and columns.view(np.uint64).max() >= k:
-                raise ValueError(
-                    f"y holds labels from {labels.min()} to {labels.max()}, but there are {k} "
-                    f"columns, counted from 0. {use}"
-                )
-            return columns
-        codes = codes_of(labels, names)
-        if np.any(codes < 0):
-            row = int(np.flatnonzero(codes < 0)[0])
+        names = self.labels()
+        columns = self._columns_of_numbers(labels) if names is None else _find(labels, names)
+        return beside(columns, self.array)  # type: ignore[no-any-return]
+
+    def _columns_of_numbers(self, labels: AnyArray) -> Integers:
+        """Check labels that are column numbers."""
+        advice = "Pass classes= to the prediction record to use other labels."
+        if labels.dtype.kind not in "iu":
             raise ValueError(
-                f"y holds the label {labels.tolist()[row]!r} (row {row}), which is not among the "
-                f"{len(names)} classes. If "
-                "the model has never seen it, list it in unseen= of the prediction record: it "
-                "then scores +inf."
+                f"y has dtype {labels.dtype}, but without classes= labels are the column "
+                f"numbers 0..{self.n_known - 1}. {advice}"
             )
-        return codes
+        if labels.size and (labels.min() < 0 or labels.max() >= self.n_known):
+            raise ValueError(
+                f"y holds labels from {labels.min()} to {labels.max()}, but there are "
+                f"{self.n_known} columns, counted from 0. {advice}"
+            )
+        return labels.astype(np.int64, copy=False)
 
     def labelled(
-        self: ClassRecordT,
-        classes: ArrayLike | None,
-        uniforms: ArrayLike | None,
-        unseen: ArrayLike | None,
-    ) -> ClassRecordT:
-        """The same probabilities, which are not checked again, with these labels and uniforms."""
-        return _with_labels(copy.copy(self), classes, uniforms, unseen)
+        self, classes: ArrayLike | None, uniforms: ArrayLike | None, unseen: ArrayLike | None
+    ) -> Self:
+        """Return the same probabilities with these labels and uniforms."""
+        names = None if classes is None else _read_classes(classes, n_known=self.n_known)
+        return self._with(
+            classes=names,
+            uniforms=None if uniforms is None else _read_uniforms(uniforms, self),
+            unseen=None if unseen is None else _read_unseen(unseen, classes=names),
+        )
 
-
-ClassRecordT = TypeVar("ClassRecordT", bound=ClassRecord)
+    def _set_labels(
+        self, classes: ArrayLike | None, uniforms: ArrayLike | None, unseen: ArrayLike | None
+    ) -> None:
+        """Check the fields beside the probabilities while the record is made."""
+        labelled = self.labelled(classes, uniforms, unseen)
+        for name in ("classes", "uniforms", "unseen"):
+            object.__setattr__(self, name, getattr(labelled, name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,50 +196,35 @@ class ClassProbabilities(ClassRecord):
         uniforms: ArrayLike | None = None,
         unseen: ArrayLike | None = None,
     ) -> None:
-        matrix = _floats_anywhere(probabilities, "probabilities")
-        if matrix.ndim != 2 or matrix.shape[1] == 0:
-            raise ValueError(
-                f"probabilities must be an (n, K) matrix with K >= 1, got shape {matrix.shape}."
-            )
+        matrix = _read_matrix(probabilities, "probabilities")
         _check_probabilities(matrix, "probabilities")
-        _set(self, "probabilities", matrix)
-        _with_labels(self, classes, uniforms, unseen)
+        object.__setattr__(self, "probabilities", matrix)
+        self._set_labels(classes, uniforms, unseen)
 
     @classmethod
     def from_logits(
-        cls, logits: ArrayLike, *, temperature: float = 1.0, classes: ArrayLike | None = None
-    ) -> ClassProbabilities:
-        """The softmax of logits / temperature, (n, K), computed where the logits are.
+        cls,
+        logits: ArrayLike,
+        *,
+        temperature: float = 1.0,
+        classes: ArrayLike | None = None,
+        uniforms: ArrayLike | None = None,
+        unseen: ArrayLike | None = None,
+    ) -> Self:
+        """Take the softmax of logits / temperature, (n, K), where the logits are.
 
         Half precision (float16, bfloat16) becomes single first. Libraries and devices round exp
         differently in the last bit; given the same probabilities, sets are the same everywhere. A
         temperature fitted on calibration rows voids the guarantee: fit it on tuning rows.
         """
-        values = _floats_anywhere(logits, "logits")
-        if values.ndim != 2 or values.shape[1] == 0:
-            raise ValueError(
-                f"logits must be an (n, K) matrix with K >= 1, got shape {values.shape}."
-            )
+        matrix = _read_matrix(logits, "logits")
         if not (isinstance(temperature, Real) and 0 < temperature < np.inf):
             raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
-        xp = namespace(values)
-        if temperature == 1 and hasattr(values, "softmax"):  # torch, in one pass
-            weights = values.softmax(1)
-        else:
-            with np.errstate(invalid="ignore"):  # told below
-                weights = xp.exp((values - xp.max(values, axis=1, keepdims=True)) / temperature)
-                weights /= xp.sum(weights, axis=1, keepdims=True)
-        # a row has no softmax at all or is one throughout: it needs no other look
-        first = weights[:, 0]
-        if not bool(xp.all(first == first)):
-            row = int(np.flatnonzero(np.isnan(to_numpy(first)))[0])
-            raise ValueError(
-                f"logits must be numbers, at least one of a row finite and none "
-                f"+inf, which row {row} breaks."
-            )
+
         record = object.__new__(cls)
-        _set(record, "probabilities", weights)
-        return _with_labels(record, classes, None, None)
+        object.__setattr__(record, "probabilities", _softmax(matrix, float(temperature)))
+        record._set_labels(classes, uniforms, unseen)
+        return record
 
     @property
     def array(self) -> Any:
@@ -230,14 +232,29 @@ class ClassProbabilities(ClassRecord):
         return self.probabilities
 
     def as_probabilities(self) -> ClassProbabilities:
-        """The record itself."""
+        """Return the record itself."""
         return self
+
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(
+            probabilities=_take_rows(self.probabilities, rows, axis=0),
+            uniforms=None if self.uniforms is None else _take_rows(self.uniforms, rows, axis=0),
+        )
+
+    def on_host(self) -> Self:
+        """Return the same record in NumPy's arrays."""
+        return self._with(
+            probabilities=to_numpy(self.probabilities),
+            uniforms=None if self.uniforms is None else to_numpy(self.uniforms),
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class ClassDraws(ClassRecord):
-    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K); else as
-    `ClassProbabilities`.
+    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K).
+
+    The other fields are those of `ClassProbabilities`.
     """
 
     draws: Floats
@@ -252,14 +269,14 @@ class ClassDraws(ClassRecord):
         uniforms: ArrayLike | None = None,
         unseen: ArrayLike | None = None,
     ) -> None:
-        array = _floats_anywhere(draws, "draws")
+        array = _read_floats(draws, "draws")
         if array.ndim != 3 or array.shape[0] == 0 or array.shape[2] == 0:
             raise ValueError(
                 f"draws must have shape (T, n, K) with T, K >= 1, got shape {array.shape}."
             )
         _check_probabilities(array, "draws")
-        _set(self, "draws", array)
-        _with_labels(self, classes, uniforms, unseen)
+        object.__setattr__(self, "draws", array)
+        self._set_labels(classes, uniforms, unseen)
 
     @property
     def array(self) -> Any:
@@ -267,63 +284,94 @@ class ClassDraws(ClassRecord):
         return self.draws
 
     def as_probabilities(self) -> ClassProbabilities:
-        """The mean over draws."""
+        """Return the mean over draws."""
         return self.mean()
 
     def mean(self) -> ClassProbabilities:
-        """The posterior predictive probabilities: the mean over draws, added in order so that
-        layout is irrelevant.
+        """Return the posterior predictive probabilities, the mean over draws.
+
+        Draws are added in their order, so that the layout in memory does not matter.
         """
-        total = doubles(self.draws[0, ...])
+        xp = namespace(self.draws)
+        total = xp.astype(self.draws[0, ...], xp.float64, copy=True)
         for draw in range(1, self.draws.shape[0]):
             total += self.draws[draw, ...]
-        return ClassProbabilities(
-            total / arrays.one_number(self.draws.shape[0], total),
-            self.classes,
-            self.uniforms,
-            self.unseen,
+
+        # a GPU may round a division by a number otherwise than one by an array
+        n_draws = xp.full((1, 1), self.draws.shape[0], dtype=xp.float64, device=total.device)
+        return ClassProbabilities(total / n_draws, self.classes, self.uniforms, self.unseen)
+
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(
+            draws=_take_rows(self.draws, rows, axis=1),
+            uniforms=None if self.uniforms is None else _take_rows(self.uniforms, rows, axis=0),
+        )
+
+    def on_host(self) -> Self:
+        """Return the same record in NumPy's arrays."""
+        return self._with(
+            draws=to_numpy(self.draws),
+            uniforms=None if self.uniforms is None else to_numpy(self.uniforms),
         )
 
 
-class _Centred(Prediction):
-    """What records with a point prediction share."""
-
-    mean: Floats
-    centres = property(attrgetter("mean"), doc="The points.")
-
-    def __len__(self) -> int:
-        return len(self.mean)
-
-
 @dataclass(frozen=True, eq=False)
-class Points(_Centred):
+class Points(Prediction):
     """A point prediction per row, (n,)."""
 
     mean: Floats
 
     def __init__(self, mean: ArrayLike) -> None:
-        _set(self, "mean", _finite_column(mean, "mean"))
+        object.__setattr__(self, "mean", _read_column(mean, "mean"))
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    @property
+    def centres(self) -> Floats:
+        """The points."""
+        return self.mean
+
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(mean=self.mean[rows])
 
 
 @dataclass(frozen=True, eq=False)
-class PointsWithSpread(_Centred):
+class PointsWithSpread(Prediction):
     """A point prediction and a spread (a scale of the error, >= 0) per row."""
 
     mean: Floats
     spread: Floats
 
     def __init__(self, mean: ArrayLike, spread: ArrayLike) -> None:
-        _set(self, "mean", _finite_column(mean, "mean"))
-        _set(self, "spread", _finite_column(spread, "spread", like=self.mean))
-        if np.any(self.spread < 0):
-            row = int(np.flatnonzero(self.spread < 0)[0])
-            raise ValueError(f"spread must not be negative, but row {row} has {self.spread[row]}.")
+        points = _read_column(mean, "mean")
+        scales = _read_column(spread, "spread", n_rows=points.size)
+        if np.any(scales < 0):
+            row = int(np.flatnonzero(scales < 0)[0])
+            raise ValueError(f"spread must not be negative, but row {row} has {scales[row]}.")
+        object.__setattr__(self, "mean", points)
+        object.__setattr__(self, "spread", scales)
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    @property
+    def centres(self) -> Floats:
+        """The points."""
+        return self.mean
+
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(mean=self.mean[rows], spread=self.spread[rows])
 
 
 @dataclass(frozen=True, eq=False)
 class Quantiles(Prediction):
-    """A lower and an upper predicted quantile per row (sorted if crossed), and the median where a
-    score asks for it.
+    """A lower and an upper predicted quantile per row, and the median where a score asks for it.
+
+    Crossed quantiles are sorted, and a median is moved between them.
     """
 
     lower: Floats
@@ -331,16 +379,18 @@ class Quantiles(Prediction):
     median: Floats | None = None
 
     def __init__(self, lower: ArrayLike, upper: ArrayLike, median: ArrayLike | None = None) -> None:
-        low = _finite_column(lower, "lower")
-        high = _finite_column(upper, "upper", like=low)
-        if (low > high).any():
+        low = _read_column(lower, "lower")
+        high = _read_column(upper, "upper", n_rows=low.size)
+        if np.any(low > high):
             low, high = np.minimum(low, high), np.maximum(low, high)
-        _set(self, "lower", low)
-        _set(self, "upper", high)
-        middle = None if median is None else _finite_column(median, "median", like=low)
-        if middle is not None and ((middle < low) | (middle > high)).any():
+
+        middle = None if median is None else _read_column(median, "median", n_rows=low.size)
+        if middle is not None and np.any((middle < low) | (middle > high)):
             middle = np.clip(middle, low, high)
-        _set(self, "median", middle)
+
+        object.__setattr__(self, "lower", low)
+        object.__setattr__(self, "upper", high)
+        object.__setattr__(self, "median", middle)
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -349,6 +399,14 @@ class Quantiles(Prediction):
     def centres(self) -> Floats:
         """The median, or the middle between the quantiles."""
         return (self.lower + self.upper) / 2 if self.median is None else self.median
+
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(
+            lower=self.lower[rows],
+            upper=self.upper[rows],
+            median=None if self.median is None else self.median[rows],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +421,8 @@ class GaussianMixtures(Prediction):
     sds: Floats
 
     def __init__(self, means: ArrayLike, sds: ArrayLike) -> None:
-        centres, scales = _floats(means, "means"), _floats(sds, "sds")
+        centres = _read_on_host(means, "means")
+        scales = _read_on_host(sds, "sds")
         if centres.ndim != 2 or centres.shape[1] == 0:
             raise ValueError(
                 f"means must be an (n, T) matrix with T >= 1, got shape {centres.shape}."
@@ -377,8 +436,8 @@ class GaussianMixtures(Prediction):
             raise ValueError("means must be finite.")
         if not (np.all(np.isfinite(scales)) and np.all(scales > 0)):
             raise ValueError("sds must be finite and greater than 0.")
-        _set(self, "means", centres)
-        _set(self, "sds", scales)
+        object.__setattr__(self, "means", centres)
+        object.__setattr__(self, "sds", scales)
 
     def __len__(self) -> int:
         return int(self.means.shape[0])
@@ -388,169 +447,171 @@ class GaussianMixtures(Prediction):
         """The mean of each mixture, in float64."""
         return np.asarray(self.means.mean(axis=1, dtype=np.float64))
 
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(
+            means=self.means[rows], sds=self.sds if self.sds.ndim == 1 else self.sds[rows]
+        )
+
 
 def fifths(values: Floats) -> Integers:
-    """The fifth of each row by its value, 0 to 4; equal values share the lower one."""
+    """Return the fifth of each row by its value, 0 to 4; equal values share the lower one."""
     edges = np.quantile(values, (0.2, 0.4, 0.6, 0.8), method="inverted_cdf")
     return np.searchsorted(edges, values, side="left")
 
 
-def take(prediction: Record, rows: Integers | slice) -> Record:
-    """The same record for some of its rows."""
-    parts: dict[str, Any]
-    if isinstance(prediction, ClassRecord) and isinstance(rows, np.ndarray):
-        rows = beside(rows, prediction.array)
-    match prediction:
-        case ClassProbabilities(probabilities, _, uniforms):
-            parts = {
-                "probabilities": probabilities[rows, :],
-                "uniforms": None if uniforms is None else uniforms[rows],
-            }
-        case ClassDraws(draws, _, uniforms):
-            parts = {
-                "draws": draws[:, rows, :],
-                "uniforms": None if uniforms is None else uniforms[rows],
-            }
-        case GaussianMixtures(means, sds):
-            parts = {"means": means[rows], "sds": sds if sds.ndim == 1 else sds[rows]}
-        case Points() | PointsWithSpread() | Quantiles():
-            parts = {
-                name: None if part is None else part[rows]
-                for name, part in vars(prediction).items()
-            }
-        case _:
-            raise TypeError(f"not a prediction record: {type(prediction).__name__}")
-    some = copy.copy(prediction)  # what was checked as a whole needs no check in part
-    for name, part in parts.items():
-        _set(some, name, part)
-    return some
-
-
-def on_host(prediction: Record) -> Record:
-    """The same record with NumPy's arrays, copied from an accelerator if need be."""
-    if not isinstance(prediction, ClassRecord) or isinstance(prediction.array, np.ndarray):
-        return prediction
-    there = copy.copy(prediction)
-    for name in (
-        "probabilities" if isinstance(prediction, ClassProbabilities) else "draws",
-        "uniforms",
-    ):
-        part = getattr(prediction, name)
-        _set(there, name, None if part is None else to_numpy(part))
-    return there
-
-
-def _floats(values: ArrayLike, name: str) -> Floats:
-    array = (
-        values if isinstance(values, np.ndarray) and values.dtype.kind == "f" else to_numpy(values)
-    )
-    if array.dtype.kind in "iub" or array.dtype == np.float16:
-        array = array.astype(np.float64 if array.dtype.kind in "iub" else np.float32)
-    if array.dtype.kind != "f":
-        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
-    return array
-
-
-def _floats_anywhere(values: Any, name: str) -> Any:
-    """`_floats` in the library and on the device that the values are of."""
-    array = arrays.where_they_are(values)
+def _read_floats(values: Any, name: str) -> Any:
+    """Return real numbers in single or double precision, on a GPU if they are there."""
+    array = where_they_are(values)
     if isinstance(array, np.ndarray):
-        return _floats(array, name)
+        return _read_on_host(array, name)
+
     xp = namespace(array)
-    if str(array.dtype).endswith("float16"):
+    if str(array.dtype).endswith("float16"):  # bfloat16 too
         return xp.astype(array, xp.float32)
     if xp.isdtype(array.dtype, ("bool", "integral")):
-        return doubles(array)
+        return xp.astype(array, xp.float64)
     if not xp.isdtype(array.dtype, "real floating"):
         raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
     return array
 
 
-def _finite_column(values: ArrayLike, name: str, like: Floats | None = None) -> Floats:
-    array = _floats(values, name)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one number per row, got shape {array.shape}.")
-    if like is not None and array.shape != like.shape:
-        raise ValueError(f"{name} has {array.size} rows where {like.size} were expected.")
-    if not np.all(np.isfinite(array)):
-        row = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise ValueError(f"{name} must be finite, but row {row} is {array[row]}.")
-    return array
+def _read_on_host(values: ArrayLike, name: str) -> Floats:
+    """Return real numbers as a NumPy array in single or double precision, in native byte order."""
+    array = to_numpy(values)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+    is_short = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+    return array.astype(np.float32 if is_short else np.float64, copy=False)
 
 
-def _check_probabilities(array: Floats, name: str) -> None:
+def _read_matrix(values: ArrayLike, name: str) -> Any:
+    """Return an (n, K) matrix of real numbers, on a GPU if it is there."""
+    matrix = _read_floats(values, name)
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
+        raise ValueError(f"{name} must be an (n, K) matrix with K >= 1, got shape {matrix.shape}.")
+    return matrix
+
+
+def _read_column(values: ArrayLike, name: str, *, n_rows: int | None = None) -> Floats:
+    """Return one finite number per row."""
+    column = _read_on_host(values, name)
+    if column.ndim != 1:
+        raise ValueError(f"{name} must be one number per row, got shape {column.shape}.")
+    if n_rows is not None and column.size != n_rows:
+        raise ValueError(f"{name} has {column.size} rows where {n_rows} were expected.")
+    if not np.all(np.isfinite(column)):
+        row = int(np.flatnonzero(~np.isfinite(column))[0])
+        raise ValueError(f"{name} must be finite, but row {row} is {column[row]}.")
+    return column
+
+
+def _softmax(logits: Any, temperature: float) -> Any:
+    """Return exp(logits / temperature) over its sum, row by row."""
+    xp = namespace(logits)
+    with np.errstate(invalid="ignore"):  # rows without a softmax are named below
+        weights = xp.exp((logits - xp.max(logits, axis=1, keepdims=True)) / temperature)
+        weights /= xp.sum(weights, axis=1, keepdims=True)
+
+    # a row is NaN throughout or nowhere, so that its first column tells
+    is_bad = np.isnan(to_numpy(weights[:, 0]))
+    if is_bad.any():
+        raise ValueError(
+            f"logits must be numbers, at least one of a row finite and none "
+            f"+inf, which row {int(np.flatnonzero(is_bad)[0])} breaks."
+        )
+    return weights
+
+
+def _check_probabilities(array: Any, name: str) -> None:
+    """Refuse numbers outside [0, 1], and say what they may be instead."""
     if 0 in array.shape:
         return
     xp = namespace(array)
-    # as bits: numbers below 0 and NaN are larger than all others
-    if xp is np and array.dtype in (np.float32, np.float64):
-        bits = np.dtype(f"u{array.itemsize}")
-        # one pass; what is at the limit goes on
-        if array.view(bits).max() < array.dtype.type(1 + 1e-3).view(bits):
-            return
-    # torch: both in one pass
-    ends = array.aminmax() if hasattr(array, "aminmax") else (xp.min(array), xp.max(array))
-    least, most = to_numpy(xp.stack(ends)).tolist()  # one wait for a device
-    if least >= 0 and most <= 1 + 1e-3:  # written so that NaN goes on
+    least = float(xp.min(array))
+    largest = float(xp.max(array))
+    if least >= 0 and largest <= 1 + _ROUNDING_OF_PROBABILITIES:  # false if they are NaN
         return
-    array = to_numpy(array)
+
+    values = to_numpy(array)
     if np.isnan(least):
-        missing = np.flatnonzero(np.isnan(array).any(axis=(*range(array.ndim - 2), -1)))
+        axes = (*range(values.ndim - 2), values.ndim - 1)
+        rows = np.flatnonzero(np.isnan(values).any(axis=axes))
         raise ValueError(
-            f"{name} are NaN in {len(missing)} rows (first: row {missing[0]}); a model that gives "
-            f"them has not learnt, or "
-            "its features hold NaN there."
+            f"{name} are NaN in {len(rows)} rows (first: row {rows[0]}); a model that gives "
+            "them has not learnt, or its features hold NaN there."
         )
-    if least >= 0 and most <= 101 and np.allclose(array.sum(axis=-1), 100, atol=1.5):
+    if least >= 0 and largest <= 101 and np.allclose(values.sum(axis=-1), 100, atol=1.5):
         raise ValueError(
             f"{name} must lie in [0, 1], and these look like percentages: divide them by 100."
         )
     raise ValueError(
-        f"{name} must lie in [0, 1], got values from {least} to {most}. Logits go "
+        f"{name} must lie in [0, 1], got values from {least} to {largest}. Logits go "
         f"through a softmax first."
     )
 
 
-def _with_labels(
-    record: ClassRecordT,
-    classes: ArrayLike | None,
-    uniforms: ArrayLike | None,
-    unseen: ArrayLike | None,
-) -> ClassRecordT:
-    n, k = len(record), record.n_known
-    names = None if classes is None else as_labels(classes)
-    if names is not None and (names.shape != (k,) or not _distinct(names)):
+def _read_classes(classes: ArrayLike, *, n_known: int) -> AnyArray:
+    """Return the names of the columns."""
+    names = as_labels(classes)
+    if names.shape != (n_known,) or not _are_distinct(names):
         raise ValueError(
-            f"classes must hold {k} distinct labels, one per column, got {names.tolist()!r:.200}."
+            f"classes must hold {n_known} distinct labels, one per column, got "
+            f"{names.tolist()!r:.200}."
         )
-    draws = None if uniforms is None else _floats_anywhere(uniforms, "uniforms")
-    if draws is not None:
-        if draws.shape != (n,):
-            raise ValueError(
-                f"uniforms must hold one number for each of the {n} rows, got shape {draws.shape}."
-            )
-        draws, xp = beside(draws, record.array), namespace(record.array)
-        if n and not (xp.min(draws) >= 0 and xp.max(draws) <= 1):
-            raise ValueError("uniforms must lie in [0, 1].")
-    extra = None if unseen is None else as_labels(unseen)
-    if extra is not None and extra.ndim != 1:
+    return names
+
+
+def _read_uniforms(uniforms: ArrayLike, record: ClassRecord) -> Floats:
+    """Return one number in [0, 1] per row, where the probabilities are."""
+    numbers = _read_floats(uniforms, "uniforms")
+    if numbers.shape != (len(record),):
+        raise ValueError(
+            f"uniforms must hold one number for each of the {len(record)} rows, got "
+            f"shape {numbers.shape}."
+        )
+    numbers = beside(numbers, record.array)
+    xp = namespace(numbers)
+    if len(record) and not (xp.min(numbers) >= 0 and xp.max(numbers) <= 1):
+        raise ValueError("uniforms must lie in [0, 1].")
+    return numbers  # type: ignore[no-any-return]
+
+
+def _read_unseen(unseen: ArrayLike, *, classes: AnyArray | None) -> AnyArray | None:
+    """Return the labels that the model has never seen, or None if the list is empty."""
+    labels = as_labels(unseen)
+    if labels.ndim != 1:
         raise ValueError(f"unseen must be a list of labels, got {unseen!r:.200}.")
-    if extra is not None and not len(extra):
-        extra = None
-    if extra is not None and names is None:
+    if not len(labels):
+        return None
+    if classes is None:
         raise ValueError("unseen= lists labels by name, so classes= must name the columns too.")
-    if (
-        extra is not None
-        and names is not None
-        and (np.any(codes_of(extra, names) >= 0) or not _distinct(extra))
-    ):
+    if np.any(codes_of(labels, classes) >= 0) or not _are_distinct(labels):
         raise ValueError("unseen must hold distinct labels that are not among classes.")
-    for name, value in (("classes", names), ("uniforms", draws), ("unseen", extra)):
-        _set(record, name, value)
-    return record
+    return labels
 
 
-def _distinct(labels: AnyArray) -> bool:
-    """Whether no label occurs twice and none is NaN, which equals no label, not even itself."""
+def _are_distinct(labels: AnyArray) -> bool:
+    """Say whether no label occurs twice and none is NaN, which equals no label, not even itself."""
     values = labels.tolist()
     return len(set(values)) == len(values) and all(value == value for value in values)
+
+
+def _find(labels: AnyArray, names: AnyArray) -> Integers:
+    """Return the place of each label among the names; refuse a label that is not there."""
+    columns = codes_of(labels, names)
+    if np.any(columns < 0):
+        row = int(np.flatnonzero(columns < 0)[0])
+        raise ValueError(
+            f"y holds the label {labels.tolist()[row]!r} (row {row}), which is not among the "
+            f"{len(names)} classes. If the model has never seen it, list it in unseen= of the "
+            "prediction record: it then scores +inf."
+        )
+    return columns
+
+
+def _take_rows(array: Array, rows: Integers | slice, *, axis: int) -> Array:
+    """Return some rows of an array where it is: a view of a slice, a copy of numbered rows."""
+    if not isinstance(rows, slice):
+        return namespace(array).take(array, beside(rows, array), axis=axis)
+    return array[rows, ...] if axis == 0 else array[:, rows, ...]

@@ -37,7 +37,8 @@ from dco.rows.kept_rows import KeptRows
 from dco.rows.roles import Roles, Split, deal_roles
 from dco.rows.rows import Rows
 from dco.rows.splits import Splits
-from dco.scores.score import Score, score_label
+from dco.scores.names import score_label
+from dco.scores.score import Score
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure
 from dco.tuning import Ranking

@@ -120,7 +120,7 @@ def test_parquet_and_feather_say_where_their_sets_come_from(dco, home, tmp_path,
 
 
 def test_labels_that_hold_the_separator_are_written_as_json():
-    sets = library.LabelSets.from_dense(
+    sets = library.LabelSets(
         np.array([[True, True, False], [False, False, True]]), classes=np.array(["a|b", "c", "d"])
     )
     table = sets_table({}, np.array(["c", "d"]), sets, text=True)

@@ -64,7 +64,7 @@ def test_class_probabilities_are_the_true_ones():
             rows = (probabilities[:, label] >= low) & (probabilities[:, label] < high)
             error = (y[rows] == label) - probabilities[rows, label]
             assert abs(error.mean()) <= 4 * 0.5 / math.sqrt(rows.sum())
-    sets = LabelSets.from_dense(probabilities >= 0.2)
+    sets = LabelSets(probabilities >= 0.2)
     given = population.coverage_given_x(X, sets)
     assert abs((sets.contains(y) - given).mean()) <= 4 * 0.5 / math.sqrt(N)
     assert np.all(

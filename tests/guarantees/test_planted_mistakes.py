@@ -19,7 +19,7 @@ import dco.calibration.calibration
 import dco.calibration.rules.rule
 import dco.foundations.ranks
 import dco.predictor
-from dco.scores.classification import LAC
+from dco.scores import LAC
 
 RULE = dco.calibration.rules.rule
 
@@ -128,11 +128,11 @@ def _clamped(n, *, alpha):
 
 
 def _strict(self, prediction, threshold):
-    return dco.LabelSets.from_dense(self.every_label(prediction) < float(threshold))
+    return dco.LabelSets(self.every_label(prediction) < float(threshold))
 
 
 def _reversed(self, prediction, threshold):
-    return dco.LabelSets.from_dense(self.every_label(prediction) > 1 - float(threshold))
+    return dco.LabelSets(self.every_label(prediction) > 1 - float(threshold))
 
 
 def _calibrate_on_tuning_rows(

@@ -11,7 +11,6 @@ from laws import FULL, check_loses, check_mean
 import dco
 from dco.foundations.errors import IncompatibleScoreError, InfeasibleLevelWarning
 from dco.foundations.ranks import conformal_rank, order_statistic
-from dco.predictions import take
 from dco.scores import (
     APS,
     LAC,
@@ -103,7 +102,7 @@ def number_records(kind, n, rng, digits):
 def split(scores, records, n):
     """{name: (score, the first n rows)} and {name: the others}."""
     parts = {
-        str(c): (score, take(record, slice(0, n)), take(record, slice(n, None)))
+        str(c): (score, record.take(slice(0, n)), record.take(slice(n, None)))
         for c, (score, record) in enumerate(zip(scores, records, strict=True))
     }
     return {c: own[:2] for c, own in parts.items()}, {c: own[2] for c, own in parts.items()}
@@ -113,7 +112,7 @@ def one_by_one(new):
     """The new rows, each alone."""
     count = len(next(iter(new.values())))
     return [
-        {name: take(record, slice(j, j + 1)) for name, record in new.items()} for j in range(count)
+        {name: record.take(slice(j, j + 1)) for name, record in new.items()} for j in range(count)
     ]
 
 

@@ -16,7 +16,7 @@ from dco.risk import (
     miscoverage,
     risk_controlling,
 )
-from dco.scores.classification import APS, LAC
+from dco.scores import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
 from dco.tuning import tune

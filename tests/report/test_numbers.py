@@ -163,7 +163,7 @@ def test_examples_are_distinct_in_order_of_size_and_what_they_do_not_list_is_cou
     )
     assert shown.pieces == tuple((k, k + 0.5) for k in range(4))
     assert (shown.size, shown.covered, shown.more) == (3.0, True, 2)
-    labels = example_set(LabelSets.from_dense(np.ones((1, 20))), 0, np.array([False]), {})
+    labels = example_set(LabelSets(np.ones((1, 20))), 0, np.array([False]), {})
     assert (len(labels.labels), labels.more, labels.covered) == (12, 8, False)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores.classification import LAC
+from dco.scores import LAC
 from dco.scores.decision import RiskAverse, RiskOptimal, act
 from dco.sets import LabelSets
 
@@ -150,7 +150,7 @@ def test_actions_against_plain_loops(alpha):
     rng = np.random.default_rng(6)
     members = rng.uniform(size=(60, 3)) < 0.5
     members[0], members[1] = False, True
-    chosen = act(LabelSets.from_dense(members), loss_matrix=LOSSES, alpha=alpha)
+    chosen = act(LabelSets(members), loss_matrix=LOSSES, alpha=alpha)
     for i, row in enumerate(members):
         inside = row if row.any() else np.ones(3, bool)
         criteria = []
@@ -168,13 +168,13 @@ def test_actions_against_plain_loops(alpha):
 
 def test_equal_actions_are_told_apart_by_expected_loss():
     losses = [[1.0, 1.0], [1.0, 0.0]]
-    sets = LabelSets.from_dense([[True, True]])
+    sets = LabelSets([[True, True]])
     assert act(sets, loss_matrix=losses).actions.tolist() == [0]
     assert act(sets, ClassProbabilities([[0.5, 0.5]]), loss_matrix=losses).actions.tolist() == [1]
 
 
 def test_methods_of_the_scores_are_the_two_rules():
-    sets = LabelSets.from_dense([[True, False, False], [True, True, False], [False, False, False]])
+    sets = LabelSets([[True, False, False], [True, True, False], [False, False, False]])
     averse, optimal = RiskAverse(LOSSES).act(sets), RiskOptimal(LOSSES).act(sets, alpha=0.1)
     assert averse.actions.tolist() == [0, 0, 3]
     assert averse.worst_loss.tolist() == [0, 2, 2]

@@ -10,7 +10,7 @@ from scipy.stats import kstest, norm
 
 import dco.scores.level_sets
 from dco.calibration.rules import split_conformal
-from dco.predictions import GaussianMixtures, take
+from dco.predictions import GaussianMixtures
 from dco.scores import density
 from dco.scores.density import HighestDensityMass, PredictiveDensity
 from dco.scores.level_sets import level_sets, level_sets_at
@@ -355,15 +355,15 @@ def test_a_row_does_not_depend_on_its_neighbours_its_place_or_its_layout(score):
     y = mixtures.means[:, 0]
     plain = score.observed(mixtures, y)
     order = np.random.default_rng(1).permutation(300)
-    np.testing.assert_array_equal(score.observed(take(mixtures, order), y[order]), plain[order])
+    np.testing.assert_array_equal(score.observed(mixtures.take(order), y[order]), plain[order])
     for row in (0, 7, 299):
-        assert score.observed(take(mixtures, np.array([row])), y[[row]])[0] == plain[row]
+        assert score.observed(mixtures.take(np.array([row])), y[[row]])[0] == plain[row]
     means, sds = np.asfortranarray(mixtures.means), np.repeat(mixtures.sds, 2, axis=1)[:, ::2]
     means.flags.writeable = False
     np.testing.assert_array_equal(score.observed(GaussianMixtures(means, sds), y), plain)
     threshold = float(np.median(plain))
     one, many = (
-        score.sets(take(mixtures, np.array([5])), threshold),
+        score.sets(mixtures.take(np.array([5])), threshold),
         score.sets(mixtures, threshold),
     )
     np.testing.assert_array_equal(one.pieces(0), many.pieces(5))
@@ -503,9 +503,9 @@ def test_sizes_are_the_oracle_sizes_and_density_sets_are_the_smallest():
     cal, new = np.arange(10_000), np.arange(10_000, 20_000)
     sizes = {}
     for score in (DENSITY, MASS, NormalisedResidual()):
-        threshold = split_conformal(score.observed(take(truth, cal), y[cal]), alpha=0.1)
-        sizes[score] = score.sizes(take(truth, new), threshold).mean()
-        covered = score.sets(take(truth, new), threshold).contains(y[new]).mean()
+        threshold = split_conformal(score.observed(truth.take(cal), y[cal]), alpha=0.1)
+        sizes[score] = score.sizes(truth.take(new), threshold).mean()
+        covered = score.sets(truth.take(new), threshold).contains(y[new]).mean()
         assert abs(covered - 0.9) < 4 * np.sqrt(2 * 0.09 / 10_000)
     assert abs(sizes[DENSITY] / best - 1) < 0.03
     assert abs(sizes[MASS] / (2 * norm.ppf(0.95) * s.mean()) - 1) < 0.03

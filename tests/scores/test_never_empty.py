@@ -1,6 +1,4 @@
-"""A score whose sets always hold the most probable label, against the definition written out
-below.
-"""
+"""A score whose sets always hold the most probable label."""
 
 import pickle
 from typing import Any
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 import dco
@@ -21,13 +20,14 @@ from dco.scores import (
     AbsoluteResidual,
     AddOneIn,
     Margin,
+    NeverEmpty,
     PosteriorNLL,
     RiskAverse,
     Score,
     TopK,
 )
-from dco.scores.never_empty import LEAST, NeverEmpty
 from dco.scores.registry import short_names
+from dco.scores.thresholds import LOWEST_SCORE
 
 SCORES: dict[str, Any] = {
     "LAC": LAC(),
@@ -45,11 +45,12 @@ SCORES: dict[str, Any] = {
 every_score = pytest.mark.parametrize("score", SCORES.values(), ids=SCORES.keys())
 
 
-def record(score: Any, probabilities: np.ndarray, **labels: Any) -> Any:
+def record_for(score: Any, probabilities: np.ndarray, **labels: Any) -> Any:
+    """Return a record that the score can read, with uniforms."""
     uniforms = np.random.default_rng(len(probabilities)).uniform(size=len(probabilities))
-    if ClassProbabilities not in score.needs:
-        return ClassDraws(np.stack([probabilities, probabilities**2]), uniforms=uniforms, **labels)
-    return ClassProbabilities(probabilities, uniforms=uniforms, **labels)
+    if ClassProbabilities in score.needs:
+        return ClassProbabilities(probabilities, uniforms=uniforms, **labels)
+    return ClassDraws(np.stack([probabilities, probabilities**2]), uniforms=uniforms, **labels)
 
 
 def tied_rows(n: int, seed: int, k: int = 4) -> np.ndarray:
@@ -57,71 +58,53 @@ def tied_rows(n: int, seed: int, k: int = 4) -> np.ndarray:
     return np.random.default_rng(seed).multinomial(8, np.full(k, 1 / k), size=n) / 8
 
 
-def by_definition(score: Any, prediction: Any) -> np.ndarray:
-    """Every label's score, with the least float at the largest probability; row by row, the first
-    column among equals.
-    """
+def scores_by_definition(score: Any, prediction: Any) -> np.ndarray:
+    """Put the lowest float at the largest probability; among equals at the first column."""
     scores = score.every_label(prediction)
-    mean = (
-        prediction.draws.mean(axis=0)
-        if isinstance(prediction, ClassDraws)
-        else prediction.probabilities
-    )
-    for row, p in zip(scores, mean.tolist(), strict=True):
-        row[p.index(max(p))] = LEAST
+    probabilities = prediction.as_probabilities().probabilities.tolist()
+    for row, p in zip(scores, probabilities, strict=True):
+        row[p.index(max(p))] = LOWEST_SCORE
     return scores
 
 
 @every_score
 @settings(max_examples=30)
 @given(n=st.integers(1, 40), seed=st.integers(0, 10**6), data=st.data())
-def test_a_score_is_one_number_whichever_way_it_is_asked_for(score, n, seed, data):
-    """Scores, membership, sets and sizes agree with the definition, for a threshold, one a row and
-    one a label.
-    """
-    prediction = record(score, tied_rows(n, seed), classes=["d", "b", "a", "c"], unseen=["e"])
-    labels, never_empty = prediction.labels(), NeverEmpty(score)
-    expected = by_definition(score, prediction)
-    np.testing.assert_array_equal(never_empty.every_label(prediction), expected)
+def test_a_score_is_one_number_however_it_is_asked_for(score, n, seed, data):
+    """Scores, sets and sizes agree with the definition, for one threshold, by row and by label."""
+    prediction = record_for(score, tied_rows(n, seed), classes=["d", "b", "a", "c"], unseen=["e"])
+    expected = scores_by_definition(score, prediction)
     y = np.random.default_rng(seed).integers(5, size=n)
-    np.testing.assert_array_equal(
-        never_empty.observed(prediction, labels[y]), expected[np.arange(n), y]
-    )
-    some = st.sampled_from([*np.unique(expected), -np.inf, 0.5, np.inf])
-    a_row = np.array(data.draw(st.lists(some, min_size=n, max_size=n)))[:, None]
-    a_label = np.array(data.draw(st.lists(some, min_size=5, max_size=5)))[None, :]
-    thresholds = [data.draw(some), a_row, a_label]
-    for threshold, sizes in zip(
-        thresholds, never_empty.sizes_at_several(prediction, thresholds), strict=True
-    ):
+    labels = prediction.labels()[y]
+    never_empty = NeverEmpty(score)
+    assert np.array_equal(never_empty.every_label(prediction), expected)
+    assert np.array_equal(never_empty.observed(prediction, labels), expected[np.arange(n), y])
+
+    level = st.sampled_from([*np.unique(expected), -np.inf, 0.5, np.inf])
+    by_row = np.array(data.draw(st.lists(level, min_size=n, max_size=n)))[:, None]
+    by_label = np.array(data.draw(st.lists(level, min_size=5, max_size=5)))[None, :]
+    thresholds = [data.draw(level), by_row, by_label]
+    several = never_empty.sizes_at_several(prediction, thresholds)
+    for threshold, sizes in zip(thresholds, several, strict=True):
+        members = expected <= threshold
         sets = never_empty.sets(prediction, threshold)
-        np.testing.assert_array_equal(sets.to_dense(), expected <= threshold)
-        np.testing.assert_array_equal(
-            sets.contains(labels[y]), (expected <= threshold)[np.arange(n), y]
-        )
-        np.testing.assert_array_equal(sizes, sets.sizes())
-        np.testing.assert_array_equal(never_empty.sizes(prediction, threshold), sets.sizes())
-        assert all(
-            np.all(np.diff(sets.codes[a:b]) > 0)
-            for a, b in zip(sets.row_pointers, sets.row_pointers[1:], strict=False)
-        )
-        held = (
-            np.broadcast_to(threshold, expected.shape)[np.arange(n), np.argmin(expected, axis=1)]
-            >= LEAST
-        )
-        np.testing.assert_array_equal(sets.is_empty()[held], False)
+        assert np.array_equal(sets.to_dense(), members)
+        assert np.array_equal(sets.contains(labels), members[np.arange(n), y])
+        assert np.array_equal(never_empty.sizes(prediction, threshold), members.sum(axis=1))
+        assert np.array_equal(sizes, members.sum(axis=1))
 
 
 @every_score
-def test_no_threshold_and_no_rows_and_one_label(score):
-    assert NeverEmpty(score).sizes_at_several(
-        record(score, tied_rows(3, 0, 5), classes=list("abcde")), []
-    ).shape == (0, 3)
-    nothing = record(score, np.empty((0, 5)), classes=list("abcde"))
+def test_no_set_is_empty_from_the_lowest_float_on(score):
+    prediction = record_for(score, tied_rows(20, 1, 5), classes=list("abcde"))
+    assert not NeverEmpty(score).sets(prediction, LOWEST_SCORE).is_empty().any()
+    assert NeverEmpty(score).sets(prediction, -np.inf).is_empty().all()
+
+
+@every_score
+def test_no_rows_give_no_sets(score):
+    nothing = record_for(score, np.empty((0, 5)), classes=list("abcde"))
     assert NeverEmpty(score).sets(nothing, 0.5).sizes().shape == (0,)
-    if not isinstance(score, RiskAverse):
-        alone = record(score, np.ones((2, 1)))
-        np.testing.assert_array_equal(NeverEmpty(score).sets(alone, LEAST).to_lists(), [[0], [0]])
 
 
 @pytest.mark.parametrize(
@@ -134,32 +117,26 @@ def test_calibrated_sets_are_not_larger_than_they_must_be(score):
     is no larger.
     """
     rng = np.random.default_rng(3)
-    n, fresh, k, alpha = 199, 2000, 10, 0.4
-    p = rng.dirichlet(np.full(k, 0.5), size=n + fresh)
-    y = np.argmax(rng.uniform(size=(n + fresh, 1)) < np.cumsum(p, axis=1), axis=1)
-    u = rng.uniform(size=n + fresh)
-    calibration, test = (
-        ClassProbabilities(p[part], uniforms=u[part]) for part in (slice(n), slice(n, None))
-    )
-    plain, threshold = (
-        split_conformal(each.observed(calibration, y[:n]), alpha=alpha)
-        for each in (score, NeverEmpty(score))
-    )
-    assert LEAST < threshold.value <= plain.value
-    sets = NeverEmpty(score).sets(test, threshold)
-    assert abs(sets.contains(y[n:]).mean() - 0.6) < 4 * np.sqrt(0.24 * (1 / n + 1 / fresh))
-    added = score.sets(test, plain).to_dense()
-    assert not added.any(axis=1).all()  # some plain sets are empty
-    added[np.arange(fresh), np.argmax(p[n:], axis=1)] = True
-    assert np.all(sets.to_dense() <= added)
+    n, n_new, k, alpha = 199, 2000, 10, 0.4
+    p = rng.dirichlet(np.full(k, 0.5), size=n + n_new)
+    y = np.argmax(rng.uniform(size=(n + n_new, 1)) < np.cumsum(p, axis=1), axis=1)
+    record = ClassProbabilities(p, uniforms=rng.uniform(size=n + n_new))
+    calibration, new = record.take(slice(n)), record.take(slice(n, None))
+    plain = split_conformal(score.observed(calibration, y[:n]), alpha=alpha)
+    threshold = split_conformal(NeverEmpty(score).observed(calibration, y[:n]), alpha=alpha)
+    assert LOWEST_SCORE < threshold.value <= plain.value
+
+    sets = NeverEmpty(score).sets(new, threshold)
+    assert abs(sets.contains(y[n:]).mean() - 0.6) < 4 * np.sqrt(0.24 * (1 / n + 1 / n_new))
+    plain_sets = score.sets(new, plain)
+    assert plain_sets.is_empty().any()
+    allowed = plain_sets.to_dense().copy()
+    allowed[np.arange(n_new), np.argmax(p[n:], axis=1)] = True
+    assert np.all(sets.to_dense() <= allowed)
 
 
-def test_an_estimator_says_that_the_law_is_a_bound_where_the_first_label_is_enough():
-    """Nine in ten rows are right by the first label: scores are tied at the least float, and
-    nothing is called infinite.
-    """
-    from sklearn.linear_model import LogisticRegression
-
+def test_the_law_is_a_bound_where_the_first_label_is_enough():
+    """Nine in ten rows are right by the first label: calibration scores are tied at the lowest."""
     rng = np.random.default_rng(5)
     y = rng.integers(2, size=600)
     X = (y + 0.3 * rng.normal(size=600))[:, None]
@@ -167,14 +144,11 @@ def test_an_estimator_says_that_the_law_is_a_bound_where_the_first_label_is_enou
         LogisticRegression(), NeverEmpty(LAC()), alpha=0.2, random_state=0
     ).fit(X[:400], y[:400])
     (entry,) = est.certificate_.thresholds
-    assert entry.value == LEAST
+    assert entry.value == LOWEST_SCORE
     assert not entry.expected_is_exact
-    report = est.evaluate(X[400:], y[400:])
-    assert report.mean_size == 1
-    assert report.consistency.consistent
-    assert est.certificate_.verify(
-        X[est.splits_.calibrate], y[est.splits_.calibrate], predictor=est
-    ).holds
+    assert est.evaluate(X[400:], y[400:]).mean_size == 1
+    rows = est.splits_.calibrate
+    assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
 
 
 def test_it_is_a_score_that_compares_prints_and_pickles():
@@ -183,15 +157,21 @@ def test_it_is_a_score_that_compares_prints_and_pickles():
     assert score == NeverEmpty(RAPS(penalty=0.1, rank_free=1)) != NeverEmpty(APS())
     assert hash(score) == hash(pickle.loads(pickle.dumps(score)))
     assert repr(score) == "NeverEmpty(score=RAPS(penalty=0.1, rank_free=1, randomised=False))"
+
+
+def test_it_reads_and_draws_what_its_score_does():
     assert NeverEmpty(AddOneIn()).needs == (ClassDraws,)
     assert NeverEmpty(APS(randomised=True)).randomised
-    assert not score.randomised
+    assert not NeverEmpty(APS()).randomised
 
 
-def test_what_it_cannot_wrap_or_read_is_refused():
-    for wrong in (AbsoluteResidual(), APS, None, "APS"):
-        with pytest.raises(ValueError, match="NeverEmpty needs a score of labels such as"):
-            NeverEmpty(wrong)
+@pytest.mark.parametrize("wrong", [AbsoluteResidual(), APS, None, "APS"], ids=repr)
+def test_only_a_score_of_labels_is_wrapped(wrong):
+    with pytest.raises(ValueError, match="NeverEmpty needs a score of labels such as"):
+        NeverEmpty(wrong)
+
+
+def test_what_its_score_refuses_is_refused():
     with pytest.raises(IncompatibleScoreError, match="LAC needs ClassProbabilities"):
         NeverEmpty(LAC()).observed(Points([0.0]), [0])
     with pytest.raises(ValueError, match="uniforms="):
@@ -199,34 +179,35 @@ def test_what_it_cannot_wrap_or_read_is_refused():
 
 
 def test_an_estimator_takes_it_among_its_scores():
-    from sklearn.datasets import load_iris
-    from sklearn.linear_model import LogisticRegression
-
     X, y = load_iris(return_X_y=True)
-    scores = {"plain": LAC(), "never empty": NeverEmpty(LAC())}
     est = dco.DecoupledClassifier(
-        LogisticRegression(C=0.01), {"never empty": NeverEmpty(LAC())}, alpha=0.2, random_state=0
-    )
-    sets = est.fit(X, y).predict_set(X)
-    assert not sets.is_empty().any()
+        LogisticRegression(C=0.01),
+        {"plain": LAC(), "never empty": NeverEmpty(LAC())},
+        alpha=0.2,
+        random_state=0,
+    ).fit(X, y)
+    assert est.ranking_.failed == ()
+
+
+def test_its_p_values_are_those_of_its_sets():
+    X, y = load_iris(return_X_y=True)
+    est = dco.DecoupledClassifier(
+        LogisticRegression(C=0.01), NeverEmpty(LAC()), alpha=0.2, random_state=0
+    ).fit(X, y)
+    sets = est.predict_set(X)
     top = est.classes_[np.argmax(est.predict_proba(X), axis=1)]
     assert sets.contains(top).all()
-    p = est.predict_p(X)
-    np.testing.assert_array_equal(p > 0.2, sets.to_dense())
-    assert est.set_params(scores=scores).fit(X, y).ranking_.failed == ()
+    assert np.array_equal(est.predict_p(X) > 0.2, sets.to_dense())
 
 
 def test_default_candidates_are_never_empty_and_the_papers_scores_have_their_names():
-    X, y = dco.datasets.GaussianClasses(n_classes=3, separation=4.0).sample(
-        400, np.random.default_rng(0)
-    )
+    classes = dco.datasets.GaussianClasses(n_classes=3, separation=4.0)
+    X, y = classes.sample(400, np.random.default_rng(0))
     est = dco.DecoupledClassifier(LogisticRegression(), alpha=0.3, random_state=0).fit(X, y)
     names = {row.name.partition(" / ")[2] for row in est.ranking_.table}
     assert {"NeverEmpty(LAC)", "NeverEmpty(RAPS(penalty=0.1, rank_free=1))", "TopK"} <= names
-    assert not any(name in ("LAC", "APS", "Margin") for name in names)
+    assert not {"LAC", "APS", "Margin"} & names
     assert not est.predict_set(X).is_empty().any()
-    assert short_names(classes=True)["lac"] == (dco.scores.LAC(),)
-    silent = dco.DecoupledClassifier(
-        LogisticRegression(), dco.scores.LAC(), alpha=0.3, random_state=0
-    ).fit(X, y)
-    assert silent.predict_set(X).is_empty().any()  # the paper's, by name
+    assert short_names(classes=True)["lac"] == (LAC(),)
+    plain = dco.DecoupledClassifier(LogisticRegression(), LAC(), alpha=0.3, random_state=0)
+    assert plain.fit(X, y).predict_set(X).is_empty().any()  # the paper's, by name

@@ -16,7 +16,6 @@ from dco.predictions import (
     Points,
     PointsWithSpread,
     Quantiles,
-    take,
 )
 from dco.scores import HighestDensityMass, Levelled, PredictiveDensity
 from dco.scores.regression import (
@@ -192,9 +191,9 @@ def test_layout_precision_and_order_of_rows_change_nothing(score, record):
         score.sets(record(*frozen.T), 1.0).lower, score.sets(strided, 1.0).lower
     )
     order = rng.permutation(40)
-    np.testing.assert_array_equal(score.observed(take(strided, order), y[order]), plain[order])
+    np.testing.assert_array_equal(score.observed(strided.take(order), y[order]), plain[order])
     for row in range(3):
-        one = take(strided, np.array([row]))
+        one = strided.take(np.array([row]))
         assert score.observed(one, y[[row]])[0] == plain[row]
     halves = record(*columns.astype(np.float32).T)
     same = record(*columns.astype(np.float32).astype(np.float64).T)

@@ -10,9 +10,7 @@ from dco.scores import AbsoluteResidual, PredictiveDensity
 from dco.sets import Intervals, IntervalUnions, LabelSets
 
 N = 5
-LABELS = LabelSets.from_dense(
-    [[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]], ["cat", "ant", "dog"]
-)
+LABELS = LabelSets([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0], [0, 0, 1]], ["cat", "ant", "dog"])
 LINE = Intervals([0.0, 1.0, -np.inf, 3.0, 4.0], [1.0, 0.5, np.inf, 3.0, 9.0])
 UNIONS = IntervalUnions([0, 2, 2, 3, 4, 6], [-3, 1, -np.inf, 5, 0, 8], [-1, 2, np.inf, 5, 7, 9])
 KINDS = {"labels": LABELS, "intervals": LINE, "unions": UNIONS}
@@ -137,7 +135,7 @@ def test_intervals_are_an_array_of_their_ends():
         np.asarray(LINE, copy=False)
 
 
-FULL_ONE_NONE_LABELS = LabelSets.from_dense([[1, 1], [1, 0], [0, 0]], ["a", "b"])
+FULL_ONE_NONE_LABELS = LabelSets([[1, 1], [1, 0], [0, 0]], ["a", "b"])
 FULL_ONE_NONE_INTERVALS = Intervals([-np.inf, 0.0, 2.0], [np.inf, 1.0, 1.0])
 FULL_TWO_NONE_UNIONS = IntervalUnions([0, 1, 3, 3], [-np.inf, 0.0, 2.0], [np.inf, 1.0, 3.0])
 

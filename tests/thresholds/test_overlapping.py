@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 
 import dco
 from dco import conditional_conformal, split_conformal
-from dco.scores.score import LEAST
+from dco.scores.thresholds import LOWEST_SCORE
 
 full_sets_are_fine = pytest.mark.filterwarnings(
     "ignore::dco.foundations.errors.InfeasibleLevelWarning"
@@ -166,7 +166,7 @@ def test_labels_that_every_set_holds_leave_cutoffs_of_a_usual_size(share):
     rng = np.random.default_rng(int(100 * share))
     for alpha in (0.1, 0.25, 0.5):
         features, scores = GROUPS[rng.integers(0, 4, 60)].astype(float), rng.exponential(size=60)
-        scores[rng.uniform(size=60) < share] = LEAST
+        scores[rng.uniform(size=60) < share] = LOWEST_SCORE
         every = np.arange(60)
         cuts = [
             conditional_conformal(

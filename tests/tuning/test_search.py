@@ -45,7 +45,7 @@ class Table(Score):
         return np.array(self.scores)[np.arange(len(y)), y]
 
     def sets(self, prediction, threshold):
-        return LabelSets.from_dense(np.array(self.scores) <= threshold)
+        return LabelSets(np.array(self.scores) <= threshold)
 
 
 def table(matrix):
@@ -421,8 +421,8 @@ def test_a_size_that_is_not_a_number_is_a_failure_with_its_row():
 
 def test_a_score_of_the_users_is_checked_inside_one_of_ours_too():
     class Shrunk(LAC):
-        def sets(self, prediction, threshold):
-            return LAC().sets(prediction, threshold - 0.3)
+        def find_members(self, record, thresholds):
+            return super().find_members(record, thresholds - 0.3)
 
     rng = np.random.default_rng(6)
     prediction, y = ClassProbabilities(rng.dirichlet(np.ones(4), size=60)), rng.integers(4, size=60)

@@ -115,7 +115,7 @@ def full_conformal_labels(
     dense = np.full((len(test), test.n_classes), is_unknown_label_in)
     dense[:, : test.n_known] = members
     return FullConformalSets(
-        sets=LabelSets.from_dense(dense, test.labels()),
+        sets=LabelSets(dense, test.labels()),
         ranks=evidence.ranks,
         effective_draws=evidence.effective_draws,
         n=len(codes),

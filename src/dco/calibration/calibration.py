@@ -28,7 +28,7 @@ from dco.foundations.tables import take_features
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.seal import SealedRows
 from dco.rows.sizes import FEWEST_LEFT
-from dco.scores.score import check_inverse, is_ours
+from dco.scores.inverse import check_inverse, is_ours
 from dco.structure import Structure
 from dco.theory import ranks_near_threshold
 

@@ -23,7 +23,7 @@ from dco.foundations.ranks import (
     conformal_rank,
     order_statistic,
 )
-from dco.predictions import ClassRecord, Prediction, on_host
+from dco.predictions import ClassRecord, Prediction
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
 from dco.sets.intervals import Intervals, IntervalUnions
@@ -379,7 +379,7 @@ def _measure_labels(
     name: str, score: Any, scores: Floats, record: Any, new: Any, *, first: Any
 ) -> _MeasuredLabels:
     """Measure a candidate for labels; `first` is the record whose order of labels all take."""
-    record, new = on_host(record), on_host(new)
+    record, new = record.on_host(), new.on_host()
     _label_columns(name, record, first)  # the same labels, or an error
     every = score.every_label(record)
     every_new = score.every_label(new)[:, _label_columns(name, new, first)]
@@ -423,7 +423,7 @@ def _unite(measured: Sequence[Any], cutoffs: Sequence[Floats]) -> LabelSets | In
     pairs = list(zip(measured, cutoffs, strict=True))
     if isinstance(measured[0], _MeasuredLabels):
         members = np.any([one.new <= cutoff[:, None] for one, cutoff in pairs], axis=0)
-        return LabelSets.from_dense(members, measured[0].labels)
+        return LabelSets(members, measured[0].labels)
 
     parts = [one.score.sets(one.prediction, cutoff) for one, cutoff in pairs]
     lower = np.stack([np.where(part.is_empty(), np.inf, part.lower) for part in parts], axis=1)

@@ -25,7 +25,7 @@ from dco.models.wrapped import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.roles import Roles
 from dco.rows.seal import SealedRows
-from dco.scores.score import score_label
+from dco.scores.names import score_label
 from dco.tuning.choose import Choice, Tuning
 
 VOIDED_BY = (

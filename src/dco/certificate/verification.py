@@ -30,7 +30,7 @@ from dco.foundations.display import ShownAsPrinted, counted
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.foundations.ranks import as_rational
 from dco.foundations.tables import take_features
-from dco.scores.score import score_label
+from dco.scores.names import score_label
 
 if TYPE_CHECKING:
     from dco.certificate.certificate import Certificate

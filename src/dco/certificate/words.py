@@ -12,7 +12,7 @@ from dco.calibration.rules.rule import RULES
 from dco.foundations.display import counted
 from dco.foundations.files import plain
 from dco.foundations.ranks import as_rational
-from dco.scores.score import LEAST
+from dco.scores.thresholds import LOWEST_SCORE
 
 if TYPE_CHECKING:
     from dco.certificate.certificate import Certificate
@@ -200,4 +200,8 @@ def threshold_in_words(
 
 
 def _cutoff(value: float) -> str:
-    return "the lowest score (only the most probable label)" if value == LEAST else f"{value:.6g}"
+    return (
+        "the lowest score (only the most probable label)"
+        if value == LOWEST_SCORE
+        else f"{value:.6g}"
+    )

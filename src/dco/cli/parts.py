@@ -26,7 +26,7 @@ from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.foundations.tables import take_features
 from dco.rows.rows import Rows, rows_of
-from dco.scores.score import is_ours
+from dco.scores.inverse import is_ours
 from dco.service.recalibration import ScoredRows, recalibrated
 
 # plain data, which travels to workers: the file of a model with the types that are trusted, and

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 __all__ = [
     "AnyArray",
+    "Array",
     "Bools",
+    "Doubles",
     "Floats",
     "Integers",
     "as_labels",
@@ -36,9 +38,11 @@ __all__ = [
 ]
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
+Doubles: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]
 AnyArray: TypeAlias = NDArray[Any]
+Array: TypeAlias = Any  # of NumPy, torch, CuPy, JAX or another library of the array API standard
 
 _NAMESPACES: dict[type, Any] = {}  # of the array types that were met
 
@@ -47,15 +51,15 @@ def where_they_are(values: Any) -> Any:
     """An array of torch, CuPy, JAX or another library of the array API standard as it comes; all
     else as a NumPy array.
 
-    Scores need double precision: what cannot hold it (JAX by default, torch on Apple's GPUs) is
-    copied to the host too.
+    Tensors of torch on a CPU become NumPy arrays of the same memory. Scores need double precision:
+    what cannot hold it (JAX by default, torch on Apple's GPUs) is copied to the host too.
     """
     if isinstance(values, np.ndarray):
         return values
     # told by its name: neither torch nor CuPy is imported here
     library = type(values).__module__.partition(".")[0]
     if library == "torch":
-        return values.detach() if values.device.type != "mps" else to_numpy(values)
+        return to_numpy(values) if values.device.type in ("cpu", "mps") else values.detach()
     if library == "cupy":
         return values
     if not hasattr(values, "__array_namespace__") or isinstance(values, np.generic):

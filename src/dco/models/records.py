@@ -32,7 +32,6 @@ from dco.predictions import (
     PointsWithSpread,
     Prediction,
     Quantiles,
-    on_host,
 )
 from dco.scores.mixtures import mean_and_sd
 
@@ -302,18 +301,18 @@ def _is_one_column_per_class(decisions: AnyArray, model: Any) -> bool:
 
 
 def _read_record(answer: Any) -> Prediction:
-    if not isinstance(answer, tuple(DERIVED_RECORDS)):
+    if not isinstance(answer, Prediction):
         raise ValueError(
             f"predict_distribution returned {type(answer).__name__}, not a prediction record."
         )
     if isinstance(answer, PointsWithSpread):
         return _with_positive_spread(answer)
-    return on_host(answer)  # type: ignore[type-var,return-value]  # one of the records
+    return answer.on_host()
 
 
 def _read_draws(answer: Any) -> Prediction:
     if isinstance(answer, ClassDraws):
-        record = on_host(answer)
+        record = answer.on_host()
     else:
         record = ClassDraws(to_numpy(answer))
     _check_sums(record.draws, "predict_draws")

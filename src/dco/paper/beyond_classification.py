@@ -28,7 +28,7 @@ from dco.foundations.ranks import order_statistic, tuning_rank
 from dco.paper.heads import ScoreTable
 from dco.paper.tables import Cell, Measured, ResultTable
 from dco.predictions import ClassProbabilities
-from dco.scores.classification import RAPS, SAPS, LabelScore
+from dco.scores import RAPS, SAPS, LabelScore
 
 SHRINKAGE = (0.6, 0.75, 0.85)
 WHITENING = 0.75  # the shrinkage of the covariance that whitens the networks' input
@@ -245,7 +245,8 @@ def _scores(structure: Heads, heads: FittedHeads) -> Floats:
         log_p = log_softmax(sum(logs) / len(logs), axis=1)
     if structure.score is None:
         return np.asarray(-log_p)
-    return RANK_SCORES[structure.score].every_label(ClassProbabilities(np.exp(log_p)))
+    scores: Floats = RANK_SCORES[structure.score].every_label(ClassProbabilities(np.exp(log_p)))
+    return scores
 
 
 def set_aside_table(

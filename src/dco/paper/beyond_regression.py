@@ -40,7 +40,7 @@ from dco.paper.regression import (
 )
 from dco.paper.regression_tables import STUDIES
 from dco.paper.tables import Cell, Measured, ResultTable
-from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, take
+from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
 from dco.rows.splits import Splits
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
@@ -307,7 +307,7 @@ def grown_split(
 
     def candidates_on(rows: Integers) -> tuple[Candidates, Floats]:
         return {
-            name: (score, take(prediction, rows)) for name, (score, prediction) in offered.items()
+            name: (score, prediction.take(rows)) for name, (score, prediction) in offered.items()
         }, table.y[rows]
 
     allocation = grow_tuning_split(
@@ -375,7 +375,7 @@ def class_rows(
 
     def on_split(fits: Fits, name: str) -> ByRole:
         score, prediction = fits.predict(offered[name], alpha=alpha)
-        return on_roles(name, score, partial(take, prediction), table.y, splits)
+        return on_roles(name, score, prediction.take, table.y, splits)
 
     offered = structures(members)
     candidates = {name: on_split(fits, name) for name in offered}

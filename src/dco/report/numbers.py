@@ -32,7 +32,7 @@ from dco.predictions import fifths
 from dco.predictor import DecoupledPredictor
 from dco.report.formats import number
 from dco.rows.conditions import condition_names, groups_of, rows_by_condition
-from dco.scores.score import LEAST
+from dco.scores.thresholds import LOWEST_SCORE
 from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure
 from dco.tuning import Ranking
@@ -573,7 +573,7 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     """
     scores = predictor.calibration.scores.astype(np.float64)
     # those of the most probable label: first bin
-    finite = np.sort(scores[np.isfinite(scores) & (scores != LEAST)])
+    finite = np.sort(scores[np.isfinite(scores) & (scores != LOWEST_SCORE)])
     if finite.size == 0:
         finite = np.array([0.0, 1.0])
     low, middle, high = float(finite[0]), size_quantile(finite, 0.5), size_quantile(finite, 0.95)

@@ -10,7 +10,7 @@ from dco.foundations.comparisons import middle_range, size_in_words
 from dco.foundations.display import counted, have, p_in_words
 from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
-from dco.scores.score import LEAST
+from dco.scores.thresholds import LOWEST_SCORE
 
 
 def size_decimals(numbers: ReportNumbers) -> int:
@@ -38,7 +38,7 @@ def size_name(numbers: ReportNumbers) -> str:
 def threshold(level: LevelNumbers) -> str:
     """The threshold, or the smallest and the largest of those of the conditions."""
     if level.threshold is not None:
-        return "lowest" if level.threshold.value == LEAST else number(level.threshold.value)
+        return "lowest" if level.threshold.value == LOWEST_SCORE else number(level.threshold.value)
     values = [entry.value for entry in level.thresholds]
     return f"{number(min(values))} – {number(max(values))}"
 

@@ -1,5 +1,4 @@
-"""Scores: larger is stranger. Each offers `observed` for the label that happened and `sets`, its
-inverse.
+"""Scores: how strange a label is for a prediction. Each inverts itself into prediction sets.
 
 Names are loaded on first use, so that asking for one score does not load what the others need.
 """
@@ -10,35 +9,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dco.scores.aps import APS, RAPS
     from dco.scores.bayesian_classes import AddOneIn, PosteriorNLL
-    from dco.scores.classification import APS, LAC, RAPS, SAPS, LabelScore, Margin, TopK
     from dco.scores.decision import Actions, DecisionScore, RiskAverse, RiskOptimal, act
     from dco.scores.density import HighestDensityMass, PredictiveDensity
+    from dco.scores.label_score import LabelScore
+    from dco.scores.lac import LAC
     from dco.scores.levelled import Levelled
+    from dco.scores.margin import Margin
     from dco.scores.never_empty import NeverEmpty
     from dco.scores.registry import register
-    from dco.scores.regression import (
-        AbsoluteResidual,
-        NormalisedResidual,
-        QuantileResidual,
-    )
+    from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
+    from dco.scores.saps import SAPS
     from dco.scores.score import Score
+    from dco.scores.top_k import TopK
     from dco.scores.transformed import Transformed, Within
 
-# Each module's names; scores in the order in which they are tried.
-HOMES = {
-    "score": "Score",
-    "registry": "register",
-    "bayesian_classes": "AddOneIn PosteriorNLL",
-    "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
-    "never_empty": "NeverEmpty",
-    "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
-    "regression": "AbsoluteResidual NormalisedResidual QuantileResidual",
-    "transformed": "Transformed Within",
-    "levelled": "Levelled",
-    "density": "HighestDensityMass PredictiveDensity",
+# Modules with their public names. Their order is that in which scores are tried.
+NAMES_BY_MODULE = {
+    "score": ["Score"],
+    "registry": ["register"],
+    "label_score": ["LabelScore"],
+    "bayesian_classes": ["PosteriorNLL", "AddOneIn"],
+    "lac": ["LAC"],
+    "aps": ["APS", "RAPS"],
+    "saps": ["SAPS"],
+    "top_k": ["TopK"],
+    "margin": ["Margin"],
+    "never_empty": ["NeverEmpty"],
+    "decision": ["Actions", "DecisionScore", "RiskAverse", "RiskOptimal", "act"],
+    "regression": ["AbsoluteResidual", "NormalisedResidual", "QuantileResidual"],
+    "transformed": ["Transformed", "Within"],
+    "levelled": ["Levelled"],
+    "density": ["PredictiveDensity", "HighestDensityMass"],
 }
-_MODULE_OF = {name: module for module, names in HOMES.items() for name in names.split()}
 
 __all__ = [
     "APS",
@@ -70,8 +74,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULE_OF:
-        return getattr(import_module(f"dco.scores.{_MODULE_OF[name]}"), name)
+    for module, names in NAMES_BY_MODULE.items():
+        if name in names:
+            return getattr(import_module(f"dco.scores.{module}"), name)
     raise AttributeError(f"module 'dco.scores' has no attribute {name!r}")
 
 

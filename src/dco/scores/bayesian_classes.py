@@ -1,7 +1,7 @@
 """Scores of Monte-Carlo-dropout passes or posterior draws of class probabilities.
 
 Passes are added one after the other, label by label, so that a label's score is the same float
-however it is asked for, and so that nothing of the size of all passes is held a second time.
+however it is asked for, and so that nothing of the size of all passes is made a second time.
 """
 
 from __future__ import annotations
@@ -12,58 +12,54 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dco.foundations.arrays import Floats, Integers
-from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
-from dco.scores.classification import LabelScore
-from dco.scores.ranks import Doubles, picked
+from dco.foundations.arrays import Doubles, Floats, Integers
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord
+from dco.scores.label_score import LabelScore
 from dco.scores.registry import register
+from dco.scores.score import expect
 
 # a power of two, so nothing rounds: squares of probabilities down to 1e-289 stay above 0
-_SCALE = 2.0**900
+_SCALE_OF_SQUARES = 2.0**900
 
 
 class NegativeLogScore(LabelScore):
     """-log of something like a probability, in double precision; +inf where it is 0."""
 
     @abstractmethod
-    def evidence(self, values: Floats) -> Doubles:
-        """What the logarithm is taken of, from the probabilities of all passes, (T, ...) to
-        (...).
+    def evidence(self, passes: Floats) -> Doubles:
+        """Return what the logarithm is taken of, from the probabilities of T passes.
+
+        (T, n, K) becomes (n, K), and (T, n) becomes (n,).
         """
 
-    def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
-        """-log of every label's evidence."""
-        return _negative_log(probabilities)
+    def read(self, prediction: Any) -> ClassRecord:
+        """Check a prediction, and return it with its passes in NumPy's arrays."""
+        record: ClassRecord = expect(self, prediction, *self.needs)
+        return record.on_host()
 
-    def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
-        """-log of one label's evidence per row."""
-        return _negative_log(picked(probabilities, codes))
+    def score_labels(self, record: ClassRecord) -> Doubles:
+        """Return -log of every label's evidence."""
+        return _negative_log(self.evidence(_passes(record)))
 
-    def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
-        """The score and the record with its passes."""
-        return self, on_host(self._expected(prediction))
-
-    def _probabilities(self, record: Any, rows: slice) -> Floats:
-        return self.evidence(_passes(record)[:, rows])
-
-    def _observed(self, record: Any, rows: slice, codes: Integers, uniforms: Doubles) -> Doubles:
-        chosen = _passes(record)[:, np.arange(rows.start, rows.stop), codes]
-        return _negative_log(self.evidence(chosen))
+    def score_one_label(self, record: ClassRecord, labels: Integers) -> Doubles:
+        """Return -log of the evidence of one label of each row."""
+        passes_of_labels = _passes(record)[:, np.arange(len(record)), labels]
+        return _negative_log(self.evidence(passes_of_labels))
 
 
 @dataclass(frozen=True)
 class PosteriorNLL(NegativeLogScore):
-    """-log of the posterior predictive probability, the mean over passes (the paper's
-    posterior_nll).
+    """-log of the posterior predictive probability, the mean over passes.
 
-    It orders labels as LAC does on the same mean, so calibrated sets are the same.
+    This is the paper's posterior_nll. It orders labels as LAC does on the same mean, so calibrated
+    sets are the same.
     """
 
     needs: ClassVar[tuple[type, ...]] = (ClassDraws, ClassProbabilities)
 
-    def evidence(self, values: Floats) -> Doubles:
-        """The mean over passes."""
-        return _sum(values) / float(len(values))
+    def evidence(self, passes: Floats) -> Doubles:
+        """Return the mean over passes."""
+        return _sum(passes) / float(len(passes))
 
 
 @dataclass(frozen=True)
@@ -77,36 +73,40 @@ class AddOneIn(NegativeLogScore):
 
     needs: ClassVar[tuple[type, ...]] = (ClassDraws,)
 
-    def evidence(self, values: Floats) -> Doubles:
-        """The mean of p weighted by p, 0 where every pass gives 0."""
-        total = _sum(values)
-        weighted = _sum(values, squared=True)
-        return np.divide(weighted, total, out=np.zeros_like(total), where=total > 0) / _SCALE
+    def evidence(self, passes: Floats) -> Doubles:
+        """Return the mean of p weighted by p, 0 where every pass gives 0."""
+        total = _sum(passes)
+        weighted = _sum_of_squares(passes)
+        mean = np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
+        return mean / _SCALE_OF_SQUARES
 
 
 def _passes(record: ClassRecord) -> Floats:
-    return (
-        record.draws
-        if isinstance(record, ClassDraws)
-        else record.as_probabilities().probabilities[None]
-    )
+    """Return the passes of a record; probabilities are one pass."""
+    if isinstance(record, ClassDraws):
+        return record.draws
+    return record.as_probabilities().probabilities[None]
 
 
-def _sum(values: Floats, *, squared: bool = False) -> Doubles:
-    """The sum over the first axis, in its order: np.sum would choose the order by the layout in
-    memory.
-
-    Squares are multiplied by `_SCALE`.
-    """
-    total = np.zeros(values.shape[1:])
-    for value in values:
-        total += np.multiply(value, _SCALE, dtype=np.float64) * value if squared else value
+def _sum(passes: Floats) -> Doubles:
+    """Add up passes in their order. np.sum would choose the order by the layout in memory."""
+    total = np.zeros(passes.shape[1:])
+    for values in passes:
+        total += values
     return total
 
 
-def _negative_log(values: Doubles | Floats) -> Doubles:
+def _sum_of_squares(passes: Floats) -> Doubles:
+    """Add up squares of passes in their order, each times `_SCALE_OF_SQUARES`."""
+    total = np.zeros(passes.shape[1:])
+    for values in passes:
+        total += np.multiply(values, _SCALE_OF_SQUARES, dtype=np.float64) * values
+    return total
+
+
+def _negative_log(evidence: Doubles) -> Doubles:
     with np.errstate(divide="ignore"):
-        return np.negative(np.log(values, dtype=np.float64))
+        return -np.log(evidence)
 
 
 register(PosteriorNLL, defaults=(PosteriorNLL(),), records=(ClassDraws,))

@@ -5,9 +5,8 @@ A loss matrix says what action a costs when the label is y. For a row x with cla
 and a share t, let q_t(a) be the t-quantile of loss[a, Y], Y ~ f, and M(a) the largest loss of
 action a. The value of covering a share t is
 
-    RAC   V(x, t) = min over a of q_t(a)                             (risk-averse calibration,
-    Kiyani et al. 2025) ROCP  V(x, t) = min over a of t q_t(a) + (1 - t) M(a)            (Wang and
-    Dobriban 2026)
+- RAC: V(x, t) = min over a of q_t(a) (risk-averse calibration, Kiyani et al. 2025),
+- ROCP: V(x, t) = min over a of t q_t(a) + (1 - t) M(a) (Wang and Dobriban 2026),
 
 with the set C(x, t) = {y : loss[a_t, y] <= q_t(a_t)} for the best action a_t. A price b >= 0 for
 coverage picks one t per row, g(x, b) = argmin over t of V(x, t) - b t (ties to the largest t): the
@@ -33,24 +32,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Bools, Doubles, Floats, Integers
 from dco.foundations.ranks import Level, as_rational
-from dco.predictions import ClassRecord, on_host
-from dco.scores.classification import LabelScore
-from dco.scores.ranks import Doubles, picked
+from dco.predictions import ClassRecord
+from dco.scores.label_score import LabelScore
 from dco.scores.registry import register
 from dco.sets.labels import LabelSets, codes_of
 
-_POINTS_AT_ONCE = 2**20
+_NUMBERS_AT_ONCE = 2**20  # rows times actions times labels
 
 
 @dataclass(frozen=True)
 class DecisionScore(LabelScore):
-    """What RiskOptimal and RiskAverse share; `loss_matrix[a][y]` is the loss of action a when the
-    label is y.
+    """A score of labels by what it costs to leave them out of the set.
 
-    Columns follow the labels of the prediction record. `labels` names them instead; this is needed
-    where a model has not seen every label, because the record then lists the labels it knows first.
+    ``loss_matrix[a][y]`` is the loss of action a when the label is y. Columns follow the labels of
+    the prediction record. `labels` names them instead; this is needed where a model has not seen
+    every label, because the record then lists the labels it knows first.
     """
 
     loss_matrix: tuple[tuple[float, ...], ...]
@@ -59,83 +57,115 @@ class DecisionScore(LabelScore):
     def __init__(
         self, loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None = None
     ) -> None:
-        matrix, names = _checked(loss_matrix, labels)
-        if names is not None and (len(names) != matrix.shape[1] or len(set(names)) != len(names)):
+        losses = _NamedLosses.read(loss_matrix, labels)
+        names = losses.labels
+        if names is not None and (
+            len(names) != losses.matrix.shape[1] or len(set(names)) != len(names)
+        ):
             raise ValueError(
-                f"labels must hold {matrix.shape[1]} distinct labels, one for each "
+                f"labels must hold {losses.matrix.shape[1]} distinct labels, one for each "
                 f"column of loss_matrix."
             )
-        object.__setattr__(self, "loss_matrix", tuple(tuple(row) for row in matrix.tolist()))
+        rows = tuple(tuple(row) for row in losses.matrix.tolist())
+        object.__setattr__(self, "loss_matrix", rows)
         object.__setattr__(self, "labels", names)
 
     @abstractmethod
-    def values(self, masses: Doubles, quantiles: Doubles, worst: Doubles) -> Doubles:
-        """What covering the share `masses` costs with each action, given the quantile and the
-        largest loss.
+    def values(self, masses: Floats, quantiles: Floats, worst: Floats) -> Floats:
+        """Return what covering the share `masses` costs with each action.
+
+        `quantiles` are the losses that the action then has at most, `worst` its largest losses.
         """
 
-    def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
-        """The nested-envelope score of every label; rows are cut so that the points of one piece
-        stay small.
-        """
-        losses = np.asarray(self.loss_matrix)
-        step = max(1, _POINTS_AT_ONCE // (losses.shape[0] * probabilities.shape[1]))
-        pieces = [
-            self._envelope(
-                np.asarray(probabilities[start : start + step], dtype=np.float64), losses
-            )
+    def score_labels(self, record: Any) -> Doubles:
+        """Score every label by the nested envelope, a few rows at a time."""
+        losses = _NamedLosses(np.asarray(self.loss_matrix), self.labels).in_order_of(
+            record.labels(), n_labels=record.n_classes, unseen=record.unseen is not None
+        )
+        probabilities: Doubles = np.asarray(record.probabilities, dtype=np.float64)
+        step = max(1, _NUMBERS_AT_ONCE // (losses.shape[0] * probabilities.shape[1]))
+        scores = [
+            self._score_by_envelope(probabilities[start : start + step], losses)
             for start in range(0, len(probabilities), step)
         ]
-        return np.concatenate(pieces) if pieces else np.zeros(probabilities.shape)
+        return np.concatenate(scores) if scores else np.zeros(probabilities.shape)
 
-    def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
-        """The score of one label per row."""
-        return np.asarray(picked(self.row_scores(probabilities, uniforms), codes), dtype=np.float64)
-
-    def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
-        """The score with its columns in the order of the record's labels, and the record."""
-        record = on_host(self._expected(prediction).as_probabilities())
-        matrix = _columns_of(
-            np.asarray(self.loss_matrix), self.labels, record, unseen=record.unseen is not None
-        )
-        return self if self.labels is None else type(self)(matrix), record
-
-    def _envelope(self, probabilities: Doubles, losses: Doubles) -> Doubles:
+    def _score_by_envelope(self, probabilities: Doubles, losses: Floats) -> Doubles:
         """Walk along the lower hull of (t, V) from b = 0 upwards, for all rows at once.
 
         It suffices to look at the points (cumulative mass of action a, value of action a): between
         two such masses the value of an action does not rise with t, so that any other t is beaten
         for every price.
         """
-        n, k = probabilities.shape
-        known = losses[:, :k]
-        order = np.argsort(known, axis=1, kind="stable")
-        quantiles = np.take_along_axis(known, order, axis=1)
+        n_rows, n_known = probabilities.shape
+        known_losses = losses[:, :n_known]
+        points = self._points_of_hull(probabilities, losses)
+        scores = np.zeros((n_rows, n_known))
+
+        # the vertex where each row stands, and the price from which on it stands there
+        rows = np.arange(n_rows)
+        price = np.zeros(n_rows)
+        vertex = _first_of_least(points.value, points.share)
+        while rows.size:
+            slope = points.slopes_from(rows, vertex)
+            next_vertex = _first_of_least(slope, points.share[rows])
+            next_price = np.maximum(price, slope[np.arange(len(rows)), next_vertex])
+
+            # a label outside this vertex's set enters at the next price at the earliest; a vertex
+            # that no price picks says nothing
+            is_outside = known_losses[points.action[vertex]] > points.cut[vertex][:, None]
+            lasts = (next_price > price)[:, None]
+            scores[rows] = np.where(is_outside & lasts, next_price[:, None], scores[rows])
+
+            goes_on = np.isfinite(next_price)
+            rows = rows[goes_on]
+            vertex = next_vertex[goes_on]
+            price = next_price[goes_on]
+        return scores
+
+    def _points_of_hull(self, probabilities: Doubles, losses: Floats) -> _Points:
+        """Return the points among which the hull of each row has its vertices."""
+        n_rows, n_known = probabilities.shape
+        known_losses = losses[:, :n_known]
+        order = np.argsort(known_losses, axis=1, kind="stable")
+        quantiles = np.take_along_axis(known_losses, order, axis=1)
+
         masses = np.cumsum(probabilities[:, order], axis=2)
-        if n and masses[:, 0, -1].min() <= 0:
+        if n_rows and masses[:, 0, -1].min() <= 0:
             raise ValueError("a row of probabilities sums to 0.")
         masses /= masses[:, :, -1:]
-        share = masses.reshape(n, -1)
-        value = np.broadcast_to(
-            self.values(masses, quantiles, losses.max(axis=1)[:, None]), masses.shape
-        ).reshape(n, -1)
-        cut, action = quantiles.ravel(), np.repeat(np.arange(len(losses)), k)
 
-        scores, rows = np.zeros((n, k)), np.arange(n)
-        price, here = np.zeros(n), _best(value, share)
-        while rows.size:
-            at_t, at_v = share[rows, here], value[rows, here]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                slope = (value[rows] - at_v[:, None]) / (share[rows] - at_t[:, None])
-            slope[share[rows] <= at_t[:, None]] = np.inf
-            following = _best(slope, share[rows])
-            next_price = np.maximum(price, slope[np.arange(len(rows)), following])
-            outside = known[action[here]] > cut[here][:, None]
-            lasts = (next_price > price)[:, None]  # a vertex that no price picks says nothing
-            scores[rows] = np.where(outside & lasts, next_price[:, None], scores[rows])
-            going = np.isfinite(next_price)
-            rows, here, price = rows[going], following[going], next_price[going]
-        return scores
+        values = self.values(masses, quantiles, losses.max(axis=1)[:, None])
+        return _Points(
+            share=masses.reshape(n_rows, -1),
+            value=np.broadcast_to(values, masses.shape).reshape(n_rows, -1),
+            cut=quantiles.ravel(),
+            action=np.repeat(np.arange(len(losses)), n_known),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Points:
+    """Points (t, V) of each row, one for each action and label.
+
+    The set of a point holds the labels whose loss under `action` is at most `cut`.
+    """
+
+    share: Floats  # (n, points): t
+    value: Floats  # (n, points): V
+    cut: Floats  # (points,)
+    action: Integers  # (points,)
+
+    def slopes_from(self, rows: Integers, vertex: Integers) -> Doubles:
+        """Return the slopes from one point of each row to all points, +inf to those that are not
+        further right.
+        """
+        share_here = self.share[rows, vertex][:, None]
+        value_here = self.value[rows, vertex][:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = (self.value[rows] - value_here) / (self.share[rows] - share_here)
+        slopes[self.share[rows] <= share_here] = np.inf
+        return slopes
 
 
 @dataclass(frozen=True, init=False)
@@ -148,12 +178,12 @@ class RiskAverse(DecisionScore):
     worst loss over its set) >= 1 - alpha.
     """
 
-    def values(self, masses: Doubles, quantiles: Doubles, worst: Doubles) -> Doubles:
-        """The quantile."""
+    def values(self, masses: Floats, quantiles: Floats, worst: Floats) -> Floats:
+        """Return the quantile."""
         return quantiles
 
     def act(self, sets: LabelSets, prediction: ClassRecord | None = None) -> Actions:
-        """For each set the action with the least worst-case loss over the set; see `act`."""
+        """Choose for each set the action with the least worst-case loss over the set; see `act`."""
         return act(sets, prediction, loss_matrix=self.loss_matrix, labels=self.labels)
 
 
@@ -167,15 +197,15 @@ class RiskOptimal(DecisionScore):
     sets may cover more than 1 - alpha: many scores are then 0.
     """
 
-    def values(self, masses: Doubles, quantiles: Doubles, worst: Doubles) -> Doubles:
-        """t q + (1 - t) M, written so that q = M gives q without rounding."""
+    def values(self, masses: Floats, quantiles: Floats, worst: Floats) -> Floats:
+        """Return t q + (1 - t) M, written so that q = M gives q without rounding."""
         return quantiles + (1.0 - masses) * (worst - quantiles)
 
     def act(
         self, sets: LabelSets, prediction: ClassRecord | None = None, *, alpha: Level
     ) -> Actions:
-        """For each set the action with the least of all largest expected losses at miscoverage
-        alpha; see `act`.
+        """Choose for each set the action whose largest expected loss at miscoverage alpha is least;
+        see `act`.
         """
         return act(sets, prediction, loss_matrix=self.loss_matrix, labels=self.labels, alpha=alpha)
 
@@ -206,7 +236,7 @@ def act(
     labels: Sequence[Any] | AnyArray | None = None,
     alpha: Level | None = None,
 ) -> Actions:
-    """The best action for each set, from any score.
+    """Choose the best action for each set, from any score.
 
     Without `alpha`: the least of max over y in the set of loss[a, y] (RAC's rule). With it: the
     least of inside + alpha max(0, outside - inside), where inside and outside are the largest
@@ -215,55 +245,64 @@ def act(
     Equal actions are told apart by their expected loss where `prediction` is given, and by their
     number after that.
     """
-    matrix, names = _checked(loss_matrix, labels)
-    losses = _columns_of(
-        matrix, names, sets, unseen=prediction is not None and prediction.unseen is not None
+    losses = _NamedLosses.read(loss_matrix, labels).in_order_of(
+        sets.classes,
+        n_labels=sets.n_classes,
+        unseen=prediction is not None and prediction.unseen is not None,
     )
-    miss = None if alpha is None else float(as_rational(alpha))
-    expected = (
-        np.zeros((len(sets), len(losses)))
-        if prediction is None
-        else _expected_losses(prediction, sets, losses)
-    )
-    n, step = len(sets), max(1, _POINTS_AT_ONCE // losses.size)
-    actions, worst, robust = np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n)
     members = sets.to_dense()
-    members[sets.is_empty()] = True
-    for start in range(0, n, step):
-        rows = slice(start, min(start + step, n))
-        inside = _largest(losses, members[rows])
-        criterion = inside
-        if miss is not None:
-            outside = _largest(losses, ~members[rows])
-            criterion = inside + miss * np.maximum(outside - inside, 0)
-        ties = criterion == criterion.min(axis=1, keepdims=True)
-        chosen = np.argmin(np.where(ties, expected[rows], np.inf), axis=1)
-        here = np.arange(len(chosen))
-        actions[rows], worst[rows], robust[rows] = (
-            chosen,
-            inside[here, chosen],
-            criterion[here, chosen],
-        )
-    return Actions(actions, worst, robust)
+    members = members | sets.on_host().is_empty()[:, None]
+    expected: Floats = np.zeros((len(sets), len(losses)))
+    if prediction is not None:
+        expected = _expected_losses(prediction, sets, losses)
+    share_missed = None if alpha is None else float(as_rational(alpha))
+
+    step = max(1, _NUMBERS_AT_ONCE // losses.size)
+    blocks = [slice(start, start + step) for start in range(0, max(len(sets), 1), step)]
+    chosen = [
+        _choose_actions(losses, members[rows], expected[rows], share_missed) for rows in blocks
+    ]
+    return Actions(
+        actions=np.concatenate([block.actions for block in chosen]),
+        worst_loss=np.concatenate([block.worst_loss for block in chosen]),
+        robust_loss=np.concatenate([block.robust_loss for block in chosen]),
+    )
 
 
-def _largest(losses: Floats, members: Bools) -> Floats:
-    """The largest loss of each action over each row's members, (n, A); the overall least loss where
-    there are none.
+def _choose_actions(
+    losses: Floats, members: Bools, expected: Floats, share_missed: float | None
+) -> Actions:
+    """Choose the action of each of a few rows."""
+    inside = _largest_losses(losses, members)
+    criterion = inside
+    if share_missed is not None:
+        outside = _largest_losses(losses, ~members)
+        criterion = inside + share_missed * np.maximum(outside - inside, 0)
+
+    is_best = criterion == criterion.min(axis=1, keepdims=True)
+    actions = np.argmin(np.where(is_best, expected, np.inf), axis=1)
+    rows = np.arange(len(actions))
+    return Actions(actions, inside[rows, actions], criterion[rows, actions])
+
+
+def _largest_losses(losses: Floats, members: Bools) -> Floats:
+    """Return the largest loss of each action over each row's members, (n, A); the overall least
+    loss where there are none.
     """
     return np.asarray(np.where(members[:, None, :], losses[None], losses.min()).max(axis=2))
 
 
-def _best(key: Floats, share: Floats) -> Integers:
-    """For each row the place of the least key; among equal keys that of the largest share, then the
-    first.
+def _first_of_least(keys: Floats, shares: Floats) -> Integers:
+    """Return for each row the place of the least key; among equal keys that of the largest share,
+    then the first.
     """
-    least = key.min(axis=1, keepdims=True)
-    return np.asarray(np.argmax(np.where(key == least, share, -1.0), axis=1))
+    is_least = keys == keys.min(axis=1, keepdims=True)
+    return np.asarray(np.argmax(np.where(is_least, shares, -1.0), axis=1))
 
 
 def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -> Floats:
-    record = on_host(prediction.as_probabilities())
+    """Return the expected loss of each action in each row, (n, A)."""
+    record = prediction.as_probabilities().on_host()
     if len(record) != len(sets) or record.n_classes != sets.n_classes:
         raise ValueError(
             f"the sets have {len(sets)} rows, {sets.n_classes} labels, the prediction "
@@ -272,52 +311,56 @@ def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -
     return np.asarray(record.probabilities @ losses[:, : record.n_known].T)
 
 
-def _checked(
-    loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None
-) -> tuple[Floats, tuple[Any, ...] | None]:
-    matrix = np.asarray(loss_matrix, dtype=np.float64)
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(
-            f"loss_matrix must have one row per action and one column per label, got "
-            f"shape {matrix.shape}."
-        )
-    if not np.all(np.isfinite(matrix)):
-        raise ValueError("loss_matrix must be finite.")
-    return matrix, None if labels is None else tuple(np.asarray(labels).tolist())
+@dataclass(frozen=True, eq=False)
+class _NamedLosses:
+    """A loss matrix, with the names of its columns if they were given."""
 
+    matrix: Floats
+    labels: tuple[Any, ...] | None
 
-def _columns_of(
-    matrix: Floats, names: tuple[Any, ...] | None, record: ClassRecord | LabelSets, *, unseen: bool
-) -> Floats:
-    """The loss matrix with one column for each label of a record or of sets, in their order."""
-    labels = record.classes if isinstance(record, LabelSets) else record.labels()
-    columns, n_classes = matrix.shape[1], record.n_classes
-    if names is None:
-        if unseen:
+    @classmethod
+    def read(cls, loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None) -> _NamedLosses:
+        """Check what a caller gave."""
+        matrix = np.asarray(loss_matrix, dtype=np.float64)
+        if matrix.ndim != 2 or 0 in matrix.shape:
             raise ValueError(
-                "the prediction has labels that the model has never seen, so the order of the "
-                "columns of loss_matrix is not "
-                "clear: name them with labels=."
+                f"loss_matrix must have one row per action and one column per label, got "
+                f"shape {matrix.shape}."
             )
-        if columns != n_classes:
+        if not np.all(np.isfinite(matrix)):
+            raise ValueError("loss_matrix must be finite.")
+        return cls(matrix, None if labels is None else tuple(np.asarray(labels).tolist()))
+
+    def in_order_of(self, wanted: AnyArray | None, *, n_labels: int, unseen: bool) -> Floats:
+        """Return one column per wanted label, in their order; None means 0 to K - 1."""
+        n_columns = self.matrix.shape[1]
+        if self.labels is None:
+            if unseen:
+                raise ValueError(
+                    "the prediction has labels that the model has never seen, so the order of the "
+                    "columns of loss_matrix is not clear: name them with labels=."
+                )
+            if n_columns != n_labels:
+                raise ValueError(
+                    f"loss_matrix has {n_columns} columns, but the prediction has {n_labels} "
+                    "labels."
+                )
+            return self.matrix
+
+        if len(self.labels) != n_columns:
             raise ValueError(
-                f"loss_matrix has {columns} columns, but the prediction has {n_classes} labels."
+                f"loss_matrix has {n_columns} columns for {len(self.labels)} labels "
+                f"({list(self.labels)!r:.200}): name all by labels="
             )
-        return matrix
-    if len(names) != columns:
-        raise ValueError(
-            f"loss_matrix has {columns} columns for {len(names)} labels ({list(names)!r:.200}): "
-            f"name all by labels="
-        )
-    wanted = np.arange(n_classes) if labels is None else labels
-    places = codes_of(wanted, np.asarray(names))
-    if np.any(places < 0):
-        missing = wanted[int(np.flatnonzero(places < 0)[0])]
-        raise ValueError(
-            f"loss_matrix has no column for the label {missing!r}; its columns are "
-            f"{list(names)!r:.200}."
-        )
-    return matrix[:, places]
+        names = np.arange(n_labels) if wanted is None else wanted
+        columns = codes_of(names, np.asarray(self.labels))
+        if np.any(columns < 0):
+            missing = names[int(np.flatnonzero(columns < 0)[0])]
+            raise ValueError(
+                f"loss_matrix has no column for the label {missing!r}; its columns are "
+                f"{list(self.labels)!r:.200}."
+            )
+        return self.matrix[:, columns]
 
 
 register(RiskAverse)

@@ -18,11 +18,12 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from dco.foundations.arrays import Floats, Integers, responses
-from dco.predictions import GaussianMixtures, Prediction, take
+from dco.predictions import GaussianMixtures, Prediction
 from dco.scores.level_sets import Segments, level_sets, level_sets_at, outer_level_sets
 from dco.scores.mixtures import distribution, log_density, log_density_and_slope, mean_and_sd
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, Score, at_most, cutoff, expect
+from dco.scores.score import Score, at_most, expect
+from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 from dco.sets.intervals import IntervalUnions
 
 STEPS = 3  # Newton steps that follow the ends of a level set to another level
@@ -42,21 +43,23 @@ class PredictiveDensity(Score):
         mixtures = expect(self, prediction, GaussianMixtures)
         return -log_density(mixtures, responses(y, len(mixtures)))
 
-    def sets(self, prediction: Prediction, threshold: Cutoff) -> IntervalUnions:
+    def sets(self, prediction: Prediction, threshold: AnyThreshold) -> IntervalUnions:
         """All y whose density is at least exp(-t), a piece for each mode that rises above it."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        limit = cutoff(threshold, len(mixtures))
+        limit = thresholds_of_rows(threshold, len(mixtures))
         return replace(
             outer_level_sets(mixtures, -np.asarray(limit)), member=at_most(self, prediction, limit)
         )
 
-    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+    def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """The total length of each row's pieces."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        return level_sets(mixtures, -np.asarray(cutoff(threshold, len(mixtures)))).sizes()
+        return level_sets(
+            mixtures, -np.asarray(thresholds_of_rows(threshold, len(mixtures)))
+        ).sizes()
 
     def sizes_at_several(
-        self, prediction: Prediction, thresholds: Sequence[Cutoff] | Floats
+        self, prediction: Prediction, thresholds: Sequence[AnyThreshold] | Floats
     ) -> Floats:
         """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again
         near each end.
@@ -64,7 +67,7 @@ class PredictiveDensity(Score):
         mixtures = expect(self, prediction, GaussianMixtures)
         n = len(mixtures)
         limits = [
-            np.broadcast_to(np.asarray(cutoff(each, n), dtype=np.float64), (n,))
+            np.broadcast_to(np.asarray(thresholds_of_rows(each, n), dtype=np.float64), (n,))
             for each in thresholds
         ]
         return (
@@ -94,20 +97,21 @@ class HighestDensityMass(Score):
         masses[unknown] = np.nan
         return masses
 
-    def sets(self, prediction: Prediction, threshold: Cutoff) -> IntervalUnions:
+    def sets(self, prediction: Prediction, threshold: AnyThreshold) -> IntervalUnions:
         """The highest-density region of mass t, a piece for each mode that belongs to it."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        limit = cutoff(threshold, len(mixtures))
+        limit = thresholds_of_rows(threshold, len(mixtures))
         masses = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),))
         # what `observed` rounds: its roots are right to 1e-9 sd
         slack = 4e-9 * (1 - np.clip(masses, 0, 1)) + 2.0**-51
         return replace(_regions(mixtures, masses, slack), member=at_most(self, prediction, limit))
 
-    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+    def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """The total length of each row's pieces."""
         mixtures = expect(self, prediction, GaussianMixtures)
         masses = np.broadcast_to(
-            np.asarray(cutoff(threshold, len(mixtures)), dtype=np.float64), (len(mixtures),)
+            np.asarray(thresholds_of_rows(threshold, len(mixtures)), dtype=np.float64),
+            (len(mixtures),),
         )
         return _regions(mixtures, masses).sizes()
 
@@ -135,7 +139,7 @@ def _regions(
     rows = np.flatnonzero((masses >= 0) & (aim < 1))
     levels = np.where(aim >= 1, -np.inf, np.inf)
     if rows.size:
-        some = take(mixtures, rows)
+        some = mixtures.take(rows)
         short = 1e-12 if slack is None else np.minimum(1e-12, slack[rows] / 2)
         solved, levels[rows] = _solve_mass(some, aim[rows], np.broadcast_to(short, rows.shape))
         segments += [(rows[owner], lower, upper) for owner, lower, upper in solved]
@@ -177,7 +181,7 @@ def _solve_mass(
     for turn in range(300):
         if not todo.size:
             break
-        part = take(mixtures, todo)
+        part = mixtures.take(todo)
         here = level[todo]
         found = level_sets(part, here)
         mass = _mass(part, found)

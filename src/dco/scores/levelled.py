@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Floats
 from dco.predictions import fifths
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, OfScores, Score, at_most, cutoff
+from dco.scores.score import CompositeScore, Score, at_most
+from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 
 
 @dataclass(frozen=True)
-class Levelled(OfScores):
+class Levelled(CompositeScore):
     """`score` / f(prediction), f linear between (`places`, `factors`) and constant beyond: for
     scores that are not negative.
 
@@ -48,9 +49,9 @@ class Levelled(OfScores):
         with np.errstate(over="ignore"):
             return np.asarray(self.score.observed(prediction, y) / self._factors(prediction))
 
-    def sets(self, prediction: Any, threshold: Cutoff) -> Any:
+    def sets(self, prediction: Any, threshold: AnyThreshold) -> Any:
         """The sets of `score` at the threshold times each row's factor."""
-        limit = cutoff(threshold, len(prediction))
+        limit = thresholds_of_rows(threshold, len(prediction))
         own = limit * self._factors(prediction)
         # fl(s / f) <= t means s <= t f (1 + u), and a product rounds once more: ends hold all
         # members
@@ -58,10 +59,10 @@ class Levelled(OfScores):
             own = np.nextafter(own, np.inf)
         return replace(self.score.sets(prediction, own), member=at_most(self, prediction, limit))  # type: ignore[type-var]
 
-    def sizes(self, prediction: Any, threshold: Cutoff) -> Any:
+    def sizes(self, prediction: Any, threshold: AnyThreshold) -> Any:
         """The sizes of those sets, without rounding their ends outwards."""
         return self.score.sizes(
-            prediction, cutoff(threshold, len(prediction)) * self._factors(prediction)
+            prediction, thresholds_of_rows(threshold, len(prediction)) * self._factors(prediction)
         )
 
     def _factors(self, prediction: Any) -> Floats:

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from dco.foundations.arrays import Bools, Floats, Integers
-from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
-from dco.scores.classification import LabelScore, TopK
-from dco.scores.ranks import Doubles
+from dco.foundations.arrays import Array, namespace
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord
+from dco.scores.label_arrays import count_true
+from dco.scores.label_score import LabelScore, is_by_row
 from dco.scores.registry import register
-from dco.scores.score import LEAST, Cutoff, OfScores, Score, cutoff
-from dco.sets.labels import LabelSets
+from dco.scores.score import CompositeScore, Score
+from dco.scores.thresholds import LOWEST_SCORE
+from dco.scores.top_k import TopK
 
 
 @dataclass(frozen=True)
-class NeverEmpty(OfScores):
-    """`score`, but the least float for the label of the largest probability (the first among
-    equals; the mean over passes).
+class NeverEmpty(CompositeScore, LabelScore):  # type: ignore[override]
+    """`score`, but the lowest float for the label of the largest probability.
 
-    That label is then in every calibrated set. It is a score like any other, so calibration is as
-    exact as before, and the threshold is at most that of `score`: no set holds a label that the set
-    of `score` does not hold, save the first. Where that label alone is right often enough, the
-    threshold is `LEAST` and every set is that label; calibration scores are then tied, and coverage
-    is at least the law, not equal to it.
+    That label (the first among equals; by the mean over passes) is then in every calibrated set. It
+    is a score like any other, so calibration is as exact as before, and the threshold is at most
+    that of `score`: no set holds a label that the set of `score` does not hold, save the first.
+    Where that label alone is right often enough, the threshold is the lowest float and every set is
+    that label; calibration scores are then tied, and coverage is at least the law, not equal to it.
     """
 
     score: LabelScore
@@ -38,78 +36,61 @@ class NeverEmpty(OfScores):
                 f"{self.score!r:.200}."
             )
 
-    def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
-        """The score of the label that happened, (n,); `LEAST` for the most probable one."""
-        prediction = on_host(prediction)
-        scores = self.score.observed(prediction, y)
-        scores[prediction.codes(y) == _top(prediction)] = LEAST
-        return scores
+    def read(self, prediction: Any) -> ClassRecord:
+        """Check a prediction, and return it in the form that `score` reads."""
+        return self.score.read(prediction)
 
-    def every_label(self, prediction: ClassRecord) -> Doubles:
-        """The score of every label, (n, K)."""
-        prediction = on_host(prediction)
-        scores = self.score.every_label(prediction)
-        scores[np.arange(len(scores)), _top(prediction)] = LEAST
-        return scores
+    def score_labels(self, record: ClassRecord) -> Array:
+        """Score every label by `score`, the most probable one lowest."""
+        scores = self.score.score_labels(record)
+        return namespace(scores).where(_is_top(record), LOWEST_SCORE, scores)
 
-    def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
-        """All labels whose score is at most the threshold: the set of `score`, and the most
-        probable label.
-        """
-        prediction = on_host(prediction)
-        sets, top = self.score.sets(prediction, threshold), _top(prediction)
-        rows = np.flatnonzero(self._left_out(prediction, top, [threshold])[0])
-        if not rows.size:
-            return sets
-        # ascending, rows and all
-        held = np.repeat(np.arange(len(sets)), sets.sizes()) * sets.n_classes + sets.codes
-        places = np.searchsorted(held, rows * sets.n_classes + top[rows])
-        pointers = sets.row_pointers.copy()
-        pointers[1:] += np.cumsum(np.bincount(rows, minlength=len(sets)))
-        return LabelSets(
-            pointers, np.insert(sets.codes, places, top[rows]), sets.n_classes, sets.classes
-        )
+    def score_one_label(self, record: ClassRecord, labels: Array) -> Array:
+        """Score one label of each row by `score`, the most probable one lowest."""
+        scores = self.score.score_one_label(record, labels)
+        is_top = labels == _top_label(record)
+        return namespace(scores).where(is_top, LOWEST_SCORE, scores)
 
-    def sizes(self, prediction: ClassRecord, threshold: Cutoff) -> Integers:
-        """How many labels each set holds, (n,), without making the sets."""
-        return np.asarray(self.sizes_at_several(prediction, [threshold])[0])
+    def find_members(self, record: ClassRecord, thresholds: Array) -> Array:
+        """Mark the members by `score`, and the most probable label."""
+        members = self.score.find_members(record, thresholds)
+        return members | (_is_top(record) & (thresholds >= LOWEST_SCORE))
 
-    def sizes_at_several(
-        self, prediction: ClassRecord, thresholds: Sequence[Cutoff] | Floats
-    ) -> Integers:
-        """The sizes of the sets at several thresholds, (J, n)."""
-        prediction = on_host(prediction)
-        return self.score.sizes_at_several(prediction, thresholds) + self._left_out(
-            prediction, _top(prediction), thresholds
-        )
-
-    def _left_out(
-        self, prediction: ClassRecord, top: Integers, thresholds: Sequence[Cutoff] | Floats
-    ) -> Bools:
-        """Where `score` leaves the most probable label out of a set that is to hold it, (J, n)."""
-        n, k, labels = len(top), prediction.n_classes, prediction.labels()
-        scores = self.score.observed(prediction, top if labels is None else labels[top])
-        given = [cutoff(threshold, n, k) for threshold in thresholds]
-        rows = [
-            limit if np.ndim(limit) == 0 else np.broadcast_to(limit, (n, k))[np.arange(n), top]
-            for limit in given
+    def count_members(self, record: ClassRecord, several: Sequence[Array]) -> list[Array]:
+        """Count the members by `score`, and the most probable label where it is not among them."""
+        if not all(is_by_row(thresholds) for thresholds in several):
+            return super().count_members(record, several)
+        top_scores = self.score.score_one_label(record, _top_label(record))[:, None]
+        return [
+            count + count_true((top_scores > thresholds) & (thresholds >= LOWEST_SCORE))
+            for count, thresholds in zip(
+                self.score.count_members(record, several), several, strict=True
+            )
         ]
-        return np.reshape([(scores > limit) & (limit >= LEAST) for limit in rows], (len(rows), n))
 
 
 def never_empty(score: Score) -> Score:
-    """`NeverEmpty(score)` for a score of labels whose sets may be empty; any other score as
-    it is.
-    """
-    return (
-        NeverEmpty(score)
-        if isinstance(score, LabelScore) and not isinstance(score, TopK)
-        else score
-    )
+    """Wrap a score of labels whose sets may be empty in `NeverEmpty`; return others as they are."""
+    if isinstance(score, LabelScore) and not isinstance(score, TopK | NeverEmpty):
+        return NeverEmpty(score)
+    return score
 
 
-def _top(prediction: ClassRecord) -> Integers:
-    return np.asarray(np.argmax(prediction.as_probabilities().probabilities, axis=1))
+def _top_label(record: ClassRecord) -> Array:
+    """Return the column of the largest probability of each row, the first among equals."""
+    probabilities = record.as_probabilities().probabilities
+    xp = namespace(probabilities)
+    n_labels = probabilities.shape[1]
+    columns = xp.arange(n_labels, device=probabilities.device)[None, :]
+    is_largest = probabilities == xp.max(probabilities, axis=1, keepdims=True)
+    return xp.min(xp.where(is_largest, columns, n_labels), axis=1)
+
+
+def _is_top(record: ClassRecord) -> Array:
+    """Mark the most probable label of each row, (n, K)."""
+    top = _top_label(record)
+    columns = namespace(top).arange(record.n_known, device=top.device)
+    return columns[None, :] == top[:, None]
 
 
 register(NeverEmpty, records=(ClassProbabilities, ClassDraws))

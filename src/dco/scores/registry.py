@@ -8,22 +8,32 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from dco.predictions import ClassRecord
-from dco.scores import HOMES
+from dco.scores import NAMES_BY_MODULE
 from dco.scores.score import Score
 
 
 @dataclass(frozen=True)
 class Registration:
-    """What is known of a kind of score; see `register`."""
+    """A kind of score with the names and defaults that `register` gave it."""
 
     score: type[Score]
-    name: str | None
+    short_name: str | None
     defaults: tuple[Score, ...]
-    named: tuple[Score, ...]
+    stands_for: tuple[Score, ...]
     records: tuple[type, ...]
 
+    @property
+    def full_name(self) -> str:
+        """The name of the class with its module, as model files have it."""
+        return f"{self.score.__module__}.{self.score.__qualname__}"
 
-_REGISTERED: dict[str, Registration] = {}  # by the full names of scores, as model files have them
+    def is_for_classes(self) -> bool:
+        """Say whether the scores of the short name read predictions of classes."""
+        example = self.stands_for[0] if self.stands_for else self.score
+        return issubclass(example.needs[0], ClassRecord)
+
+
+_REGISTERED: dict[str, Registration] = {}  # by full name
 
 
 def register(
@@ -40,55 +50,62 @@ def register(
     if omitted). ``scores=None`` tries `defaults` on models that give one of the `records`
     (``score.needs`` if omitted).
     """
-    full_name = f"{score.__module__}.{score.__qualname__}"
-    taken = next(
-        (known for known, each in _REGISTERED.items() if name is not None and each.name == name),
-        full_name,
+    registration = Registration(
+        score=score,
+        short_name=name,
+        defaults=defaults,
+        stands_for=defaults if named is None else named,
+        records=score.needs if records is None else records,
     )
-    if taken != full_name:
-        raise ValueError(f"the name {name!r} is taken by {taken}: give {score.__name__} another.")
-    read = score.needs if records is None else records
-    _REGISTERED[full_name] = Registration(
-        score, name, defaults, defaults if named is None else named, read
-    )
+    for other in _REGISTERED.values():
+        is_taken = name is not None and other.short_name == name
+        if is_taken and other.full_name != registration.full_name:
+            raise ValueError(
+                f"the name {name!r} is taken by {other.full_name}: give {score.__name__} another."
+            )
+    _REGISTERED[registration.full_name] = registration
 
 
 def registrations() -> list[Registration]:
-    """Every registration: dco's own in a fixed order, then others as they came."""
-    homes = [f"dco.scores.{name}" for name in HOMES]
-    for home in homes:
-        import_module(home)
-    places = {home: place for place, home in enumerate(homes)}
+    """List every registration: dco's own in a fixed order, then others as they came."""
+    modules = [f"dco.scores.{name}" for name in NAMES_BY_MODULE]
+    for module in modules:
+        import_module(module)
+    places = {module: place for place, module in enumerate(modules)}
     return sorted(
-        _REGISTERED.values(), key=lambda each: places.get(each.score.__module__, len(places))
+        _REGISTERED.values(),
+        key=lambda registration: places.get(registration.score.__module__, len(places)),
     )
 
 
 def default_scores(record: type) -> list[Score]:
-    """What ``scores=None`` tries on a record: every score that suits it, with the parameters that
-    its authors propose.
+    """List what ``scores=None`` tries on a record: every score that suits it, with the parameters
+    that its authors propose.
     """
-    return [score for each in registrations() if record in each.records for score in each.defaults]
+    scores: list[Score] = []
+    for registration in registrations():
+        if record in registration.records:
+            scores += registration.defaults
+    return scores
 
 
 def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
-    """{short name: its scores} for tasks with classes, or for those with numbers."""
+    """Return the scores of each short name, for tasks with classes or for those with numbers."""
     return {
-        each.name: each.named
-        for each in registrations()
-        if each.name is not None
-        and issubclass((each.named or (each.score,))[0].needs[0], ClassRecord) == classes
+        registration.short_name: registration.stands_for
+        for registration in registrations()
+        if registration.short_name is not None and registration.is_for_classes() == classes
     }
 
 
 def trusted_names() -> list[str]:
-    """The full name of every kind of score that a model file may hold."""
+    """List the full name of every kind of score that a model file may hold."""
     registrations()
     return list(_REGISTERED)
 
 
 def scores_called(name: str) -> tuple[Score, ...]:
-    """The scores that a short name stands for, of either task."""
+    """Return the scores that a short name stands for, of either task."""
     offered = short_names(classes=True) | short_names(classes=False)
     if name.lower() not in offered:
         raise ValueError(

@@ -22,7 +22,8 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.mixtures import mean_and_sd
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, Score, at_most, cutoff, expect
+from dco.scores.score import Score, at_most, expect
+from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 from dco.sets.intervals import Intervals
 
 
@@ -39,17 +40,17 @@ class AbsoluteResidual(Score):
         """|y - mean|, (n,)."""
         return _distance(y, expect(self, prediction, *self.needs).centres)
 
-    def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
+    def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
         """[mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
         mean = np.asarray(expect(self, prediction, *self.needs).centres, dtype=np.float64)
-        limit = cutoff(threshold, len(mean))
+        limit = thresholds_of_rows(threshold, len(mean))
         half = _half_width(_raised(limit, roundings=1), 1.0)
         with np.errstate(over="ignore"):
             return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
 
-    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+    def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """2 t per row, without building the intervals."""
-        limit = cutoff(threshold, len(prediction))
+        limit = thresholds_of_rows(threshold, len(prediction))
         return np.broadcast_to(2 * np.maximum(limit, 0.0), (len(prediction),)).astype(np.float64)
 
 
@@ -78,18 +79,18 @@ class NormalisedResidual(Score):
             scores[(scale == 0) & (deviation == 0)] = 0.0
         return scores
 
-    def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
+    def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
         """mean -+ t (spread + floor); empty for t < 0, the whole line for t = inf."""
         mean, scale = self._mean_and_scale(prediction)
-        limit = cutoff(threshold, len(mean))
+        limit = thresholds_of_rows(threshold, len(mean))
         half = _half_width(_raised(limit, roundings=3), scale)
         with np.errstate(over="ignore"):
             return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
 
-    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+    def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """2 t (spread + floor) per row, without building the intervals."""
         _, scale = self._mean_and_scale(prediction)
-        half = _half_width(cutoff(threshold, len(scale)), scale)
+        half = _half_width(thresholds_of_rows(threshold, len(scale)), scale)
         with np.errstate(over="ignore"):
             return np.broadcast_to(2 * np.maximum(half, 0.0), scale.shape).astype(
                 np.float64, copy=False
@@ -143,12 +144,12 @@ class QuantileResidual(Score):
                 over /= above
         return np.maximum(under, over, out=under)
 
-    def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
+    def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
         """[lower - t d, upper + t e] with the denominators d and e of the kind; empty where the
         ends cross.
         """
         lower, upper = self._ends(prediction)
-        limit = cutoff(threshold, len(lower))
+        limit = thresholds_of_rows(threshold, len(lower))
         member = at_most(self, prediction, limit)
         with np.errstate(over="ignore", under="ignore"):
             if self.kind == "plain":
@@ -161,10 +162,10 @@ class QuantileResidual(Score):
                 below *= factor
             return Intervals(lower - below, np.add(upper, above, out=above), member)
 
-    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+    def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """upper - lower + t (d + e) per row, 0 where the ends cross."""
         lower, upper = self._ends(prediction)
-        limit = cutoff(threshold, len(lower))
+        limit = thresholds_of_rows(threshold, len(lower))
         with np.errstate(over="ignore", under="ignore"):
             lengths = upper - lower
             if self.kind == "plain":

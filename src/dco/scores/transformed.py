@@ -22,14 +22,15 @@ from dco.scores.scales import (
     on_scale,
     scale_of,
 )
-from dco.scores.score import Cutoff, OfScores, Score, at_most, cutoff, expect
+from dco.scores.score import CompositeScore, Score, at_most, expect
+from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 from dco.sets.intervals import Intervals
 
 _RECORDS = (Points, PointsWithSpread, Quantiles)
 
 
 @dataclass(frozen=True)
-class Transformed(OfScores):
+class Transformed(CompositeScore):
     """`score` with y and the prediction on the scale of an increasing g: |g(y) - g(mean)| for
     AbsoluteResidual.
 
@@ -75,9 +76,9 @@ class Transformed(OfScores):
         scores[~inside] = np.inf
         return scores
 
-    def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
+    def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
         """The sets of `score`, mapped back to units of y; the whole line for t = inf."""
-        scale, limit = scale_of(self.transform), cutoff(threshold, len(prediction))
+        scale, limit = scale_of(self.transform), thresholds_of_rows(threshold, len(prediction))
         on_scale_sets: Any = self.score.sets(self._record(scale, prediction), limit)
         mapped = on_scale_sets.mapped(scale.inverse, scale.forward)
         lower = np.where(limit == np.inf, -np.inf, np.maximum(mapped.lower, scale.least))
@@ -85,9 +86,9 @@ class Transformed(OfScores):
             lower, np.where(limit == np.inf, np.inf, mapped.upper), at_most(self, prediction, limit)
         )
 
-    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+    def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """The length of each set in units of y, without rounding its ends outwards."""
-        scale, limit = scale_of(self.transform), cutoff(threshold, len(prediction))
+        scale, limit = scale_of(self.transform), thresholds_of_rows(threshold, len(prediction))
         ends: Any = self.score.sets(self._record(scale, prediction), limit)
         with np.errstate(all="ignore"):
             lower, upper = (
@@ -113,7 +114,7 @@ class Transformed(OfScores):
 
 
 @dataclass(frozen=True)
-class Within(OfScores):
+class Within(CompositeScore):
     """`score` for a y that is known to lie in [low, high]: its sets are cut there, and a y beyond
     scores +inf.
 
@@ -142,9 +143,9 @@ class Within(OfScores):
             np.inf,
         )
 
-    def sets(self, prediction: Any, threshold: Cutoff) -> Any:
+    def sets(self, prediction: Any, threshold: AnyThreshold) -> Any:
         """The sets of `score` within the range; where t = inf, the whole range and all else."""
-        limit = cutoff(threshold, len(prediction))
+        limit = thresholds_of_rows(threshold, len(prediction))
         sets: Any = self.score.sets(prediction, limit)
         least, most = (
             np.where(limit == np.inf, end, own)

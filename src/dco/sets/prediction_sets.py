@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers, to_numpy
-from dco.foundations.display import are, counted, html_table, number
+from dco.foundations.display import are, counted
 from dco.foundations.extras import require
+from dco.sets.printing import summarise_sets, tabulate_sets
 
 Row: TypeAlias = int | np.integer[Any]
 Rows: TypeAlias = slice | Sequence[int] | Integers | Bools
-
-_FIRST, _ROWS = 3, 10  # sets that are printed, and that a notebook shows
 
 
 class PredictionSets(ABC):
@@ -26,7 +25,11 @@ class PredictionSets(ABC):
     """
 
     holds_labels: ClassVar[bool] = False
-    n_classes: Any  # how many labels a set can hold; None for sets of numbers
+
+    @property
+    def n_classes(self) -> int | None:
+        """The number of labels that a set can hold; None for sets of numbers."""
+        return None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -52,6 +55,14 @@ class PredictionSets(ABC):
     def columns(self) -> Mapping[str, Any]:
         """Return the sets as columns of a table, by name."""
 
+    @abstractmethod
+    def describe_row(self, row: int) -> str:
+        """Write the set of one row in a few words."""
+
+    def describe_kind(self) -> str:
+        """Say what the sets hold, where printing them needs to."""
+        return ""
+
     def has_one_label(self) -> Bools:
         """Say for each row whether its set is a single label. A set of numbers never is."""
         return np.zeros(len(self), dtype=bool)
@@ -72,62 +83,38 @@ class PredictionSets(ABC):
         """Return a pandas DataFrame with one row per set (needs the extra ``tables``)."""
         return require("pandas", extra="tables").DataFrame(dict(self.columns()), index=index)
 
+    def __repr__(self) -> str:
+        return summarise_sets(self.on_host())
 
-def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = "") -> str:
-    """A line about sets, for ``print``: how many, how large, and the first few as `shown` writes
-    them.
-    """
-    n, sizes = len(sets), np.asarray(sets.sizes(), dtype=np.float64)
-    if n == 0:
-        return f"{type(sets).__name__}(0 rows{of})"
-    with np.errstate(over="ignore"):
-        mean, empty = number(float(sizes.mean())), int(np.count_nonzero(sets.is_empty()))
-    facts = f"{counted(n, 'row')}{of}, mean size {mean}, {empty} empty"
-    first = ", ".join(shown(row) for row in range(min(n, _FIRST)))
-    return f"{type(sets).__name__}({facts}: {first}{', ...' if n > _FIRST else ''})"
+    def _repr_html_(self) -> str:
+        return tabulate_sets(self.on_host())
 
 
-def html_of_sets(sets: PredictionSets, shown: Callable[[int], str]) -> str:
-    """The first sets as a table, for notebooks, below the line of `described`."""
-    n, sizes = len(sets), np.asarray(sets.sizes(), dtype=np.float64)
-    rows = [[str(row), shown(row), number(float(sizes[row]))] for row in range(min(n, _ROWS))]
-    with np.errstate(over="ignore"):
-        facts = f"{counted(n, 'row')}, mean size {number(float(sizes.mean()))}" if n else "no rows"
-    more = f", the first {_ROWS} here" if n > _ROWS else ""
-    return html_table(["row", "set", "size"], rows, caption=f"{type(sets).__name__}: {facts}{more}")
+def positions_of(key: Row | Rows, n_rows: int) -> int | Integers:
+    """Return the row number, or the row numbers, that an index means, as NumPy reads it.
 
-
-def chosen(key: Row | Rows, n: int) -> int | Integers:
-    """The row, or the rows, that an index means: a number, a slice, numbers or a mask, as in
-    NumPy.
+    An index is a number, a slice, a list of numbers or a mask.
     """
     if isinstance(key, slice):
-        return np.arange(n)[key]
+        return np.arange(n_rows)[key]
     rows = np.asarray(key, dtype=object) if isinstance(key, tuple) else to_numpy(key)
+
     if rows.ndim == 1 and rows.dtype.kind == "b":
-        if rows.size != n:
+        if rows.size != n_rows:
             raise IndexError(
                 f"a mask must have a mark for each row: got {counted(rows.size, 'mark')} for "
-                f"{counted(n, 'row')}."
+                f"{counted(n_rows, 'row')}."
             )
         return np.flatnonzero(rows)
+
     if rows.ndim > 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise IndexError(
             f"rows are chosen by a number, a slice, a list of numbers or a mask, got {key!r:.100}."
         )
-    outside = rows[(rows < -n) | (rows >= n)]
+    outside = rows[(rows < -n_rows) | (rows >= n_rows)]
     if outside.size:
-        raise IndexError(f"there is no row {int(outside[0])}: there {are(n)} {counted(n, 'row')}.")
-    places = rows.astype(np.int64) % max(n, 1)
-    return places if rows.ndim else int(places)
-
-
-def compressed_rows(row_pointers: Integers, rows: Integers) -> tuple[Integers, Integers]:
-    """Row pointers of the chosen rows, and where their entries are: ``codes[places]`` are the codes
-    of those rows.
-    """
-    lengths = np.diff(row_pointers)[rows]
-    pointers = np.zeros(rows.size + 1, dtype=np.int64)
-    np.cumsum(lengths, out=pointers[1:])
-    shift = np.asarray(row_pointers)[:-1][rows] - pointers[:-1]
-    return pointers, np.arange(pointers[-1]) + np.repeat(shift, lengths)
+        raise IndexError(
+            f"there is no row {int(outside[0])}: there {are(n_rows)} {counted(n_rows, 'row')}."
+        )
+    positions = rows.astype(np.int64) % max(n_rows, 1)
+    return positions if rows.ndim else int(positions)

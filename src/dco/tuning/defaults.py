@@ -21,10 +21,11 @@ from dco.models.own_models import copy_and_seed
 from dco.models.records import records_of
 from dco.models.wrapped import last_model
 from dco.rows.rows import Rows
+from dco.scores.names import named_scores
 from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
-from dco.scores.score import Score, named_scores
+from dco.scores.score import Score
 from dco.scores.transformed import Transformed
 
 # The models of each task, and those that are tried unless others are named (benchmarks/tables.py

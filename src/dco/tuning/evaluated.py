@@ -13,7 +13,9 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.foundations.ranks import checked_scores
 from dco.predictions import ClassRecord, Prediction
-from dco.scores.score import Score, check_inverse, checked_score, is_ours
+from dco.scores.inverse import check_inverse, is_ours
+from dco.scores.names import checked_score
+from dco.scores.score import Score
 from dco.sets.labels import codes_of
 from dco.sets.prediction_sets import PredictionSets
 

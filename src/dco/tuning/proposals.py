@@ -11,7 +11,8 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import smallest_marginal_n
 from dco.models.averaged import AveragedModel, average_records
 from dco.scores.levelled import Levelled
-from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
+from dco.scores.names import checked_score, free_label, identity_of, score_label
+from dco.scores.score import Score
 from dco.structure import Candidate
 from dco.tuning.candidates import learn_scores, pair_model
 from dco.tuning.comparison import Comparison
@@ -84,7 +85,7 @@ class Proposals:
         self._kept += [model, score]
         new_name = f"trial {len(self._model_names)}: {type(model).__name__}"
         model_name = self._model_names.setdefault(identify_model(model), new_name)
-        score_name = own_label(score, self._score_names)
+        score_name = free_label(score, self._score_names)
 
         fits = self.contest.fits
         candidates = pair_model(

@@ -10,7 +10,7 @@ from dco.foundations.display import ShownAsPrinted, counted, html_table, number
 from dco.foundations.errors import DcoError
 from dco.foundations.extras import require
 from dco.foundations.notes import Note
-from dco.scores.score import LEAST
+from dco.scores.thresholds import LOWEST_SCORE
 
 _COLUMNS = (
     "name",
@@ -121,7 +121,7 @@ def ranking_as_text(ranking: Ranking) -> str:
 
 def _threshold(row: RankingRow) -> str:
     """Print a threshold, or the word for the one at which every set is the most probable label."""
-    return "lowest" if row.ranking_threshold == LEAST else number(row.ranking_threshold)
+    return "lowest" if row.ranking_threshold == LOWEST_SCORE else number(row.ranking_threshold)
 
 
 def ranking_as_html(ranking: Ranking) -> str:

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats, to_numpy
 from dco.foundations.ranks import Level, Threshold, as_rational, order_statistic, tuning_rank
 from dco.predictions import Prediction
-from dco.scores.score import Score, checked_score
+from dco.scores.names import checked_score
+from dco.scores.score import Score
 from dco.tuning.comparison import Comparison
 from dco.tuning.evaluated import (
     EvaluatedCandidate,

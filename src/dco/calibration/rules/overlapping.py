@@ -17,7 +17,7 @@ from dco.foundations.arrays import AnyArray, Floats, Integers, real_numbers
 from dco.foundations.display import are, counted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational, checked_scores
-from dco.scores.score import LEAST
+from dco.scores.thresholds import LOWEST_SCORE
 
 _ZERO = 1e-9  # features are scaled to at most 1: what is smaller is rounding
 _FINEST = 10**9  # the largest denominator of a level that float64 counts without rounding
@@ -86,7 +86,7 @@ def pattern_cutoffs(scores: Floats, features: Floats, new: Floats, *, level: Fra
     should differ.
     """
     cutoffs = np.full(len(new), np.inf)
-    scores = np.where(scores <= LEAST, 0.0, scores)
+    scores = np.where(scores <= LOWEST_SCORE, 0.0, scores)
     scale = np.abs(features).max(axis=0, initial=0.0)
     if not scale.any():
         return cutoffs

@@ -1,0 +1,219 @@
+"""Scores that go by the rank of a label: by falling probability, equal ones by their column.
+
+The score of a label follows from its rank, the mass of the labels up to it, and the largest
+probability. Along the ranks of a row it never falls, in floating point too. A set is therefore the
+first labels of its row, and how many they are is counted among sorted probabilities: no index is
+sorted, and one comparison with the last of them makes the set.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Real
+from typing import Any, ClassVar
+
+from dco.foundations.arrays import Array, namespace
+from dco.predictions import ClassProbabilities
+from dco.scores.label_arrays import (
+    check_masses,
+    count_true,
+    exact_masses,
+    first_labels,
+    running_sums,
+    sort_falling,
+    store_few_labels_by_columns,
+    take_label,
+)
+from dco.scores.label_score import LabelScore, is_by_row
+
+
+class RankedLabels(ABC):
+    """Labels with all that a score by ranks may ask of them.
+
+    `uniform` holds the number U that a randomised score draws for each row, and is 1 for others.
+    """
+
+    uniform: Any
+
+    @property
+    @abstractmethod
+    def rank(self) -> Array:
+        """The places of the labels in their rows, from 1."""
+
+    @property
+    @abstractmethod
+    def largest(self) -> Array:
+        """The largest probability of each row."""
+
+    @property
+    @abstractmethod
+    def probability(self) -> Array:
+        """The labels' own probabilities, as exact masses."""
+
+    @property
+    @abstractmethod
+    def mass_up_to(self) -> Array:
+        """The mass of each label and of those before it."""
+
+    def mass(self, *, randomised: bool) -> Array:
+        """Return the mass up to each label; of the label's own, a randomised score counts the share
+        1 - U.
+        """
+        if not randomised:
+            return self.mass_up_to
+        before = self.mass_up_to - self.probability
+        return before + self.probability * (1.0 - self.uniform)
+
+
+@dataclass(frozen=True, eq=False)
+class SortedRows(RankedLabels):
+    """All labels of some rows, by falling probability."""
+
+    falling: Array
+    uniform: Any
+
+    @cached_property
+    def rank(self) -> Array:
+        """1, 2, 3, ... for every row, (1, K)."""
+        xp = namespace(self.falling)
+        last = self.falling.shape[1]
+        return xp.arange(1, last + 1, dtype=xp.float64, device=self.falling.device)[None, :]
+
+    @cached_property
+    def largest(self) -> Array:
+        """The first probability of each row."""
+        xp = namespace(self.falling)
+        return xp.astype(self.falling[:, :1], xp.float64)
+
+    @cached_property
+    def probability(self) -> Array:
+        """The labels' own probabilities, as exact masses."""
+        return exact_masses(self.falling)
+
+    @cached_property
+    def mass_up_to(self) -> Array:
+        """The mass of each label and of those before it."""
+        masses = running_sums(self.probability)
+        check_masses(masses[:, -1:])
+        return masses
+
+
+@dataclass(frozen=True, eq=False)
+class OneLabelPerRow(RankedLabels):
+    """One label of each row, given by its column: ranked by comparisons alone, without a sort."""
+
+    probabilities: Array
+    columns: Array
+    uniform: Any
+
+    @cached_property
+    def own_probability(self) -> Array:
+        """The probability of the label, as the record has it, (n, 1)."""
+        return take_label(self.probabilities, self.columns)[:, None]
+
+    @cached_property
+    def is_up_to_label(self) -> Array:
+        """The label of each row and those before it, (n, K)."""
+        xp = namespace(self.probabilities)
+        is_as_probable = self.probabilities >= self.own_probability
+        is_tied = self.probabilities == self.own_probability
+        if not xp.any(count_true(is_tied) > 1):
+            return is_as_probable
+
+        columns = xp.arange(self.probabilities.shape[1], device=self.probabilities.device)
+        is_later = columns[None, :] > self.columns[:, None]
+        return is_as_probable & ~(is_tied & is_later)
+
+    @cached_property
+    def rank(self) -> Array:
+        """How many labels there are up to this one, (n, 1)."""
+        xp = namespace(self.probabilities)
+        return xp.astype(count_true(self.is_up_to_label), xp.float64)[:, None]
+
+    @cached_property
+    def largest(self) -> Array:
+        """The largest probability of each row, (n, 1)."""
+        xp = namespace(self.probabilities)
+        return xp.astype(xp.max(self.probabilities, axis=1, keepdims=True), xp.float64)
+
+    @cached_property
+    def probability(self) -> Array:
+        """The label's own probability, as an exact mass, (n, 1)."""
+        return exact_masses(self.own_probability)
+
+    @cached_property
+    def mass_up_to(self) -> Array:
+        """The mass of the label and of those before it, (n, 1)."""
+        xp = namespace(self.probabilities)
+        masses = xp.sum(
+            xp.where(self.is_up_to_label, exact_masses(self.probabilities), 0.0),
+            axis=1,
+            keepdims=True,
+        )
+        check_masses(masses)
+        return masses
+
+
+class RankScore(LabelScore):
+    """A score that never falls along the ranks of a row. A subclass gives the formula."""
+
+    works_on_devices: ClassVar[bool] = True
+
+    @abstractmethod
+    def along_ranks(self, labels: RankedLabels) -> Array:
+        """Score these labels."""
+
+    def score_labels(self, record: ClassProbabilities) -> Array:
+        """Score labels along the ranks, and put the scores back where their labels stand."""
+        probabilities = record.probabilities
+        xp = namespace(probabilities)
+        order = xp.argsort(-probabilities, axis=1, stable=True)
+        falling = xp.take_along_axis(probabilities, order, axis=1)
+        scores = self._score_sorted(falling, record)
+        return xp.take_along_axis(scores, xp.argsort(order, axis=1), axis=1)
+
+    def score_one_label(self, record: ClassProbabilities, labels: Array) -> Array:
+        """Score one label of each row, given by its column, (n,)."""
+        probabilities = store_few_labels_by_columns(record.probabilities)
+        ranked = OneLabelPerRow(probabilities, labels, self._uniform(record))
+        return self.along_ranks(ranked)[:, 0]
+
+    def find_members(self, record: ClassProbabilities, thresholds: Array) -> Array:
+        """Mark the labels that score at most the thresholds, (n, K)."""
+        if not is_by_row(thresholds):
+            return super().find_members(record, thresholds)
+        probabilities = store_few_labels_by_columns(record.probabilities)
+        falling = sort_falling(probabilities)
+        n_members = count_true(self._score_sorted(falling, record) <= thresholds)
+        return first_labels(probabilities, falling, n_members)
+
+    def count_members(self, record: ClassProbabilities, several: Sequence[Array]) -> list[Array]:
+        """Count the labels of each row that score at most the thresholds, for several of them."""
+        if not all(is_by_row(thresholds) for thresholds in several):
+            return super().count_members(record, several)
+        falling = sort_falling(store_few_labels_by_columns(record.probabilities))
+        scores = self._score_sorted(falling, record)
+        return [count_true(scores <= thresholds) for thresholds in several]
+
+    def _score_sorted(self, falling: Array, record: ClassProbabilities) -> Array:
+        """Score the labels of rows whose probabilities fall, (n, K)."""
+        scores = self.along_ranks(SortedRows(falling, self._uniform(record)))
+        return namespace(falling).broadcast_to(scores, falling.shape)
+
+    def _uniform(self, record: ClassProbabilities) -> Any:
+        """Return the uniform numbers of the rows as a column, or 1 if the score draws none."""
+        if not self.randomised or record.uniforms is None:
+            return 1.0
+        xp = namespace(record.uniforms)
+        return xp.astype(record.uniforms, xp.float64)[:, None]
+
+
+def check_not_negative(value: float, name: str) -> float:
+    """Return a parameter of a score as a float, if it is a finite number that is not negative."""
+    if not (isinstance(value, Real) and math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a finite number that is not negative, got {value!r}.")
+    return float(value)
