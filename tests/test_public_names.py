@@ -218,6 +218,7 @@ def test_scores_answer_for_what_happened_and_for_sets(score):
         ("OverlappingRolesError", ValueError),
         ("SealBrokenError", RuntimeError),
         ("UnsuitableWorkerError", RuntimeError),
+        ("MissingTypeError", ImportError),
         ("InfeasibleLevelError", ValueError),
         ("IncompatibleScoreError", TypeError),
         ("NonFiniteScoreError", ValueError),

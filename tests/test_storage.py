@@ -13,6 +13,8 @@ import pickle
 import pkgutil
 import re
 import secrets
+import subprocess
+import sys
 import types
 import warnings
 import zipfile
@@ -62,10 +64,10 @@ from sklearn.linear_model import Ridge
 from sklearn.utils import all_estimators
 
 import dco
-import dco.storage.saving
 import dco.storage.trusted_types
 from dco.models.quantile_pair import QuantilePair
 from dco.models.residual_spread import ResidualSpread
+from dco.storage.comparing import find_difference
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 5))
@@ -932,14 +934,43 @@ def test_a_calibrated_estimator_comes_back_with_its_sets_and_its_certificate(mak
 
 def test_a_copy_that_is_nearly_the_same_is_not_the_same():
     one = {"weights": np.array([1.0, np.nan, -np.inf])}
-    assert dco.storage.saving._difference(one, {"weights": one["weights"].copy()}) is None
+    assert find_difference(one, {"weights": one["weights"].copy()}) is None
     assert (
-        dco.storage.saving._difference(
-            one, {"weights": np.array([np.nextafter(1, 2), np.nan, -np.inf])}
-        )
+        find_difference(one, {"weights": np.array([np.nextafter(1, 2), np.nan, -np.inf])})
         == "['weights']"
     )
-    assert (
-        dco.storage.saving._difference({"rate": 0.1}, {"rate": math.nextafter(0.1, 1)})
-        == "['rate']"
+    assert find_difference({"rate": 0.1}, {"rate": math.nextafter(0.1, 1)}) == "['rate']"
+
+
+SCRIPT = """
+import sys
+import numpy as np
+import dco
+from sklearn.linear_model import Ridge
+
+class MyModel(Ridge):
+    pass
+
+X = np.arange(40.0)[:, None]
+est = dco.DecoupledRegressor(MyModel(), dco.scores.AbsoluteResidual(), random_state=0)
+dco.save(est.fit(X, X[:, 0]), sys.argv[1])
+"""
+
+
+def test_a_class_of_the_script_is_noted_by_save_and_named_by_load(tmp_path):
+    """Two processes: one that saves, and this one, whose `__main__` has no such class."""
+    path = tmp_path / "model.dco"
+    saving = subprocess.run(
+        [sys.executable, "-c", SCRIPT, path], capture_output=True, text=True, check=True
     )
+    assert "MyModel is defined in the script or notebook that runs now" in saving.stderr
+    with pytest.raises(dco.MissingTypeError, match=r"needs __main__\.MyModel, which cannot"):
+        dco.load(path, trusted=["__main__.MyModel"])
+
+
+def test_a_type_that_a_module_no_longer_has_is_named(tmp_path, monkeypatch):
+    dco.save(Holder(Setting(Fraction(1), ())), tmp_path / "model.dco")
+    monkeypatch.delattr(sys.modules[__name__], "Setting")
+    names = [f"{__name__}.Holder", f"{__name__}.Setting"]
+    with pytest.raises(dco.MissingTypeError, match="has no Setting"):
+        dco.load(tmp_path / "model.dco", trusted=names)

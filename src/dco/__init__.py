@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         InfeasibleLevelError,
         InfeasibleLevelWarning,
         MissingExtraError,
+        MissingTypeError,
         NonFiniteScoreError,
         OverlappingRolesError,
         SealBrokenError,
@@ -77,7 +78,7 @@ _HOME = {
     "dco.certificate.certificate": "Certificate",
     "dco.foundations.errors": (
         "CorruptModelError DcoError IncompatibleScoreError InfeasibleLevelError "
-        "InfeasibleLevelWarning MissingExtraError "
+        "InfeasibleLevelWarning MissingExtraError MissingTypeError "
         "NonFiniteScoreError OverlappingRolesError SealBrokenError UnsuitableWorkerError "
         "UntrustedTypeError"
     ),
@@ -140,6 +141,7 @@ __all__ = [
     "Intervals",
     "LabelSets",
     "MissingExtraError",
+    "MissingTypeError",
     "Monitor",
     "MonitorDisplay",
     "MonitorReport",

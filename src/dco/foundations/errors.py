@@ -9,6 +9,7 @@ __all__ = [
     "InfeasibleLevelError",
     "InfeasibleLevelWarning",
     "MissingExtraError",
+    "MissingTypeError",
     "NonFiniteScoreError",
     "OverlappingRolesError",
     "SealBrokenError",
@@ -63,6 +64,10 @@ class MissingExtraError(DcoError, ImportError):
     """A part of dco needs a package that is not installed; the message names the extra to
     install.
     """
+
+
+class MissingTypeError(DcoError, ImportError):
+    """A model file holds a type or a function that cannot be imported here."""
 
 
 class InfeasibleLevelWarning(UserWarning):
