@@ -41,7 +41,7 @@ def test_compare_never_writes_over_its_table(dco, home, tmp_path):
 def test_a_comparison_anew_changes_nothing_until_it_is_complete_and_leaves_no_old_rows(
     dco, home, tmp_path, monkeypatch
 ):
-    import dco.cli.comparison as module
+    import dco.cli.comparing as module
 
     out, anew = tmp_path / "c", ("--alpha", "0.3", "--splits", 2)
     dco("compare", home / "rows.csv", *LINEAR, "--hold-out", "0.5", "--out", out)
@@ -51,7 +51,7 @@ def test_a_comparison_anew_changes_nothing_until_it_is_complete_and_leaves_no_ol
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as disk:
-        disk.setattr(module, "_write_tables", full)
+        disk.setattr(module, "_write_outputs", full)
         assert "no space left" in dco.refuses(
             "compare", home / "rows.csv", *LINEAR, *anew, "--out", out, "--force"
         )

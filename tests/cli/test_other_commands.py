@@ -16,7 +16,7 @@ import pytest
 
 import dco as library
 from dco.calibration.rules import RULES
-from dco.cli.options import spelled
+from dco.cli.spelling import spell_error
 from dco.cli.tables.fitted import StoredTable
 from dco.foundations.notes import Message, Note, NoteWarning
 from dco.paper.records import unpacked
@@ -244,12 +244,11 @@ def test_groups_with_thresholds_of_their_own_get_a_verdict(dco, home, tmp_path):
                 assert f"{said} (p = " in " ".join(printed.split())
     printed = dco("evaluate", model, new, "--by", "site").output
     assert (
-        "By site (the guarantee is for the groups that have thresholds, and says nothing about "
-        "these)" in printed
+        "the guarantee is for the conditions of the model, and says nothing about these" in printed
     )
     printed = dco("evaluate", home / "numbers.dco", new, "--by", "site").output
     assert (
-        "By site (the guarantee is for all rows together and says nothing about a single group)"
+        "By site (the guarantee is for all rows together and says nothing about a single value)"
         in printed
     )
     assert printed.count("verdict") == 1
@@ -262,7 +261,7 @@ def test_a_column_with_many_values_does_not_flood_the_terminal(dco, home, new, t
     told = dco(*evaluate).output
     slices = dco.json(*evaluate)["slices"]
     assert len([row for row in slices if row["by"] == "dose"]) == 96
-    assert "and 66 more groups" in told
+    assert "and 66 more, none with more rows" in told
     assert [line.split()[:2] for line in told.splitlines()].count(["0", "10"]) == 1, (
         "the largest group is shown"
     )
@@ -873,8 +872,8 @@ def test_a_misspelt_command_is_answered_with_the_nearest(dco, typed, meant):
     ],
 )
 def test_parameters_of_the_library_are_spelled_as_options(sentence, told):
-    assert spelled(ValueError(Message(sentence))) == told
-    assert spelled(NoteWarning(Note("kind", "A note.", Message(sentence)))) == f"A note. {told}"
+    assert spell_error(ValueError(Message(sentence))) == told
+    assert spell_error(NoteWarning(Note("kind", "A note.", Message(sentence)))) == f"A note. {told}"
 
 
 def test_every_registered_rule_is_offered_as_a_guarantee(dco, monkeypatch):

@@ -12,8 +12,9 @@ import pytest
 
 from dco import recalibrate
 from dco.cli import parts
+from dco.cli.option_records import TargetOptions
 from dco.cli.tables.files import read_sample
-from dco.cli.tables.fitted import TargetOptions, rows_with_targets
+from dco.cli.tables.fitted import rows_with_targets
 from dco.storage.saving import load, save
 
 from .conftest import table

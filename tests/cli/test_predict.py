@@ -291,7 +291,9 @@ def test_a_full_disk_is_named_and_finished_parts_are_kept(
         else (home / "new.parquet", tmp_path / "s.csv")
     )
     arguments = ("predict", home / "numbers.dco", data, "--batch-rows", 50)
-    with fails_at(module.Job, "sets", 2, OSError(errno.ENOSPC, "Error writing bytes to file")):
+    with fails_at(
+        module.SetsOfTable, "make_sets", 2, OSError(errno.ENOSPC, "Error writing bytes to file")
+    ):
         told = dco.refuses(*arguments, "--out", out)
     assert f"no space left at {tmp_path}; make room, then run again with --resume." in told
     unfinished = out / "_dco_unfinished" if folder else tmp_path / "s.csv.parts"
@@ -303,7 +305,7 @@ def test_a_full_disk_is_named_and_finished_parts_are_kept(
     assert "is not from a stopped run" in dco.refuses(*arguments, "--out", out, "--resume")
     plan.write_text(asked)
     before = [path.stat().st_mtime_ns for path in kept]
-    with fails_at(module.Job, "sets", 9, OSError()) as calls:
+    with fails_at(module.SetsOfTable, "make_sets", 9, OSError()) as calls:
         dco(*arguments, "--out", out, "--resume")
     assert len(calls) == 2, "finished parts are not made again"
     if folder:
@@ -439,7 +441,7 @@ def test_a_run_does_not_go_on_with_a_table_that_has_changed(
         "--batch-rows",
         50,
     )
-    with fails_at(module.Job, "sets", 2, KeyboardInterrupt()):
+    with fails_at(module.SetsOfTable, "make_sets", 2, KeyboardInterrupt()):
         dco(*arguments, status=130)
     at = original.rindex(b"north")
     data.write_bytes(original[:at] + b"south" + original[at + 5 :])
@@ -465,7 +467,7 @@ def test_force_leaves_no_sets_of_an_earlier_run(dco, home, tmp_path, new, parts_
     assert "has mine.parquet, which is neither" in dco.refuses(*arguments, "--force")
     assert len(list(out.glob("part-*"))) == 4, "a refusal removes nothing"
     (out / "mine.parquet").unlink()
-    with fails_at(module, "predict_partition", 0, KeyboardInterrupt()):
+    with fails_at(module, "write_partition", 0, KeyboardInterrupt()):
         dco(*arguments, "--force", "--alpha", "0.3", status=130)
     assert len(list(out.glob("part-*"))) == 4, "a run that does not end changes nothing"
     dco(*arguments, "--resume", "--alpha", "0.3")
@@ -620,7 +622,7 @@ def test_rows_of_groups_without_calibration_are_counted_once_also_by_a_run_that_
     now = "1 of 100 rows predicted now belongs to 1 group that has no calibration rows ('moon')"
     for name, table, out, said in (
         ("write_tables", data, "sets.csv", here),
-        ("predict_partition", parts, "sets", now),
+        ("write_partition", parts, "sets", now),
     ):
         arguments = ("predict", model, table, "--out", tmp_path / out, "--batch-rows", 100)
         with fails_at(module, name, 1, KeyboardInterrupt()):

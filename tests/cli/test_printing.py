@@ -13,7 +13,7 @@ import dco as library
 from dco.certificate.planning import plan
 from dco.cli import printing
 from dco.cli.comparison import shown
-from dco.cli.plan import _print_outlooks
+from dco.cli.plan import print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare
 from dco.foundations.parallel import followed
@@ -145,7 +145,7 @@ def test_a_title_has_the_width_of_the_terminal(monkeypatch):
 @pytest.mark.parametrize("width", [50, 60, 80, 200])
 def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch, width):
     outlooks = [plan(n, alpha=0.1).now for n in (500, 2000)]
-    lines = printed(monkeypatch, width, outlooks, 0.1, show=_print_outlooks)
+    lines = printed(monkeypatch, width, outlooks, 0.1, show=print_outlooks)
     assert max(map(len, lines)) <= width
     (row,) = [line for line in lines if line.lstrip().startswith("2000 ")]
     assert row.count("o") - row.count("to") == (1 if width >= 60 else 0)

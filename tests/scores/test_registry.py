@@ -8,7 +8,6 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import dco
-from dco.cli.options import chosen_scores
 from dco.scores import registry
 from dco.sets import Intervals
 
@@ -44,9 +43,10 @@ def test_a_registered_score_is_tried_by_default(registered):
     assert names == {"ridge / AbsoluteResidual", "ridge / Doubled"}
 
 
-def test_the_command_line_knows_its_short_name(registered):
-    both = chosen_scores("doubled, absolute", "regression")
-    assert both == [Doubled(), dco.scores.AbsoluteResidual()]
+def test_estimators_know_its_short_name(registered):
+    est = dco.DecoupledRegressor(Ridge(), ["doubled", "absolute"], random_state=0).fit(X, Y)
+    names = {row.name for row in est.ranking_.table}
+    assert names == {"ridge / AbsoluteResidual", "ridge / Doubled"}
 
 
 def test_certificates_and_files_hold_a_registered_score(registered, tmp_path):
@@ -60,8 +60,8 @@ def test_certificates_and_files_hold_a_registered_score(registered, tmp_path):
 def test_a_score_may_be_registered_again_under_another_name(registered):
     dco.scores.register(Doubled, name="twice")
     assert "doubled" not in registry.short_names(classes=False)
-    with pytest.raises(ValueError, match="--scores names 'doubled', which is not offered"):
-        chosen_scores("doubled", "regression")
+    with pytest.raises(ValueError, match=r"scores takes short names .* got 'doubled'"):
+        dco.DecoupledRegressor(Ridge(), ["doubled"]).fit(X, Y)
 
 
 def test_a_short_name_is_given_once(registered):

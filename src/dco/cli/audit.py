@@ -11,7 +11,8 @@ from typing import Any
 import click
 import numpy as np
 
-from dco.cli.options import FILE, decimal_option, example, trust_option
+from dco.cli.option_types import FILE
+from dco.cli.options import decimal_option, example, trust_option
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, say
 from dco.foundations.display import are, counted
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
@@ -160,7 +161,8 @@ def _audit(
     if data is None:
         report = certificate.verify(predictor=estimator)
     else:
-        from dco.cli.tables.fitted import TargetOptions, rows_with_targets
+        from dco.cli.option_records import TargetOptions
+        from dco.cli.tables.fitted import rows_with_targets
 
         rows = rows_with_targets(estimator, data, TargetOptions(ignore_new=True, **o))
         table = _Table.of(estimator, rows.X, rows.y)

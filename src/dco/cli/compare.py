@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dco.cli import options as opt
+from dco.cli.option_types import FILE, LEVEL, SizeType, WholeType
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, say
+from dco.foundations.notes import show
+
+if TYPE_CHECKING:
+    from dco.cli.comparing import CompareOrder, Comparison
 
 
 @click.command(
@@ -20,18 +24,20 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
         "dco compare patients.csv --target progression --splits 4 --models linear --out comparison"
     ),
 )
-@opt.table_options
+@click.argument("data", type=FILE)
+@opt.column_options
+@opt.models_option
 @click.option(
     "--splits",
-    type=opt.WholeType(min=1),
+    type=WholeType(min=1),
     default=50,
     show_default=True,
     help="Number of random splits.",
 )
-@opt.level_options()
+@opt.level_option
 @click.option(
     "--delta",
-    type=opt.LEVEL,
+    type=LEVEL,
     default=0.05,
     show_default=True,
     help="Failure probability of a PAC guarantee.",
@@ -39,28 +45,28 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @opt.objective_option("mean_size")
 @click.option(
     "--tune-size",
-    type=opt.SizeType(),
+    type=SizeType(),
     default="0.25",
     show_default=True,
     help="Rows that rank candidates.",
 )
 @click.option(
     "--calibrate-size",
-    type=opt.SizeType(),
+    type=SizeType(),
     default="0.25",
     show_default=True,
     help="Rows for calibration.",
 )
 @click.option(
     "--test-size",
-    type=opt.SizeType(),
+    type=SizeType(),
     default="0.25",
     show_default=True,
     help="Rows that measure coverage and size.",
 )
 @click.option(
     "--hold-out",
-    type=opt.SizeType(),
+    type=SizeType(),
     help="Rows to keep out of the comparison, in a file for `dco fit`.",
 )
 @opt.sample_option
@@ -68,7 +74,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @opt.work_options
 @click.option(
     "--out",
-    type=opt.FILE,
+    type=FILE,
     default=Path("comparison"),
     show_default=True,
     help="The folder for records and tables.",
@@ -76,7 +82,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @opt.resume_option
 @opt.force_option
 @as_json
-def command(data: Path, as_json: bool, **options: Any) -> None:
+def command(as_json: bool, **options: Any) -> None:
     """Run split conformal prediction, CRC, CQR, ModSel-CP, BQ, BCP-CRC, LTT, DirectTune, EFCP and
     DCO on repeated splits.
 
@@ -85,51 +91,77 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     tests against DCO of the same kind. Finished splits are kept, so that --resume continues a
     stopped run with the same result.
     """
-    from dco.cli.comparison import ADVICE, CANDIDATE, run_comparison, shown
+    from dco.cli.comparing import CompareOrder, run_comparison
 
-    options["alpha"] = opt.chosen_alpha(options["alpha"], options.pop("confidence"))
+    order = CompareOrder(**options)
     with collected_notes() as notes:
-        opt.note_large(options["alpha"])
-        found = run_comparison(data, options, quiet=as_json)
-    advised = None if found.held_out is None else _fit_command(found.held_out, options)
+        show(opt.note_large_alpha(order.alpha))
+        comparison = run_comparison(order, quiet=as_json)
+
     if as_json:
-        print_json(
-            {
-                "why": found.why,
-                "splits": options["splits"],
-                "alpha": options["alpha"],
-                "tables": [json.loads(table.to_json()) for table in found.tables],
-                "failed": found.failed,
-                "advice": ADVICE,
-                "held_out": found.held_out,
-                "next": advised,
-                "out": options["out"],
-                "notes": notes,
-            }
-        )
-        return
-    say(found.why)
-    for table in found.tables:
+        print_json({**_facts(comparison, order), "notes": notes})
+    else:
+        _print_comparison(comparison, order, notes)
+
+
+def _facts(comparison: Comparison, order: CompareOrder) -> dict[str, Any]:
+    """Collect what --json prints."""
+    from dco.cli.comparison import ADVICE
+
+    return {
+        "why": comparison.reason,
+        "splits": order.splits,
+        "alpha": order.alpha,
+        "tables": [json.loads(table.to_json()) for table in comparison.tables],
+        "failed": comparison.failed,
+        "advice": ADVICE,
+        "held_out": comparison.held_out,
+        "next": _fit_command(comparison.held_out, order),
+        "out": order.out,
+    }
+
+
+def _print_comparison(comparison: Comparison, order: CompareOrder, notes: list[str]) -> None:
+    from dco.cli.comparison import ADVICE, CANDIDATE, shown
+
+    say(comparison.reason)
+    for table in comparison.tables:
         print_table(
             table.columns, shown(table).rows, title=table.title, spare=[CANDIDATE, "P95 size"]
         )
-    say(found.tables[0].caption)
-    print_notes([*found.failed, *notes])
-    say(f"Records and tables are in {options['out']}.", ADVICE)
-    kept = f"Rows that were not in it are in {found.held_out}: {advised}"
-    say("--hold-out 0.3 would have kept such rows." if advised is None else kept)
+    say(comparison.tables[0].caption)
+    print_notes([*comparison.failed, *notes])
+    say(f"Records and tables are in {order.out}.", ADVICE)
+    if comparison.held_out is None:
+        say("--hold-out 0.3 would have kept such rows.")
+    else:
+        fit = _fit_command(comparison.held_out, order)
+        say(f"Rows that were not in it are in {comparison.held_out}: {fit}")
 
 
-def _fit_command(held_out: Path, options: Mapping[str, Any]) -> str:
-    """How to fit on the rows that were held out, with the columns, the level and the models of the
-    comparison.
+def _fit_command(held_out: Path | None, order: CompareOrder) -> str | None:
+    """Write the `dco fit` on the rows held out, with columns, level and models of the comparison.
+
+    What `dco fit` has by itself is left out.
     """
-    words = ["dco", "fit", str(held_out), "--target", options["target"]]
-    if options["decimal"] != ".":
-        words += ["--decimal", options["decimal"]]
-    for name in ("task", "alpha", "models", "groups", "objective"):
-        if options[name] not in (None, "mean_size", 0.1):  # as `dco fit` has it
-            words += [f"--{name}", str(options[name])]
-    for column in options["drop"]:
+    if held_out is None:
+        return None
+    columns = order.columns
+    words = ["dco", "fit", str(held_out), "--target", columns.target]
+    if columns.decimal != ".":
+        words += ["--decimal", columns.decimal]
+    if columns.date_order is not None:
+        words += ["--dates", columns.date_order]
+    if columns.task is not None:
+        words += ["--task", columns.task]
+    if order.alpha != 0.1:
+        words += ["--alpha", str(order.alpha)]
+    if order.models is not None:
+        words += ["--models", ",".join(order.models)]
+    if columns.groups is not None:
+        words += ["--groups", columns.groups]
+    if order.objective != "mean_size":
+        words += ["--objective", order.objective]
+    for column in columns.dropped:
         words += ["--drop", column]
     return shlex.join(words)

@@ -122,11 +122,11 @@ class Commands(click.Group):
 
 
 def _sentence(error: Exception) -> str:
-    from dco.cli.options import spelled
+    from dco.cli.spelling import spell_error
     from dco.foundations.errors import DcoError
 
     if isinstance(error, (DcoError, ValueError)):
-        return spelled(error) or type(error).__name__
+        return spell_error(error) or type(error).__name__
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = "" if error.filename is None else f" for {error.filename}"

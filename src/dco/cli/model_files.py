@@ -1,26 +1,26 @@
-"""Model files on the command line: how a file is opened, what is stored beside the estimator, and
-what its sets promise.
-"""
+"""Model files on the command line: open one, and say what its sets promise."""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dco.cli.options import chosen_delta, note_large
+import dco
+from dco.cli.option_records import OtherPromise
+from dco.cli.options import check_delta, note_large_alpha
 from dco.cli.tables.fitted import StoredTable
 from dco.cli.tables.layout import Layout
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.notes import show
 from dco.rows.conditions import is_label
-from dco.storage.saving import load
 
 
 def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
-    """The fitted estimator in a file; every failure is one sentence."""
+    """Open the fitted estimator in a file; every failure is one sentence."""
     if not path.exists():
         raise ValueError(f"There is no file {path}; check the name. `dco fit` writes a model file.")
     if path.is_dir():
@@ -28,31 +28,32 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
             f"{path} is a folder, not a model file; give the file that `dco fit` wrote."
         )
     try:
-        model = load(path, trusted=trust)
+        model = dco.load(path, trusted=trust)
     except UntrustedTypeError as error:
-        names, options = ", ".join(error.types), " ".join(f"--trust {name}" for name in error.types)
-        raise ValueError(
-            f"{path} contains types that are not trusted ({names}); if you know them and trust "
-            f"whoever wrote the file, add "
-            f"{options}: building them may run their code."
-        ) from None
+        raise _untrusted(path, error.types) from None
     if not hasattr(model, "predict_set") or not hasattr(model, "predictor_"):
         raise ValueError(
-            f"{path} contains a {type(model).__name__}, not a calibrated model; give the file "
-            f"that `dco fit` wrote."
+            f"{path} contains a {type(model).__name__}, not a calibrated model; give the file that "
+            "`dco fit` wrote."
         )
     return model
 
 
+def _untrusted(path: Path, type_names: Sequence[str]) -> ValueError:
+    options = " ".join(f"--trust {name}" for name in type_names)
+    return ValueError(
+        f"{path} contains types that are not trusted ({', '.join(type_names)}); if you know them "
+        f"and trust whoever wrote the file, add {options}: building them may run their code."
+    )
+
+
 def opened_once(path: Path, trust: tuple[str, ...]) -> Any:
-    """The model of a file for a worker, which reads it once for all its files and says nothing
-    about it.
-    """
-    return _opened(path, path.stat().st_mtime_ns, trust)
+    """Open a model in a worker, which reads it once for all its files and says nothing about it."""
+    return _open_silently(path, path.stat().st_mtime_ns, trust)
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(path: Path, modified: int, trust: tuple[str, ...]) -> Any:
+def _open_silently(path: Path, modified: int, trust: tuple[str, ...]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # noted when the run began
         return open_model(path, trust)
@@ -65,27 +66,38 @@ def fitted_layout(model: Any) -> Layout | None:
 
 
 def condition_columns(model: Any) -> tuple[str, ...]:
-    """The columns whose values are groups with thresholds of their own."""
+    """Name the columns whose values have thresholds of their own."""
     layout = fitted_layout(model)
     if layout is not None:
         return layout.conditions
-    given = model.condition_on if isinstance(model.condition_on, list) else [model.condition_on]
-    return tuple(name for name in given if isinstance(name, str) and not is_label(name))
+    condition_on = model.condition_on
+    conditions = condition_on if isinstance(condition_on, list) else [condition_on]
+    return tuple(name for name in conditions if isinstance(name, str) and not is_label(name))
 
 
-def stated(model: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The level and the guarantee of sets: what `asked` (alpha, guarantee, delta) says, and
-    otherwise the model's own.
+@dataclass(frozen=True)
+class StatedPromise:
+    """What sets promise; `guarantee` is "none" where nothing is, `delta` None where it has none."""
+
+    alpha: float
+    guarantee: str
+    delta: float | None
+
+
+def stated_promise(model: Any, asked: OtherPromise) -> StatedPromise:
+    """Return what the sets of a model promise, if the promise is as asked.
 
     A level that needs more calibration rows than there are is noted: sets are then full.
     """
     predictor = model.predictor_
-    chosen_delta(asked["guarantee"] or predictor.statement.guarantee, asked["delta"])
-    statement = predictor.stated(**asked)
-    note_large(asked["alpha"])
+    check_delta(asked.guarantee or predictor.statement.guarantee, asked.delta)
+    statement = predictor.stated(**asdict(asked))
+    show(note_large_alpha(asked.alpha))
     show(statement.note_infeasible(predictor.calibration, predictor.thresholds(statement)))
-    return {
-        "alpha": float(statement.alpha),
-        "guarantee": "none" if model.certificate_.guarantee == "none" else statement.guarantee,
-        "delta": float(statement.delta) if statement.rule.needs_delta else None,
-    }
+
+    has_none = model.certificate_.guarantee == "none"
+    return StatedPromise(
+        alpha=float(statement.alpha),
+        guarantee="none" if has_none else statement.guarantee,
+        delta=float(statement.delta) if statement.rule.needs_delta else None,
+    )

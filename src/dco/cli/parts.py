@@ -14,9 +14,10 @@ import numpy as np
 
 from dco.calibration.calibration import rows_scored_again
 from dco.cli.model_files import opened_once
+from dco.cli.option_records import TargetOptions
 from dco.cli.printing import progress
 from dco.cli.tables.files import files_of, row_counts
-from dco.cli.tables.fitted import StoredTable, TargetOptions, known_batches
+from dco.cli.tables.fitted import StoredTable, known_batches
 from dco.cli.tables.rows import NewValues
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.in_parts import PartCounts, evaluate_counts
@@ -61,9 +62,7 @@ def evaluate_in_parts(
     predictor, counts = model.predictor_, PartCounts.total(counts for counts, _ in found)
     if not counts.rows:
         raise ValueError(f"{data} has no rows; give a table with rows.")
-    evaluation = evaluate_counts(predictor, predictor.stated(**asked), counts)
-    show(evaluation.notes)
-    return evaluation
+    return evaluate_counts(predictor, predictor.stated(**asked), counts)
 
 
 def count_file(

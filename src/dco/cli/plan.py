@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dco.cli import options as opt
+from dco.cli.option_records import Promise
+from dco.cli.option_types import FILE, WholeType
 from dco.cli.printing import (
     as_json,
     collected_notes,
@@ -18,9 +22,14 @@ from dco.cli.printing import (
     say,
     spare_width,
 )
+from dco.foundations.notes import show
 
-_FACTORS = (0.25, 0.5, 1, 2, 4)
-_BAR = 25  # characters of a drawing, if there is room
+if TYPE_CHECKING:
+    from dco import Plan
+    from dco.certificate.planning import Outlook
+
+_FACTORS = (0.25, 0.5, 1, 2, 4)  # of the rows, in the outlook
+_WIDEST_DRAWING = 25  # characters
 
 
 @click.command(
@@ -31,10 +40,9 @@ _BAR = 25  # characters of a drawing, if there is room
     ),
 )
 @click.option(
-    "--rows", type=opt.WholeType(min=1), required=True, help="Number of rows with known targets."
+    "--rows", type=WholeType(min=1), required=True, help="Number of rows with known targets."
 )
-@opt.level_options()
-@opt.guarantee_options()
+@opt.promise_options
 @click.option(
     "--spread",
     type=float,
@@ -42,133 +50,169 @@ _BAR = 25  # characters of a drawing, if there is room
 )
 @click.option(
     "--candidates",
-    type=opt.WholeType(min=1),
+    type=WholeType(min=1),
     default=16,
     show_default=True,
-    help="Number of competing structures.",
+    help="Number of pairs of a model and a score that compete.",
 )
 @opt.folds_option
 @click.option(
     "--test",
-    type=opt.WholeType(min=0),
+    type=WholeType(min=0),
     default=0,
     show_default=True,
     help="Rows to set aside for evaluation.",
 )
-@click.option("--plot", type=opt.FILE, help="Also write the plot to a PNG or SVG file.")
+@click.option("--plot", type=FILE, help="Also write the plot to a PNG or SVG file.")
 @opt.force_option
 @as_json
-def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: Any) -> None:
+def command(
+    rows: int,
+    promise: Promise,
+    spread: float | None,
+    candidates: int,
+    tune_folds: int | None,
+    test: int,
+    plot: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Say how many rows each role should get and why, which coverage to expect, and what more rows
     would bring.
 
-    A rule of thumb divides the rows; the coverage law that follows from the calibration rows is
+    A rule of thumb divides the rows; the law of coverage that follows from the calibration rows is
     exact.
     """
-    from dco.certificate.planning import plan
+    from dco import InfeasibleLevelError, plan
     from dco.cli.outputs import check_output, check_suffix
-    from dco.foundations.errors import InfeasibleLevelError
 
-    wish["alpha"] = opt.chosen_alpha(wish["alpha"], wish.pop("confidence"))
-    wish["delta"] = opt.chosen_delta(wish["guarantee"], wish["delta"])
     if plot is not None:
         check_suffix(plot, ".png", ".svg")
         check_output(plot, force=force)
+
+    def plan_for(n: int) -> Plan:
+        return plan(
+            n,
+            alpha=promise.alpha,
+            guarantee=promise.guarantee,
+            delta=promise.delta,
+            spread=spread,
+            candidates=candidates,
+            tune_folds=tune_folds,
+            test=test,
+        )
+
     with collected_notes() as notes:
-        opt.note_large(wish["alpha"])
-        answer, outlooks = plan(rows, **wish), []
+        show(opt.note_large_alpha(promise.alpha))
+        chosen = plan_for(rows)
+    outlooks = []
     for factor in _FACTORS:
         with suppress(InfeasibleLevelError):
-            outlooks.append(plan(round(factor * rows), **wish).now)
+            outlooks.append(plan_for(round(factor * rows)).now)
     if plot is not None:
-        _draw(plot, outlooks, answer.alpha)
-    fit = fit_command(answer, wish["tune_folds"])
+        _write_plot(plot, outlooks, chosen.alpha, overwrite=force)
+
+    fit = fit_command(chosen, tune_folds)
     if as_json:
-        told = {
-            "outlooks": [vars(entry) for entry in outlooks],
+        facts = {
+            "outlooks": [vars(outlook) for outlook in outlooks],
             "fit": fit,
-            "notes": [*answer.notes, *notes],
+            "notes": [*chosen.notes, *notes],
         }
-        print_json(answer.to_dict() | told)
+        print_json(chosen.to_dict() | facts)
         return
     print_table(
         ["role", "rows", "why"],
-        [[row.role, row.rows, row.reason] for row in answer.rows],
-        title=answer.heading,
+        [[row.role, row.rows, row.reason] for row in chosen.rows],
+        title=chosen.heading,
     )
-    _print_outlooks(outlooks, answer.alpha)
-    say(*answer.notes, f"To fit with these sizes: {fit}")
+    print_outlooks(outlooks, chosen.alpha)
+    say(*chosen.notes, f"To fit with these sizes: {fit}")
     print_notes(notes)
     if plot is not None:
         say(f"Wrote {plot}.", err=True)
 
 
-def fit_command(answer: Any, tune_folds: int | None) -> str:
-    """The `dco fit` that assigns the rows as planned."""
-    words = ["dco", "fit", "DATA.csv", "--target", "COLUMN", "--alpha", f"{answer.alpha:g}"]
-    if answer.delta is not None:
-        words += ["--guarantee", answer.guarantee, "--delta", f"{answer.delta:g}"]
-    if answer.tune:
-        words += ["--tune-size", str(answer.tune)]
+def fit_command(plan: Plan, tune_folds: int | None) -> str:
+    """Write the `dco fit` that assigns the rows as planned."""
+    words = ["dco", "fit", "DATA.csv", "--target", "COLUMN", "--alpha", f"{plan.alpha:g}"]
+    if plan.delta is not None:
+        words += ["--guarantee", plan.guarantee, "--delta", f"{plan.delta:g}"]
+    if plan.tune:
+        words += ["--tune-size", str(plan.tune)]
     elif tune_folds is not None:  # tuning takes no rows from training
         words += ["--tune-folds", str(tune_folds)]
     else:  # one candidate
         words += ["--models", "MODEL", "--scores", "SCORE", "--tune-size", "0"]
-    words += ["--calibrate-size", str(answer.calibrate)]
-    if answer.now.test:
-        words += ["--test-size", str(answer.now.test)]
+    words += ["--calibrate-size", str(plan.calibrate)]
+    if plan.now.test:
+        words += ["--test-size", str(plan.now.test)]
     return " ".join(words)
 
 
-def _print_outlooks(outlooks: list[Any], alpha: float) -> None:
-    """What a quarter to four times as many rows would give, with a drawing if there is room for
-    one.
-    """
-    columns, title = ["rows", "train", "tune", "calibrate", "5 % to 95 %"], "Expected coverage"
-    rows = [
+def print_outlooks(outlooks: Sequence[Outlook], alpha: float) -> None:
+    """Print what other numbers of rows would give, with a drawing if there is room for one."""
+    columns = ["rows", "train", "tune", "calibrate", "9 times in 10"]
+    rows: list[list[Any]] = [
         [
-            entry.n,
-            entry.train,
-            entry.tune,
-            entry.calibrate,
-            f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}",
+            outlook.n,
+            outlook.train,
+            outlook.tune,
+            outlook.calibrate,
+            f"{outlook.coverage_low:.3f} to {outlook.coverage_high:.3f}",
         ]
-        for entry in outlooks
+        for outlook in outlooks
     ]
-    width = spare_width(columns, rows, most=_BAR)
+    title = "Coverage to expect, by the number of rows"
+
+    width = spare_width(columns, rows, most=_WIDEST_DRAWING)
     if width >= len("coverage"):
-        title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
         columns.append("coverage")
-        left = min(*(entry.coverage_low for entry in outlooks), 1 - alpha)
-        scale = (width - 1) / (
-            max(*(entry.coverage_high for entry in outlooks), 1 - alpha) - left or 1.0
-        )
-        for cells, entry in zip(rows, outlooks, strict=True):
-            ends = (entry.coverage_low, entry.coverage_high, 1 - alpha, entry.expected_coverage)
-            low, high, level, mean = (round((value - left) * scale) for value in ends)
-            signs = ["─" if low <= place <= high else " " for place in range(width)]
-            signs[level], signs[mean] = "|", "o"
-            cells.append("".join(signs))
+        for cells, drawing in zip(rows, _draw_lines(outlooks, alpha, width), strict=True):
+            cells.append(drawing)
+        title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
     print_table(columns, rows, title=title)
 
 
-def _draw(path: Path, outlooks: list[Any], alpha: float) -> None:
-    from dco.foundations.extras import require
-    from dco.foundations.files import written_beside
+def _draw_lines(outlooks: Sequence[Outlook], alpha: float, width: int) -> list[str]:
+    """Draw the range of each outlook with the level and the mean, all on one scale."""
+    level = 1 - alpha
+    lowest = min(*(outlook.coverage_low for outlook in outlooks), level)
+    highest = max(*(outlook.coverage_high for outlook in outlooks), level)
+    signs_per_unit = (width - 1) / (highest - lowest or 1.0)
 
-    figure = require("matplotlib.figure", extra="report").Figure(
-        figsize=(6.4, 3.6), layout="constrained"
-    )
+    def position(coverage: float) -> int:
+        return round((coverage - lowest) * signs_per_unit)
+
+    lines = []
+    for outlook in outlooks:
+        signs = [" "] * width
+        start = position(outlook.coverage_low)
+        end = position(outlook.coverage_high)
+        signs[start : end + 1] = ["─"] * (end + 1 - start)
+        signs[position(level)] = "|"
+        signs[position(outlook.expected_coverage)] = "o"
+        lines.append("".join(signs))
+    return lines
+
+
+def _write_plot(path: Path, outlooks: Sequence[Outlook], alpha: float, *, overwrite: bool) -> None:
+    from dco.foundations.extras import require
+    from dco.foundations.files import write_file
+
+    matplotlib_figure = require("matplotlib.figure", extra="report")
+    figure = matplotlib_figure.Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    rows = [entry.n for entry in outlooks]
-    low, high = (
-        [entry.coverage_low for entry in outlooks],
-        [entry.coverage_high for entry in outlooks],
+    rows = [outlook.n for outlook in outlooks]
+    axes.fill_between(
+        rows,
+        [outlook.coverage_low for outlook in outlooks],
+        [outlook.coverage_high for outlook in outlooks],
+        alpha=0.25,
+        label="nine of ten draws of the calibration rows",
     )
-    axes.fill_between(rows, low, high, alpha=0.25, label="5 % to 95 % of calibration draws")
-    axes.plot(
-        rows, [entry.expected_coverage for entry in outlooks], marker="o", label="mean coverage"
-    )
+    means = [outlook.expected_coverage for outlook in outlooks]
+    axes.plot(rows, means, marker="o", label="mean coverage")
     axes.axhline(
         1 - alpha, linestyle="--", color="black", linewidth=1, label=f"1 − alpha = {1 - alpha:g}"
     )
@@ -176,5 +220,7 @@ def _draw(path: Path, outlooks: list[Any], alpha: float) -> None:
     axes.set_xticks(rows, [f"{n:,}" for n in rows])
     axes.minorticks_off()
     axes.legend(frameon=False)
-    with written_beside(path) as beside:
-        figure.savefig(beside, format=path.suffix.lower().lstrip("."))
+
+    image = io.BytesIO()
+    figure.savefig(image, format=path.suffix.lower().lstrip("."))
+    write_file(path, image.getvalue(), overwrite=overwrite)

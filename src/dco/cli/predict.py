@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dco.cli import options as opt
+from dco.cli.option_records import OtherPromise, Work
+from dco.cli.option_types import FILE, WholeType
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, say
+
+
+def _split_columns(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """Return the columns of a list with commas."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
 @click.command(
     "predict", epilog=opt.example("dco predict model.dco new_patients.csv --out sets.csv")
 )
-@click.argument("model", type=opt.FILE)
-@click.argument("data", type=opt.FILE)
+@click.argument("model", type=FILE)
+@click.argument("data", type=FILE)
 @click.option(
     "--out",
-    type=opt.FILE,
+    type=FILE,
     required=True,
     help="CSV, Parquet or Feather; a folder if DATA is a folder.",
 )
@@ -31,11 +39,12 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @click.option(
     "--keep",
     metavar="COLS|all",
+    callback=_split_columns,
     help="Copy these columns too, separated by commas, or all of the table.",
 )
 @click.option(
     "--batch-rows",
-    type=opt.WholeType(min=1),
+    type=WholeType(min=1),
     default=50_000,
     show_default=True,
     help="Rows in memory at a time.",
@@ -52,7 +61,17 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @opt.force_option
 @opt.trust_option
 @as_json
-def command(out: Path, as_json: bool, **asked: Any) -> None:
+def command(
+    model: Path,
+    data: Path,
+    out: Path,
+    promise: OtherPromise,
+    work: Work,
+    resume: bool,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Write the prediction set of every row of DATA, in order. Memory stays flat however long the
     table is.
 
@@ -62,14 +81,26 @@ def command(out: Path, as_json: bool, **asked: Any) -> None:
     Parquet files gives a folder with one output per file, on a Dask cluster if --scheduler names
     one; its machines must see the same paths. A run that is killed leaves no half-written file.
     """
-    from dco.cli.prediction import predict
+    from dco.cli.prediction import PredictOrder, SetsOptions, predict
 
-    asked["alpha"] = opt.chosen_alpha(asked["alpha"], asked.pop("confidence"), default=None)
+    order = PredictOrder(
+        model=model,
+        data=data,
+        out=out,
+        sets=SetsOptions(promise=promise, **options),
+        work=work,
+        resume=resume,
+        force=force,
+    )
     with collected_notes() as notes:
-        rows, files, promise = predict({**asked, "out": out, "quiet": as_json})
+        predicted = predict(order, quiet=as_json)
+
     if as_json:
-        print_json({"rows": rows, "files": files, "out": str(out), **promise, "notes": notes})
+        counts = {"rows": predicted.n_rows, "files": predicted.n_files, "out": str(out)}
+        print_json({**counts, **asdict(predicted.promise), "notes": notes})
         return
     print_notes(notes)
-    sets = "set of 1 row" if rows == 1 else f"sets of {rows:,} rows"
-    say(f"Wrote the {sets} to {out}" + (f" ({files} files)." if files > 1 else "."))
+    n_rows = predicted.n_rows
+    sets = "set of 1 row" if n_rows == 1 else f"sets of {n_rows:,} rows"
+    files = f" ({predicted.n_files} files)" if predicted.n_files > 1 else ""
+    say(f"Wrote the {sets} to {out}{files}.")

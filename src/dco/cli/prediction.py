@@ -1,24 +1,23 @@
-"""The work of ``dco predict``: sets of one file, batch by batch, or of a folder of Parquet files,
-file by file.
+"""The work of ``dco predict``: the sets of one file, or of a folder of Parquet files.
 
-Finished batches or files wait in a folder of unfinished work, where ``--resume`` finds them. The
-outputs get their names when all are complete.
+Finished batches of a file, or finished files of a folder, wait in a folder of unfinished work,
+where ``--resume`` finds them. The outputs get their names when all are complete.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dco.calibration.calibration import note_new_conditions
-from dco.cli.model_files import open_model, opened_once, stated
+from dco.cli.model_files import StatedPromise, open_model, opened_once, stated_promise
+from dco.cli.option_records import OtherPromise, Work
 from dco.cli.outputs import (
     PLAN,
     UNFINISHED,
@@ -27,12 +26,23 @@ from dco.cli.outputs import (
     check_folder,
     check_output,
     fingerprint,
+    finish_from_here,
     only_run,
 )
 from dco.cli.printing import progress
-from dco.cli.sets_files import assemble, output_format, sets_table, without_formulas, write_tables
-from dco.cli.tables.arrow import parquet
+from dco.cli.sets_files import (
+    SIGNATURE_KEY,
+    assemble,
+    empty_copy,
+    is_signed,
+    output_format,
+    sets_table,
+    without_formulas,
+    write_tables,
+)
 from dco.cli.tables.files import (
+    CSV,
+    FOLDER,
     column_names,
     parquet_files,
     read_batches,
@@ -43,279 +53,440 @@ from dco.cli.tables.files import (
 from dco.cli.tables.fitted import layout_of, read_model_features
 from dco.cli.tables.layout import Layout, need_column
 from dco.cli.tables.rows import NewValues
+from dco.cli.tables.table import Table
 from dco.foundations.display import counted
-from dco.foundations.files import Written, take_places, written_beside
+from dco.foundations.files import new_file, put_in_place
 from dco.foundations.notes import Note, show
 from dco.foundations.parallel import run_many
 from dco.predictions import Points
 from dco.storage.saving import versions
 
-_SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
-# the options of the command, and what is added here: plain data, which travels to workers
-Order = Mapping[str, Any]
-_SAME = ("key", "keep", "batch_rows", "ignore_new", "trust", "decimal", "no_escape", "signature")
+ALL_COLUMNS = "all"
 
 
-def predict(order: Order) -> tuple[int, int, dict[str, Any]]:
-    """Write the sets; returns the number of rows and files, and the statement of the sets."""
-    data, out, model_file = order["data"], order["out"], order["model"]
-    folder = table_format(data) == "folder"
-    if folder:
-        _check_out_folder(out, data)
+@dataclass(frozen=True)
+class SetsOptions:
+    """What decides how the sets are written; a run is continued only with the same."""
+
+    promise: OtherPromise
+    key: str | None
+    keep: tuple[str, ...]  # columns to copy, or ALL_COLUMNS by itself
+    batch_rows: int
+    decimal: str | None
+    ignore_new: bool
+    no_escape: bool
+    trust: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PredictOrder:
+    """What the options of `dco predict` ask for."""
+
+    model: Path
+    data: Path
+    out: Path
+    sets: SetsOptions
+    work: Work
+    resume: bool
+    force: bool
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """How many sets were written to how many files, and what they promise."""
+
+    n_rows: int
+    n_files: int
+    promise: StatedPromise
+
+
+def predict(order: PredictOrder, *, quiet: bool) -> Predicted:
+    """Write the sets of a file, or of each file of a folder."""
+    is_folder = table_format(order.data) == FOLDER
+    if is_folder:
+        _check_folders(order.out, order.data)
     else:
-        if order["scheduler"] is not None:
-            raise ValueError(
-                f"--scheduler distributes the files of a Parquet folder, and {data} "
-                f"is one file; leave it out."
-            )
-        if order["jobs"] != 1:
-            show(
-                [
-                    Note(
-                        "one-file",
-                        "One file is predicted by one process; --jobs distributes the "
-                        "files of a folder.",
-                    )
-                ]
-            )
-        output_format(out)
-        check_output(out, force=order["force"], inputs=[data, model_file])
-    model = open_model(model_file, order["trust"])
-    asked = {name: order[name] for name in ("alpha", "guarantee", "delta")}
+        _check_files(order)
+
+    model = open_model(order.model, order.sets.trust)
+    promise = stated_promise(model, order.sets.promise)
+    signature = _sign(order.model, model, promise)
+    run = _Run(order, model, signature, quiet=quiet)
+    return _predict_folder(run, promise) if is_folder else _predict_file(run, promise)
+
+
+def _check_files(order: PredictOrder) -> None:
+    """Refuse an output that cannot be written, and options that are for folders."""
+    if order.work.scheduler is not None:
+        raise ValueError(
+            f"--scheduler distributes the files of a Parquet folder, and {order.data} is one file; "
+            "leave it out."
+        )
+    if order.work.jobs != 1:
+        text = "One file is predicted by one process; --jobs distributes the files of a folder."
+        show([Note("one-file", text)])
+    output_format(order.out)
+    check_output(order.out, force=order.force, inputs=[order.data, order.model])
+
+
+def _check_folders(out: Path, data: Path) -> None:
+    """Refuse a place where the sets of a folder cannot go, or would be read as a table."""
+    if out.suffix:
+        raise ValueError(
+            f"{data} is a folder, so the sets go to a folder, one file per partition; {out} looks "
+            "like a file."
+        )
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
+    check_folder(out if out.exists() else out.parent)
+    check_apart(out, data)
+
+
+def _sign(model_file: Path, model: Any, promise: StatedPromise) -> str:
+    """Write which model and which promise the sets are from."""
     facts = {
         "version": versions()["decoupled-conformal"],
         "model_sha256": fingerprint(model_file),
         "structure_fingerprint": model.certificate_.structure_fingerprint,
-        **(promise := stated(model, asked)),
+        **asdict(promise),
     }
-    order = {**order, "asked": asked, "signature": json.dumps(facts), "first_row": 0}
-    rows, files = _predict_folder(order, model) if folder else (_predict_file(order, model), 1)
-    return rows, files, promise
-
-
-def _show_new(found: NewValues, model: Any, *, now: str = "") -> None:
-    """One note per kind; `now` follows the number of rows."""
-    conditions = note_new_conditions(found.conditions, counted(found.rows, "row") + now)
-    show([*conditions, *model.predictor_.kept.note_gaps(found.gaps, found.rows), *found.notes()])
+    return json.dumps(facts)
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """An order with its model and the columns of its table, checked before any work is done."""
+class _Run:
+    """An order with its model, opened and checked."""
 
-    order: Order
+    order: PredictOrder
     model: Any
+    signature: str
+    quiet: bool
+
+    def identity(self, tables: dict[str, str]) -> dict[str, Any]:
+        """Return what must not change between a run and its continuation.
+
+        These are the options and the bytes of the model and of the tables.
+        """
+        return {**asdict(self.order.sets), "signature": self.signature, "tables": tables}
+
+    def show_notes(self, new_values: NewValues, *, now: str = "") -> None:
+        """Note what the fit never saw, once for each kind; `now` follows the number of rows."""
+        rows = counted(new_values.rows, "row") + now
+        kept = self.model.predictor_.kept
+        show(note_new_conditions(new_values.conditions, rows))
+        show(kept.note_gaps(new_values.gaps, new_values.rows))
+        show(new_values.notes())
+
+
+# --- sets of a table ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class SetsOfTable:
+    """The sets of one table by a model; the columns of the table are checked."""
+
+    model: Any
+    data: Path
+    options: SetsOptions
     layout: Layout
-    columns: list[str]
     key: str | None
-    kept: list[str]
+    kept_columns: list[str]
+    columns: list[str]  # all that are read
 
     @classmethod
-    def of(cls, order: Order, model: Any) -> Job:
-        """Check the table's columns against those of the model."""
-        data, key, keep = order["data"], order["key"], order["keep"] or ""
+    def open(
+        cls, model: Any, data: Path, options: SetsOptions, *, notes_key: bool = True
+    ) -> SetsOfTable:
+        """Check the columns of a table against those of the model."""
         names = column_names(data)
-        layout = layout_of(
-            model,
-            [name for name in names if name != key],
-            target=None,
-            path=data,
-            decimal=order["decimal"],
-        )
-        need_column(names, key, path=data, option="--key")
-        if key is None and layout.key in names:
-            key = layout.key
-        elif key is None and layout.key is not None and "unfinished" not in order:
-            text = (
-                f"The table has no column {layout.key!r}, the key of the model, so rows are "
-                f"numbered from 0."
-            )
-            show([Note("no-key", text, "--key names another column.")])
-        kept = (
-            names if keep == "all" else [name.strip() for name in keep.split(",") if name.strip()]
-        )
+        features = [name for name in names if name != options.key]
+        layout = layout_of(model, features, target=None, path=data, decimal=options.decimal)
+        need_column(names, options.key, path=data, option="--key")
+        kept = names if options.keep == (ALL_COLUMNS,) else options.keep
         for name in kept:
             need_column(names, name, path=data, option="--keep")
+
+        key = options.key
+        if key is None and layout.key in names:
+            key = layout.key
+        elif key is None and layout.key is not None and notes_key:
+            show([_note_no_key(layout.key)])
+
         also = [name for name in dict.fromkeys([key, *kept]) if name is not None]
-        columns = layout.columns_to_read(data, names, ignore_new=order["ignore_new"], also=also)
-        return cls(order, model, layout, columns, key, [name for name in also if name != key])
+        columns = layout.columns_to_read(data, names, ignore_new=options.ignore_new, also=also)
+        kept_columns = [name for name in also if name != key]
+        return cls(model, data, options, layout, key, kept_columns, columns)
 
-    def batches(self, found: NewValues) -> Iterator[tuple[Any, Any, int]]:
-        """Some rows at a time: as the table has them, as the model takes them, and the number of
-        the first.
+    def batches(self, new_values: NewValues) -> Iterator[tuple[Table, Any]]:
+        """Read batches of rows, as the table has them and as the model takes them.
 
-        What is new in them is counted in `found`.
+        What the fit never saw is counted in `new_values`.
         """
-        data, row, predictor = self.order["data"], 0, self.model.predictor_
-        rows, decimal = self.order["batch_rows"], self.layout.decimal
-        for table in read_batches(data, self.columns, rows=rows, decimal=decimal):
+        predictor = self.model.predictor_
+        for table in read_batches(
+            self.data, self.columns, rows=self.options.batch_rows, decimal=self.layout.decimal
+        ):
             X = read_model_features(self.model, table, self.layout)
-            found.count(X, self.layout)
-            found.conditions.update(predictor.new_conditions(X))
-            found.gaps.update(predictor.kept.gaps(X))
-            yield table.cells, X, row
-            row += len(table)
-        if row == 0:
-            advice = (
-                "remove this file from the folder"
-                if "unfinished" in self.order
-                else "give a table with rows"
-            )
-            raise ValueError(f"{data} has column names and no rows; {advice}.")
+            new_values.count(X, self.layout)
+            new_values.conditions.update(predictor.new_conditions(X))
+            new_values.gaps.update(predictor.kept.gaps(X))
+            yield table, X
 
-    def sets(self, table: Any, X: Any, first_row: int) -> Any:
-        """The sets of a batch as an Arrow table that says which model and statement they are
-        from.
+    def make_sets(
+        self, table: Table, X: Any, *, kind: str, signature: str, first_row: int = 0
+    ) -> Any:
+        """Make the sets of a batch as an Arrow table for a file of this kind.
+
+        `first_row` is the number of the first row of the file. The signature says which model and
+        promise the sets are from.
         """
-        predictor, start = self.model.predictor_, self.order["first_row"] + first_row
-        text = output_format(self.order["out"]) == "csv"
+        predictor = self.model.predictor_
         record = predictor.structure.prediction(X)
-        sets = predictor.sets(X, predictor.stated(**self.order["asked"]), prediction=record)
-        # to predict again would take time
+        promise = asdict(self.options.promise)
+        sets = predictor.sets(X, predictor.stated(**promise), prediction=record)
+        # a model that predicts points is not asked twice
         points = record.mean if isinstance(record, Points) else self.model.predict(X)
-        numbers = np.arange(start, start + table.num_rows)
-        key = ("row", numbers) if self.key is None else (self.key, table.column(self.key))
-        made = sets_table(
-            dict([key, *((name, table.column(name)) for name in self.kept)]),
-            points,
-            sets,
-            text=text,
-        )
-        made = without_formulas(made) if text and not self.order["no_escape"] else made
-        return made.replace_schema_metadata({_SIGNATURE: self.order["signature"]})
+
+        copied: dict[str, Any] = {}
+        if self.key is None:
+            copied["row"] = table.positions + first_row
+        for name in [*([] if self.key is None else [self.key]), *self.kept_columns]:
+            copied[name] = table.cells.column(name)
+
+        is_csv = kind == CSV
+        rows = sets_table(copied, points, sets, text=is_csv)
+        if is_csv and not self.options.no_escape:
+            rows = without_formulas(rows)
+        return rows.replace_schema_metadata({SIGNATURE_KEY: signature})
 
 
-def _predict_file(order: Order, model: Any) -> int:
-    """Batches become parts in a folder beside the output; returns the number of rows."""
-    out, data = order["out"], order["data"]
-    job, found = Job.of(order, model), NewValues()
-    unfinished = out.with_name(f"{out.name}.parts")
-    with only_run(unfinished, out):
-        check_output(out, force=order["force"])  # another run may have finished since
-        # not the lock
-        begun = (
-            unfinished
-            if any(not path.name.startswith(".") for path in unfinished.iterdir())
-            else None
-        )
-        identity = _identity(order, {data.name: fingerprint(data)})
-        begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
-        parts: dict[Path, int] = {}  # and their rows
-        try:
-            with progress("Predicting", stated_row_count(data), quiet=order["quiet"]) as reached:
-                # rows of earlier runs count in the notes
-                for table, X, first_row in job.batches(found):
-                    part = unfinished / f"{len(parts):09d}"
-                    if not part.exists():
-                        with written_beside(part, within=unfinished) as beside:
-                            write_tables([job.sets(table, X, first_row)], beside, "feather")
-                    parts[part] = table.num_rows
-                    reached(first_row + table.num_rows)
-            assemble(parts, out, within=unfinished, force=order["force"])
-        # on a full or failing disk finished parts stay; of bad input nothing can be continued
-        except Exception as error:
-            if not (isinstance(error, OSError) or order["resume"]):
-                shutil.rmtree(unfinished, ignore_errors=True)
-            raise
-        shutil.rmtree(unfinished, ignore_errors=True)
-    _show_new(found, model)
-    return sum(parts.values())
+def _note_no_key(key: str) -> Note:
+    return Note(
+        "no-key",
+        f"The table has no column {key!r}, the key of the model, so rows are numbered from 0.",
+        "--key names another column.",
+    )
 
 
-def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
-    """One output file per partition. Finished ones wait until all are there; returns the numbers of
-    rows and files.
-    """
-    data, out, counts = order["data"], order["out"], row_counts(order["data"])
-    for file in counts:
-        Job.of({**order, "data": file}, model)
-    out.mkdir(exist_ok=True)
-    unfinished, names = out / UNFINISHED, [file.relative_to(data) for file in counts]
-    with only_run(unfinished, out):
-        where: dict[str, Any] = {"n_jobs": order["jobs"], "scheduler": order["scheduler"]}
-        files = [file.absolute() for file in counts]  # a worker may stand elsewhere
-        identity = _identity(
-            order, dict(zip(map(str, names), run_many(fingerprint, files, **where), strict=True))
-        )
-        old = _begin_folder(order, identity, [out / name for name in names])
-        here = {**order, "model": order["model"].absolute(), "unfinished": unfinished.absolute()}
-        starts = np.cumsum([0, *counts.values()]).tolist()
-        orders = [
-            {**here, "data": file, "out": here["unfinished"] / name, "first_row": start}
-            for file, name, start in zip(files, names, starts[:-1], strict=True)
-            if not (unfinished / name).exists()  # kept by `begin`
-        ]
-        for folder in {folder / name.parent for name in names for folder in (unfinished, out)}:
-            folder.mkdir(parents=True, exist_ok=True)
-        with progress("Predicting", len(orders), quiet=order["quiet"]) as reached:
-            found = NewValues.total(
-                run_many(
-                    predict_partition, orders, progress=lambda done, of: reached(done), **where
+# --- one file -------------------------------------------------------------------------------------
+
+
+def _predict_file(run: _Run, promise: StatedPromise) -> Predicted:
+    """Write the sets of one file; each batch waits in a folder beside the output."""
+    order = run.order
+    sets = SetsOfTable.open(run.model, order.data, order.sets)
+    new_values = NewValues()
+    folder = order.out.with_name(f"{order.out.name}.parts")
+    with only_run(folder, order.out):
+        check_output(order.out, force=order.force)  # another run may have finished since
+        in_use = folder if any(not path.name.startswith(".") for path in folder.iterdir()) else None
+        identity = run.identity({order.data.name: fingerprint(order.data)})
+        begin(folder, identity, begun=in_use, resume=order.resume, force=order.force)
+        with _kept_only_to_resume(folder, resume=order.resume):
+            parts = _write_parts(run, sets, folder, new_values)
+            if not parts:
+                raise ValueError(
+                    f"{order.data} has column names and no rows; give a table with rows."
                 )
-            )
-        take_places(
-            [Written(unfinished / name, out / name, overwrite=True) for name in names], gone=old
-        )
-        shutil.rmtree(unfinished, ignore_errors=True)
-    _show_new(found, model, now=" predicted now" if len(orders) < len(names) else "")
-    return starts[-1], len(names)
+            finish_from_here()
+            assemble(parts, order.out, within=folder, force=order.force)
+        shutil.rmtree(folder, ignore_errors=True)
+    run.show_notes(new_values)
+    return Predicted(sum(parts.values()), n_files=1, promise=promise)
 
 
-def _identity(order: Order, tables: dict[str, str]) -> dict[str, Any]:
-    """What must not change between a run and its continuation: the order, and the bytes of the
-    model and of the tables.
+def _write_parts(
+    run: _Run, sets: SetsOfTable, folder: Path, new_values: NewValues
+) -> dict[Path, int]:
+    """Write the sets of each batch that has no part yet; return the parts with their rows.
+
+    Batches of earlier runs are read again, since they count in the notes.
     """
-    return {name: order[name] for name in _SAME} | {"tables": tables}
+    order = run.order
+    kind = output_format(order.out)
+    parts: dict[Path, int] = {}
+    n_done = 0
+    with progress("Predicting", stated_row_count(order.data), quiet=run.quiet) as reached:
+        for table, X in sets.batches(new_values):
+            part = folder / f"{len(parts):09d}"
+            if not part.exists():
+                rows = sets.make_sets(table, X, kind=kind, signature=run.signature)
+                with new_file(part, temporary_folder=folder) as temporary:
+                    write_tables([rows], temporary, "feather")
+            parts[part] = len(table)
+            n_done += len(table)
+            reached(n_done)
+    return parts
 
 
-def _check_out_folder(out: Path, data: Path) -> None:
-    """The sets of a folder go to a folder, which is not the one that is read."""
-    if out.suffix:
-        raise ValueError(
-            f"{data} is a folder, so the sets go to a folder, one file per "
-            f"partition; {out} looks like a file."
-        )
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
-    check_folder(out.parent if not out.exists() else out)
-    check_apart(out, data)
+@contextmanager
+def _kept_only_to_resume(folder: Path, *, resume: bool) -> Iterator[None]:
+    """Keep finished parts after a full or failing disk; bad input cannot be continued."""
+    try:
+        yield
+    except Exception as error:
+        if not (isinstance(error, OSError) or resume):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
-def _begin_folder(order: Order, identity: dict[str, Any], targets: list[Path]) -> list[Path]:
-    """Check that a folder is empty, may be replaced or belongs to the same order.
+# --- a folder of files ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """One file of a folder and where its sets go: plain data, which travels to workers."""
+
+    data: Path
+    out: Path
+    unfinished: Path
+    first_row: int
+    model: Path
+    options: SetsOptions
+    signature: str
+
+
+def _predict_folder(run: _Run, promise: StatedPromise) -> Predicted:
+    """Write one output for each file; finished ones wait until all are there."""
+    order = run.order
+    counts = row_counts(order.data)
+    n_rows = sum(counts.values())
+    if n_rows == 0:
+        raise ValueError(f"{order.data} has column names and no rows; give a table with rows.")
+    for file in counts:
+        SetsOfTable.open(run.model, file, order.sets)
+
+    names = [file.relative_to(order.data) for file in counts]
+    targets = {name: order.out / name for name in names}
+    unfinished = order.out / UNFINISHED
+    with _new_folder(order.out), only_run(unfinished, order.out):
+        old_sets = _begin_folder(run, list(counts), targets, unfinished)
+        todo = _partitions_to_do(run, counts, unfinished)
+        new_values = _write_partitions(todo, run)
+        _write_empty_partitions(counts, order.data, unfinished)
+
+        finish_from_here()
+        for target in targets.values():
+            target.parent.mkdir(parents=True, exist_ok=True)
+        put_in_place({targets[name]: unfinished / name for name in names}, remove=old_sets)
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+    is_partial = len(todo) < sum(1 for n in counts.values() if n)
+    run.show_notes(new_values, now=" predicted now" if is_partial else "")
+    return Predicted(n_rows, n_files=len(names), promise=promise)
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Make a folder if there is none; remove it at the end if nothing was written to it."""
+    was_there = folder.exists()
+    folder.mkdir(exist_ok=True)
+    try:
+        yield
+    finally:
+        if not was_there:
+            with suppress(OSError):  # not empty
+                folder.rmdir()
+
+
+def _begin_folder(
+    run: _Run, files: list[Path], targets: dict[Path, Path], unfinished: Path
+) -> list[Path]:
+    """Check that the folder is empty, may be replaced or belongs to the same order.
 
     Returns sets of an earlier run that --force removes when all is done: a reader of the folder
     would take them for sets of this run.
     """
-    out = order["out"]
-    old = [path for path in parquet_files(out) if path not in targets]
-    for path in old:
-        if not _is_signed(path):
+    order = run.order
+    old_sets = [path for path in parquet_files(order.out) if path not in targets.values()]
+    for path in old_sets:
+        if not is_signed(path):
             raise ValueError(
-                f"{out} has {path.relative_to(out)}, which is neither an output of this run nor "
-                f"of an earlier one; choose "
-                "another folder, or remove the file."
+                f"{order.out} has {path.relative_to(order.out)}, which is neither an output of "
+                "this run nor of an earlier one; choose another folder, or remove the file."
             )
-    unfinished = out / UNFINISHED
-    begun = (
-        out
-        if (unfinished / PLAN).exists() or any(path != unfinished for path in out.iterdir())
-        else None
+
+    has_other_files = any(path != unfinished for path in order.out.iterdir())
+    is_in_use = (unfinished / PLAN).exists() or has_other_files
+    digests = run_many(
+        fingerprint,
+        [file.absolute() for file in files],  # a worker may stand elsewhere
+        n_jobs=order.work.jobs,
+        scheduler=order.work.scheduler,
     )
-    begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
-    return old
+    tables = {str(name): digest for name, digest in zip(targets, digests, strict=True)}
+    begin(
+        unfinished,
+        run.identity(tables),
+        begun=order.out if is_in_use else None,
+        resume=order.resume,
+        force=order.force,
+    )
+    return old_sets
 
 
-def _is_signed(path: Path) -> bool:
-    """Whether this is an output of `dco predict`."""
-    with suppress(OSError, ValueError):  # not a Parquet file in spite of its name
-        return _SIGNATURE.encode() in (parquet.read_schema(path).metadata or {})
-    return False
+def _partitions_to_do(run: _Run, counts: dict[Path, int], unfinished: Path) -> list[_Partition]:
+    """List the files with rows whose sets are not written yet."""
+    order = run.order
+    first_rows = accumulate(counts.values(), initial=0)
+    partitions = [
+        _Partition(
+            data=file.absolute(),
+            out=unfinished.absolute() / file.relative_to(order.data),
+            unfinished=unfinished.absolute(),
+            first_row=first_row,
+            model=order.model.absolute(),
+            options=order.sets,
+            signature=run.signature,
+        )
+        for file, first_row in zip(counts, first_rows, strict=False)
+        if counts[file]
+    ]
+    return [partition for partition in partitions if not partition.out.exists()]
 
 
-def predict_partition(order: Order) -> NewValues:
-    """Write the sets of one Parquet file to one Parquet file that appears when it is complete."""
-    job, found = Job.of(order, opened_once(order["model"], order["trust"])), NewValues()
-    with written_beside(order["out"], within=order["unfinished"]) as beside:
-        write_tables((job.sets(*batch) for batch in job.batches(found)), beside, "parquet")
-    return found
+def _write_partitions(partitions: list[_Partition], run: _Run) -> NewValues:
+    """Write the sets of files, here or on a cluster; return what the fit never saw."""
+    for folder in {partition.out.parent for partition in partitions}:
+        folder.mkdir(parents=True, exist_ok=True)
+    work = run.order.work
+    with progress("Predicting", len(partitions), quiet=run.quiet) as reached:
+        counts = run_many(
+            write_partition,
+            partitions,
+            n_jobs=work.jobs,
+            scheduler=work.scheduler,
+            progress=lambda done, of: reached(done),
+        )
+    return NewValues.total(counts)
+
+
+def write_partition(partition: _Partition) -> NewValues:
+    """Write the sets of one file, which appear when they are complete."""
+    model = opened_once(partition.model, partition.options.trust)
+    sets = SetsOfTable.open(model, partition.data, partition.options, notes_key=False)
+    new_values = NewValues()
+    with new_file(partition.out, temporary_folder=partition.unfinished) as temporary:
+        tables = (
+            sets.make_sets(
+                table,
+                X,
+                kind="parquet",
+                signature=partition.signature,
+                first_row=partition.first_row,
+            )
+            for table, X in sets.batches(new_values)
+        )
+        write_tables(tables, temporary, "parquet")
+    return new_values
+
+
+def _write_empty_partitions(counts: dict[Path, int], data: Path, unfinished: Path) -> None:
+    """Write a file without sets for each file without rows, with the columns of the others."""
+    outputs = {file: unfinished / file.relative_to(data) for file in counts}
+    with_sets = next(outputs[file] for file, n_rows in counts.items() if n_rows)
+    for file, n_rows in counts.items():
+        if n_rows == 0 and not outputs[file].exists():
+            outputs[file].parent.mkdir(parents=True, exist_ok=True)
+            with new_file(outputs[file], temporary_folder=unfinished) as temporary:
+                write_tables([empty_copy(with_sets)], temporary, "parquet")

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from dco.cli.options import spelled
+from dco.cli.spelling import spell_error
 from dco.foundations import display
 from dco.foundations.files import plain
 from dco.foundations.parallel import followed
@@ -226,7 +226,7 @@ def collected_notes(target: str | None = None) -> Iterator[list[str]]:
             warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)
         ):
             assert isinstance(warning.message, Warning)
-            text = " ".join(spelled(warning.message, target=target).split())
+            text = " ".join(spell_error(warning.message, target=target).split())
             notes += [text] if text not in notes else []
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from dco.cli.options import FILE, example, force_option, target_options, work_options
+from dco.cli.option_records import TargetOptions, Work
+from dco.cli.option_types import FILE
+from dco.cli.options import example, force_option, target_options, work_options
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, progress, say
 from dco.foundations.display import counted
 
@@ -41,7 +43,11 @@ def command(
     certificate: Path | None,
     trust: tuple[str, ...],
     as_json: bool,
-    **options: Any,
+    force: bool,
+    in_parts: bool,
+    rest: bool,
+    work: Work,
+    reading: TargetOptions,
 ) -> None:
     """Calibrate MODEL on all rows of DATA and write a new model file.
 
@@ -51,15 +57,12 @@ def command(
     """
     from dco.cli.model_files import fitted_layout, open_model
     from dco.cli.outputs import check_outputs, finish_from_here
-    from dco.cli.tables.fitted import TargetOptions, rows_with_targets
+    from dco.cli.tables.fitted import rows_with_targets
     from dco.foundations.files import write_files
     from dco.service.recalibration import recalibrate
     from dco.storage.saving import pack
 
-    force, in_parts, rest, jobs, scheduler = (
-        options.pop(n) for n in ("force", "in_parts", "rest", "jobs", "scheduler")
-    )
-    if not in_parts and (rest or jobs != 1 or scheduler is not None):
+    if not in_parts and (rest or work.is_asked_for()):
         raise click.UsageError(
             "--rest, --jobs and --scheduler are for calibration in parts: add --in-parts."
         )
@@ -67,15 +70,20 @@ def command(
     with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
         old = open_model(model, trust)
         layout = fitted_layout(old)
-        how = TargetOptions(by=None if layout is None else layout.groups, **options)
+        how = replace(reading, by=None if layout is None else layout.groups)
         if in_parts:
             from dco.cli.parts import recalibrate_in_parts
 
-            file, work = (
+            new = recalibrate_in_parts(
+                old,
                 (model.resolve(), trust),
-                {"jobs": jobs, "scheduler": scheduler, "quiet": as_json},
+                data,
+                how=how,
+                rest=rest,
+                jobs=work.jobs,
+                scheduler=work.scheduler,
+                quiet=as_json,
             )
-            new = recalibrate_in_parts(old, file, data, how=how, rest=rest, **work)
         else:
             rows = rows_with_targets(old, data, how)
             new = recalibrate(old, rows.X, rows.y, groups=rows.by)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dco.cli.options import FILE, example, force_option, known_options
+from dco.cli import options as opt
+from dco.cli.option_records import TargetOptions
+from dco.cli.option_types import FILE
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, progress, say
+
+if TYPE_CHECKING:
+    from dco.cli.tables.fitted import KnownRows
 
 
 @click.command(
     "report",
-    epilog=example("dco report model.dco --data new_patients.csv --by sex --out report.html"),
+    epilog=opt.example("dco report model.dco --data new_patients.csv --by sex --out report.html"),
 )
 @click.argument("model", type=FILE, metavar="MODEL|RESULTS")
 @click.option(
@@ -21,7 +27,8 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
     type=FILE,
     help="New rows with known targets; without them the page shows no coverage and no sizes.",
 )
-@known_options
+@opt.by_option
+@opt.target_options
 @click.option("--title", help="The title of the page.")
 @click.option(
     "--out",
@@ -30,16 +37,17 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
     show_default=True,
     help="The HTML file to write.",
 )
-@force_option
+@opt.force_option
 @as_json
 def command(
     model: Path,
     data: Path | None,
+    reading: TargetOptions,
+    trust: tuple[str, ...],
     title: str | None,
     out: Path,
     force: bool,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Write one self-contained HTML file about a model file, or about a folder of results.
 
@@ -49,83 +57,111 @@ def command(
     """
     from dco.cli.outputs import check_output, check_page, finish_from_here
     from dco.foundations.files import write_file
-    from dco.report.results import found_in, read_results, results_html
 
-    inside = [
-        file
-        for file in model.rglob("*")
-        if file.is_file() and file.suffix.lower() not in (".html", ".htm")
-    ]
-    # a page may be written again
-    check_output(out, force=force, inputs=[*(inside if model.is_dir() else [model]), data])
+    check_output(out, force=force, inputs=[*_files_read(model), data])
     check_page(out)
-    found: tuple[Any, ...] = ()
+    findings: list[str] = []
     with progress("Writing the page", None, quiet=as_json), collected_notes() as notes:
         if model.is_dir():
-            for name in [
-                name
-                for name, value in {"data": data, **options}.items()
-                if value not in (None, False, ())
-            ]:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} belongs to a model; a folder of "
-                    f"results has its own rows."
-                )
-            page = results_html(model, title=title)
-            found = found_in(read_results(model))
+            _refuse_options_of_models(data, reading, trust)
+            page, findings = _page_of_results(model, title)
         else:
-            page = _page_of_model(model, data, title, **options)
+            page = _page_of_model(model, data, title, reading, trust)
         finish_from_here()
         write_file(out, page, overwrite=force)
+
     if as_json:
         print_json({"report": str(out), "notes": notes})
         return
     print_notes(notes)
-    say(*(f"{each.title}: {' '.join(each.sentences)}" for each in found), f"Wrote {out}.")
+    say(*findings, f"Wrote {out}.")
+
+
+def _files_read(model: Path) -> list[Path]:
+    """List the files that the page must not replace; a page may be written again."""
+    if not model.is_dir():
+        return [model]
+    return [
+        file
+        for file in model.rglob("*")
+        if file.is_file() and file.suffix.lower() not in (".html", ".htm")
+    ]
+
+
+def _refuse_options_of_models(
+    data: Path | None, reading: TargetOptions, trust: tuple[str, ...]
+) -> None:
+    """Refuse options that would have no effect on the page of a folder of results."""
+    options = {"data": data, **vars(reading), "trust": trust}
+    for name, value in options.items():
+        if value not in (None, False, ()):
+            raise ValueError(
+                f"--{name.replace('_', '-')} belongs to a model; a folder of results has its own "
+                "rows."
+            )
+
+
+def _page_of_results(folder: Path, title: str | None) -> tuple[str, list[str]]:
+    """Make the page of a folder of results; return it and what was found in the tables."""
+    from dco.report.results import found_in, read_results, results_html
+
+    findings = [
+        f"{finding.title}: {' '.join(finding.sentences)}"
+        for finding in found_in(read_results(folder))
+    ]
+    return results_html(folder, title=title), findings
 
 
 def _page_of_model(
-    model: Path, data: Path | None, title: str | None, *, trust: Any, **options: Any
+    model: Path,
+    data: Path | None,
+    title: str | None,
+    reading: TargetOptions,
+    trust: tuple[str, ...],
 ) -> str:
-    """Make the page of a model file."""
+    """Make the page of a model file, with the rows of `data` if there are any."""
     from dco.cli.model_files import fitted_layout, open_model
 
-    estimator, rows = open_model(model, trust), None
-    if data is not None:
-        from dco.cli.tables.fitted import TargetOptions, rows_with_targets, was_fitted_on
-
-        rows = rows_with_targets(estimator, data, TargetOptions(**options))
-        if was_fitted_on(estimator, rows):
-            raise ValueError(
-                f"{data} is the table that the model was fitted on: coverage on its rows proves "
-                f"nothing. Give other rows, "
-                "or leave --data out."
-            )
-    elif options["by"] is not None:
+    if data is None and reading.by is not None:
         raise ValueError("--by needs rows to count: give them with --data.")
+    estimator = open_model(model, trust)
+    rows = None if data is None else _read_new_rows(estimator, data, reading)
     layout = fitted_layout(estimator)
     if title is None and layout is not None:
-        wanted = options["target"] or layout.target
-        title = f"{wanted} by {model.name}" if data is None else f"{wanted} in {data.name}"
+        target = reading.target or layout.target
+        title = f"{target} by {model.name}" if data is None else f"{target} in {data.name}"
     return model_page(estimator, title=title, model=model, data=data, rows=rows)
 
 
+def _read_new_rows(estimator: Any, data: Path, reading: TargetOptions) -> KnownRows:
+    """Read the rows to show; those of the fit prove nothing."""
+    from dco.cli.tables.fitted import rows_with_targets, was_fitted_on
+
+    rows = rows_with_targets(estimator, data, reading)
+    if was_fitted_on(estimator, rows):
+        raise ValueError(
+            f"{data} is the table that the model was fitted on: coverage on its rows proves "
+            "nothing. Give other rows, or leave --data out."
+        )
+    return rows
+
+
 def model_page(
-    estimator: Any, *, title: str | None, model: Path, data: Path | None, rows: Any
+    estimator: Any, *, title: str | None, model: Path, data: Path | None, rows: KnownRows | None
 ) -> str:
-    """Make the page about a model and `rows` (KnownRows) of `data`.
+    """Make the page about a model and the rows of a table, if there are any.
 
-    It says what it was made from, and when.
+    The page says what it was made from, and when.
     """
-    from datetime import datetime
-
     from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
-    from dco.report import page
+    from dco.report.page import page_html
 
-    # hyphens at which no line is broken
+    # with hyphens at which no line is broken
     today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")
-    source, shown = f"Model: {model.name}. Made on {today}.", {} if rows is None else rows.on_page()
-    if data is not None and rows is not None:
-        digest = role_fingerprint(row_fingerprints(rows.X, rows.y))
-        source = f"Rows: {len(rows.y)} of {data.name}, fingerprint {digest}. {source}"
-    return page.page_html(estimator, title=title, source=source, **shown)
+    source = f"Model: {model.name}. Made on {today}."
+    if data is None or rows is None:
+        return page_html(estimator, title=title, source=source)
+
+    digest = role_fingerprint(row_fingerprints(rows.X, rows.y))
+    source = f"Rows: {len(rows.y)} of {data.name}, fingerprint {digest}. {source}"
+    return page_html(estimator, title=title, source=source, **rows.on_page())

@@ -10,10 +10,8 @@ from typing import Any
 
 import click
 
+from dco.cli.option_types import FILE, LEVEL, WholeType
 from dco.cli.options import (
-    FILE,
-    LEVEL,
-    WholeType,
     example,
     force_option,
     jobs_option,

@@ -1,17 +1,23 @@
-"""Prediction sets as Arrow tables, and the files they are written to."""
+"""Write prediction sets to CSV, Parquet and Feather files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dco.cli.tables.arrow import arrow, compute, csv, feather, ipc, parquet, types
-from dco.cli.tables.files import table_format
-from dco.foundations.files import written_beside
+from dco.cli.tables.files import CSV, FEATHER, table_format
+from dco.foundations.arrays import AnyArray
+from dco.foundations.files import new_file
 from dco.foundations.notes import Note, show
+
+SIGNATURE_KEY = "dco"  # in the metadata of Parquet and Feather outputs
 
 # What spreadsheets take for a formula at the start of a cell, also behind apostrophes, so that one
 # can be removed again.
@@ -20,86 +26,92 @@ _NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
 _PIECE = f"({_NUMBER}|-inf) to ({_NUMBER}|inf)"  # of a set with several
 
 
-def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) -> Any:
-    """Columns of the table (the key first), point prediction, set and size; `text` for a CSV, which
-    has no lists.
+def sets_table(copied: Mapping[str, Any], points: AnyArray, sets: Any, *, text: bool) -> Any:
+    """Make an Arrow table: columns copied from the table, point prediction, set and size.
 
-    A column of ours whose name is taken gets an underscore.
+    With `text`, for a CSV, a set is one text. A column of ours whose name is taken gets an
+    underscore.
     """
-    columns: dict[str, Any] = {
-        "prediction": arrow.array(points.tolist() if points.dtype.kind in "OU" else points)
-    }
+    columns = dict(copied)
+    for name, column in _set_columns(points, sets, text=text).items():
+        free_name = name
+        while free_name in columns:
+            free_name += "_"
+        columns[free_name] = column
+    return arrow.table(columns)
+
+
+def _set_columns(points: AnyArray, sets: Any, *, text: bool) -> dict[str, Any]:
+    has_texts = points.dtype.kind in "OU"
+    columns = {"prediction": arrow.array(points.tolist() if has_texts else points)}
     for name, values in sets.columns().items():
-        columns[name] = (
-            _label_column(sets, text=text)
-            if name == "set"
-            else arrow.array(map(_pieces_in_words, values) if name == "pieces" else values)
-        )
-    made = dict(given)
-    for name, column in columns.items():
-        while name in made:
-            name += "_"
-        made[name] = column
-    return arrow.table(made)
+        if name == "set":
+            columns[name] = _label_column(values, np.asarray(sets.classes), text=text)
+        elif name == "pieces":
+            columns[name] = arrow.array([_describe_pieces(pieces) for pieces in values])
+        else:
+            columns[name] = arrow.array(values)
+    return columns
 
 
-def _pieces_in_words(pieces: Iterable[tuple[float, float]]) -> str:
-    """Write "1.0 to 2.5; 4.0 to inf"."""
-    return "; ".join(f"{low!r} to {high!r}" for low, high in pieces)
+def _label_column(lists: list[list[Any]], classes: AnyArray, *, text: bool) -> Any:
+    """Make a column of lists; in a CSV, of labels joined by "|".
 
-
-def _label_column(sets: Any, *, text: bool) -> Any:
-    """Lists of labels; in a CSV, labels joined by "|", or a JSON list if a label itself contains
-    that sign.
+    It is a JSON list there if a label itself contains that sign.
     """
-    lists = sets.to_lists()
     if not text:
-        return arrow.array(lists, type=arrow.list_(arrow.array(sets.classes).type))
-    if any("|" in str(label) for label in sets.classes):
-        return arrow.array(
-            [json.dumps(list(map(str, labels)), ensure_ascii=False) for labels in lists]
-        )
-    return arrow.array(["|".join(map(str, labels)) for labels in lists])
+        return arrow.array(lists, type=arrow.list_(arrow.array(classes).type))
+    if any("|" in str(label) for label in classes):
+        as_json = [json.dumps([str(label) for label in row], ensure_ascii=False) for row in lists]
+        return arrow.array(as_json)
+    return arrow.array(["|".join(str(label) for label in row) for row in lists])
+
+
+def _describe_pieces(pieces: Any) -> str:
+    return "; ".join(f"{float(low)!r} to {float(high)!r}" for low, high in pieces)
 
 
 def without_formulas(table: Any) -> Any:
-    """The table with an apostrophe before every text and column name that a spreadsheet would run
-    as a formula.
+    """Put an apostrophe before every text and column name that a spreadsheet would run.
 
     Numbers, sets of them and pieces stay as they are. Removing one apostrophe from what matches
     `_FORMULA` with one in front gives the text back.
     """
+    columns = [_escape(column) for column in table.columns]
+    names = _escape(arrow.array(table.column_names))
+    return arrow.table(columns, names=names.to_pylist())
 
-    def escaped(column: Any) -> Any:
-        if types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        if not (types.is_string(column.type) or types.is_large_string(column.type)):
-            return column
-        plain = compute.match_substring_regex(
-            column,
-            rf"^({_NUMBER}(\|{_NUMBER})*|{_PIECE}(; "
-            rf"{_PIECE})*)$",
-        )
-        risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
-        if compute.any(risky).as_py():
-            text = (
-                "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: "
-                "spreadsheets would run it."
-            )
-            show([Note("formulas", text, "--no-escape keeps it unchanged.")])
-        sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
-        return compute.if_else(
-            risky, compute.binary_join_element_wise(sign, column, nothing), column
-        )
 
-    return arrow.table(
-        [escaped(column) for column in table.columns],
-        names=escaped(arrow.array(table.column_names)).to_pylist(),
+def _escape(column: Any) -> Any:
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        return column
+
+    harmless = rf"^({_NUMBER}(\|{_NUMBER})*|{_PIECE}(; {_PIECE})*)$"
+    is_formula = compute.and_not(
+        compute.match_substring_regex(column, _FORMULA),
+        compute.match_substring_regex(column, harmless),
     )
+    if not compute.any(is_formula).as_py():
+        return column
+
+    text = (
+        "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets "
+        "would run it."
+    )
+    show([Note("formulas", text, "--no-escape keeps it unchanged.")])
+    apostrophe = arrow.scalar("'", column.type)
+    no_separator = arrow.scalar("", column.type)
+    escaped = compute.binary_join_element_wise(apostrophe, column, no_separator)
+    return compute.if_else(is_formula, escaped, column)
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 def output_format(path: Path) -> str:
-    """csv, parquet or feather, by the name of the output."""
+    """Tell the format of an output by its name."""
     if not path.name.lower().endswith((".csv", ".parquet", ".pq", ".feather", ".arrow")):
         raise ValueError(
             f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings."
@@ -107,31 +119,56 @@ def output_format(path: Path) -> str:
     return table_format(path)
 
 
-def write_tables(tables: Iterable[Any], path: Path, kind: str) -> None:
-    """Arrow tables with one schema as a CSV, Parquet or Feather file."""
-
-    def opened(schema: Any) -> Any:
-        if kind == "feather":
-            return ipc.new_file(str(path), schema, options=ipc.IpcWriteOptions(compression="lz4"))
-        return (csv.CSVWriter if kind == "csv" else parquet.ParquetWriter)(str(path), schema)
-
-    writer = None
-    with ExitStack() as stack:
-        for table in tables:
-            writer = writer or stack.enter_context(opened(table.schema))
+def write_tables(tables: Iterable[Any], sink: Path | BytesIO, kind: str) -> None:
+    """Write Arrow tables with one schema to one file of this format."""
+    rest = iter(tables)
+    first = next(rest, None)
+    if first is None:
+        return
+    with _open_writer(sink, kind, first.schema) as writer:
+        writer.write_table(first)
+        for table in rest:
             writer.write_table(table)
+
+
+@contextmanager
+def _open_writer(sink: Path | BytesIO, kind: str, schema: Any) -> Iterator[Any]:
+    target = str(sink) if isinstance(sink, Path) else sink
+    if kind == CSV:
+        writer = csv.CSVWriter(target, schema)
+    elif kind == FEATHER:
+        options = ipc.IpcWriteOptions(compression="lz4")
+        writer = ipc.new_file(target, schema, options=options)
+    else:
+        writer = parquet.ParquetWriter(target, schema)
+    with writer:
+        yield writer
 
 
 def assemble(parts: Mapping[Path, int], out: Path, *, within: Path, force: bool) -> None:
     """Put finished parts together, each with all its rows, then give the output its name."""
+    with new_file(out, temporary_folder=within, overwrite=force) as temporary:
+        write_tables(_read_parts(parts), temporary, output_format(out))
 
-    def whole() -> Iterator[Any]:
-        for part, rows in parts.items():
-            table = feather.read_table(str(part), memory_map=False)
-            if table.num_rows != rows:
-                found = f"{part} has {table.num_rows} rows where {rows} were written"
-                raise ValueError(f"{found}; --force without --resume starts again.")
-            yield table
 
-    with written_beside(out, within=within, overwrite=force) as beside:
-        write_tables(whole(), beside, output_format(out))
+def _read_parts(parts: Mapping[Path, int]) -> Iterator[Any]:
+    for part, n_rows in parts.items():
+        table = feather.read_table(str(part), memory_map=False)
+        if table.num_rows != n_rows:
+            raise ValueError(
+                f"{part} has {table.num_rows} rows where {n_rows} were written; --force without "
+                "--resume starts again."
+            )
+        yield table
+
+
+def empty_copy(path: Path) -> Any:
+    """Make an Arrow table without rows, with the columns and the signature of a Parquet file."""
+    return parquet.read_schema(path).empty_table()
+
+
+def is_signed(path: Path) -> bool:
+    """Say whether a Parquet file is an output of `dco predict`."""
+    with suppress(OSError, ValueError):  # not a Parquet file in spite of its name
+        return SIGNATURE_KEY.encode() in (parquet.read_schema(path).metadata or {})
+    return False

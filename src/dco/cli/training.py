@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dco.cli.option_records import AskedColumns
 from dco.cli.tables.files import read_sample, read_table
 from dco.cli.tables.infer import infer_layout
-from dco.cli.tables.layout import AskedColumns, Layout, need_column
+from dco.cli.tables.layout import Layout, need_column
 from dco.cli.tables.rows import (
     note_missing_targets,
     read_features,

@@ -9,7 +9,9 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, LEVEL, WholeType, example, force_option, target_options
+from dco.cli.option_records import TargetOptions
+from dco.cli.option_types import FILE, LEVEL, WholeType
+from dco.cli.options import example, force_option, target_options
 from dco.cli.printing import (
     as_json,
     collected_notes,
@@ -72,7 +74,7 @@ def command(
     force: bool,
     as_json: bool,
     trust: tuple[str, ...],
-    **reading: Any,
+    reading: TargetOptions,
 ) -> None:
     """Take the rows of DATA in order, after those of earlier calls, and say whether the promise of
     MODEL still holds.
@@ -134,11 +136,11 @@ def watch_table(
     restart: bool,
     page: Path | None,
     trust: tuple[str, ...],
-    reading: dict[str, Any],
+    reading: TargetOptions,
 ) -> Watched:
     """Take the rows of a table after those of a state, and replace the state and the page."""
     from dco.cli.model_files import open_model
-    from dco.cli.tables.fitted import TargetOptions, known_batches
+    from dco.cli.tables.fitted import known_batches
     from dco.cli.tables.rows import NewValues
     from dco.foundations.notes import show
     from dco.service.monitor import Monitor
@@ -156,7 +158,7 @@ def watch_table(
     n_before = monitor.report().rows
 
     new_values = NewValues()
-    batches = known_batches(estimator, data, TargetOptions(**reading), new_values)
+    batches = known_batches(estimator, data, reading, new_values)
     report = monitor.update_all((rows.X, rows.y, rows.by) for rows in batches)
     show(new_values.notes())
     if not new_values.rows:
@@ -164,7 +166,7 @@ def watch_table(
 
     contents = {state_file: json.dumps(monitor.state()) + "\n"}
     if page is not None:
-        contents[page] = page_of(monitor, estimator, model_file, target=reading["target"])
+        contents[page] = page_of(monitor, estimator, model_file, target=reading.target)
     replace_state(state_file, contents, text_before=text_before)
     return Watched(report, n_new_rows=report.rows - n_before)
 

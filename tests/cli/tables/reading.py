@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from dco.cli.option_records import AskedColumns
 from dco.cli.tables.files import read_table
 from dco.cli.tables.infer import InferredLayout, infer_layout
-from dco.cli.tables.layout import AskedColumns, Layout
+from dco.cli.tables.layout import Layout
 from dco.cli.tables.rows import read_features, read_targets
 from dco.cli.tables.table import Table
 

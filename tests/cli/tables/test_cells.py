@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from dco.cli.option_records import AskedColumns
 from dco.cli.tables.cells import to_floats
 from dco.cli.tables.files import read_table
 from dco.cli.tables.layout import (
-    AskedColumns,
     CategoryFeature,
     DateFeature,
     Layout,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dco.cli.option_records import TargetOptions
 from dco.cli.tables.files import column_names, read_batches, read_table
 from dco.cli.tables.layout import Layout, NumberFeature, need_column
 from dco.cli.tables.rows import (
@@ -111,16 +112,6 @@ def read_model_features(model: Any, table: Table, layout: Layout) -> Any:
 # --- rows with known targets ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TargetOptions:
-    """How to read a table with known targets for a fitted model; None is as the fit had it."""
-
-    target: str | None = None
-    by: str | None = None  # a column of groups
-    ignore_new: bool = False  # columns that the fit did not have
-    decimal: str | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class KnownRows:
     """Rows with known targets, for a fitted model."""
@@ -132,14 +123,18 @@ class KnownRows:
     names: list[str] | None  # what the rows are called, if the model knows their key
     target: str | None
 
+    def by_with_name(self) -> Any:
+        """Return the groups as a series that carries the name of their column."""
+        pandas = require("pandas", extra="tables")
+        return None if self.by is None else pandas.Series(self.by, name=self.by_name)
+
     def on_page(self) -> dict[str, Any]:
         """Return the rows as a page takes them, which prints the names of target and groups."""
         pandas = require("pandas", extra="tables")
-        by = None if self.by is None else pandas.Series(self.by, name=self.by_name)
         return {
             "X": self.X,
             "y": pandas.Series(self.y, name=self.target),
-            "by": by,
+            "by": self.by_with_name(),
             "names": self.names,
         }
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dco.cli.option_records import AskedColumns, Task
 from dco.cli.tables.cells import first_code, is_dates, is_text, to_floats, with_gaps
 from dco.cli.tables.dates import ISO, forms_of
 from dco.cli.tables.layout import (
-    AskedColumns,
     CategoryFeature,
     DateFeature,
     Feature,
     Layout,
     NumberFeature,
-    Task,
     need_column,
 )
 from dco.cli.tables.looks import look_of

@@ -1,4 +1,4 @@
-"""What each column of a table is for: as options ask for it, and as a fitted model reads it."""
+"""What each column of a table is for, and how a fitted model reads it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from dco.cli.option_records import Task
 from dco.cli.tables.cells import is_dates, to_texts
 from dco.cli.tables.dates import ISO
 from dco.cli.tables.table import Column
 from dco.foundations.arrays import AnyArray
 from dco.foundations.display import counted, first_few
-
-Task: TypeAlias = Literal["classification", "regression"]
 
 _NAMES_SHOWN = 12  # of columns, in a message
 
@@ -94,21 +93,6 @@ _FEATURE_KINDS: dict[str, type[Feature]] = {
 
 
 # --- columns --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AskedColumns:
-    """What the options of a command say about the columns of a table to fit on."""
-
-    target: str
-    task: Task | None = None  # None: to be found out
-    conditions: tuple[str, ...] = ()  # columns whose values get thresholds of their own
-    groups: str | None = None
-    key: str | None = None  # the column that names the rows
-    dropped: tuple[str, ...] = ()
-    decimal: str = "."
-    date_order: str | None = None  # for dates that may be day first or month first
-    drop_missing_target: bool = False
 
 
 @dataclass(frozen=True)
