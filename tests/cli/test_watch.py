@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pytest
@@ -286,3 +287,52 @@ def test_a_state_that_cannot_be_written_is_refused_before_the_work(dco, home, ro
     words = ("watch", home / "numbers.dco", rows / "week0.csv", "--state")
     assert "There is no folder" in dco.refuses(*words, rows / "none" / "watch.json")
     assert "is read by this command" in dco.refuses(*words, rows / "week0.csv")
+
+
+# ---------------------------------------------------------------- a table that is being written
+
+
+@pytest.mark.parametrize("n_missing", range(1, 12))
+def test_a_last_line_without_a_line_break_is_left_for_the_next_call(dco, home, rows, n_missing):
+    """The file is cut within its last line: in the target, in an earlier cell, or at its end."""
+    whole, part = rows / "week0.csv", rows / "part.csv"
+    part.write_bytes(whole.read_bytes()[:-n_missing])
+    words = ("--state", rows / "watch.json")
+    cut = dco.json("watch", home / "numbers.dco", part, *words)
+    assert cut["rows"] == 149
+    assert any("part.csv has no line break, so it is left" in note for note in cut["notes"])
+    assert dco.json("watch", home / "numbers.dco", whole, *words)["rows"] == 150
+
+
+def test_a_line_break_within_quotes_ends_no_line(dco, home, rows):
+    text = (rows / "week0.csv").read_text()
+    (rows / "torn.csv").write_text(text + '50.0,1.0,"nor\n')
+    words = ("watch", home / "numbers.dco", rows / "torn.csv", "--state", rows / "watch.json")
+    assert dco.json(*words)["rows"] == 150
+
+
+WRITER = """
+import sys, time
+lines = open(sys.argv[1]).readlines()
+with open(sys.argv[2], "w") as file:
+    for number, line in enumerate(lines):
+        file.write(line[: -1 - number % 9])
+        file.flush()
+        time.sleep(0.01)
+        file.write(line[-1 - number % 9 :])
+"""
+
+
+def test_a_table_that_another_process_writes_is_taken_line_by_line(dco, home, rows):
+    growing, words = rows / "growing.csv", ("--state", rows / "watch.json")
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, rows / "week0.csv", growing])
+    while not growing.exists() or growing.read_bytes().count(b"\n") < 3:
+        time.sleep(0.01)
+    n_calls = 0
+    while writer.poll() is None:
+        dco("watch", home / "numbers.dco", growing, *words)
+        n_calls += 1
+    assert n_calls > 1
+    assert dco.json("watch", home / "numbers.dco", growing, *words)["rows"] == 150
+    dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", rows / "straight.json")
+    assert (rows / "watch.json").read_bytes() == (rows / "straight.json").read_bytes()

@@ -140,9 +140,10 @@ def watch_table(
 ) -> Watched:
     """Take the rows of a table after those of a state, and replace the state and the page."""
     from dco.cli.model_files import open_model
+    from dco.cli.tables.files import has_unfinished_line
     from dco.cli.tables.fitted import known_batches
     from dco.cli.tables.rows import NewValues
-    from dco.foundations.notes import show
+    from dco.foundations.notes import Note, show
     from dco.service.monitor import Monitor
     from dco.service.state import settings_of
 
@@ -158,9 +159,12 @@ def watch_table(
     n_before = monitor.report().rows
 
     new_values = NewValues()
-    batches = known_batches(estimator, data, reading, new_values)
+    batches = known_batches(estimator, data, reading, new_values, complete_lines=True)
     report = monitor.update_all((rows.X, rows.y, rows.by) for rows in batches)
     show(new_values.notes())
+    if has_unfinished_line(data):
+        text = f"The last line of {data} has no line break, so it is left for the next call."
+        show([Note("unfinished-line", text, "If the table is complete, add a line break.")])
     if not new_values.rows:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
 

@@ -13,11 +13,12 @@ import gzip
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -160,15 +161,22 @@ def read_table(path: Path, columns: Sequence[str] | None = None, *, decimal: str
 
 
 def read_batches(
-    path: Path, columns: Sequence[str], *, rows: int | None = None, decimal: str = "."
+    path: Path,
+    columns: Sequence[str],
+    *,
+    rows: int | None = None,
+    decimal: str = ".",
+    complete_lines: bool = False,
 ) -> Iterator[Table]:
     """Read a table in batches of exactly `rows` rows; the last one has those that are left.
 
     The cut does not depend on how the file stores its rows, so that a stopped run finds its batches
-    again, and memory stays flat.
+    again, and memory stays flat. With `complete_lines`, the last line of a CSV is left out if it
+    has no line break: somebody may still be writing it.
     """
     first_row = 0
-    for cells in _cut_evenly(_read_files(path, columns), rows or BATCH_ROWS, path):
+    batches = _read_files(path, columns, complete_lines=complete_lines)
+    for cells in _cut_evenly(batches, rows or BATCH_ROWS, path):
         positions = np.arange(first_row, first_row + cells.num_rows)
         yield Table(cells, path, positions=positions, decimal=decimal)
         first_row += cells.num_rows
@@ -230,20 +238,25 @@ def _concatenate(batches: list[Any], path: Path) -> Any:
         return arrow.concat_tables(batches, promote_options="permissive")
 
 
-def _read_files(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+def _read_files(
+    path: Path, columns: Sequence[str], *, complete_lines: bool = False
+) -> Iterator[Any]:
     """Read Arrow tables as the files store them, with the columns in this order; none is empty."""
     for file in files_of(path):
-        yield from _read_file(file, columns)
+        yield from _read_file(file, columns, complete_lines=complete_lines)
 
 
-def _read_file(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    read_batches_of = {
-        CSV: _read_csv,
+def _read_file(
+    file: Path, columns: Sequence[str], *, complete_lines: bool = False
+) -> Iterator[Any]:
+    read_batches_of: dict[str, Callable[[Path, Sequence[str]], Iterable[Any]]] = {
+        CSV: partial(_read_csv, complete_lines=complete_lines),
         PARQUET: _read_parquet,
         FEATHER: _read_feather,
-    }[table_format(file)]
+    }
+    read_batches_of_file = read_batches_of[table_format(file)]
     with _errors_explained(file):
-        for batch in read_batches_of(file, columns):
+        for batch in read_batches_of_file(file, columns):
             if batch.num_rows:
                 yield _without_views(arrow.Table.from_batches([batch]).select(columns))
 
@@ -313,8 +326,8 @@ def _read_csv_head(file: Path) -> _CsvHead:
     return _CsvHead(names, delimiter)
 
 
-def _read_csv(file: Path, columns: Sequence[str]) -> Iterable[Any]:
-    with arrow.input_stream(str(file), compression="gzip" if _is_gzip(file) else None) as source:
+def _read_csv(file: Path, columns: Sequence[str], *, complete_lines: bool = False) -> Iterable[Any]:
+    with _open_csv(file, complete_lines=complete_lines) as source:
         yield from arrow_csv.open_csv(
             source,
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
@@ -328,6 +341,64 @@ def _read_csv(file: Path, columns: Sequence[str]) -> Iterable[Any]:
                 null_values=[""],
             ),
         )
+
+
+@contextmanager
+def _open_csv(file: Path, *, complete_lines: bool) -> Iterator[Any]:
+    """Open the bytes of a CSV, unpacked; with `complete_lines` those before an unfinished line."""
+    if _is_gzip(file) or not complete_lines:
+        compression = "gzip" if _is_gzip(file) else None
+        with arrow.input_stream(str(file), compression=compression) as source:
+            yield source
+        return
+    with open(file, "rb") as stream:
+        yield arrow.PythonFile(_FirstBytes(stream, end_of_last_line(file)), mode="r")
+
+
+class _FirstBytes(io.RawIOBase):
+    """The first bytes of a stream."""
+
+    def __init__(self, stream: BinaryIO, n_bytes: int) -> None:
+        self._stream = stream
+        self._n_left = n_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = self._n_left if size < 0 else min(size, self._n_left)
+        content = self._stream.read(wanted)
+        self._n_left -= len(content)
+        return content
+
+
+def end_of_last_line(file: Path) -> int:
+    """Return how many bytes of a CSV the lines take that end with a line break.
+
+    A line break between quotes ends no line.
+    """
+    end = 0
+    position = 0
+    is_quoted = False
+    with open(file, "rb") as stream:
+        while block := stream.read(_CSV_BLOCK_BYTES):
+            pieces = block.split(b'"')
+            for number, piece in enumerate(pieces):
+                if number > 0:  # a quotation mark came before it
+                    position += 1
+                    is_quoted = not is_quoted
+                last_break = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
+                if last_break >= 0 and not is_quoted:
+                    end = position + last_break + 1
+                position += len(piece)
+    return end
+
+
+def has_unfinished_line(path: Path) -> bool:
+    """Say whether a CSV ends without a line break."""
+    if table_format(path) != CSV or _is_gzip(path):
+        return False
+    return end_of_last_line(path) < path.stat().st_size
 
 
 def _is_gzip(file: Path) -> bool:

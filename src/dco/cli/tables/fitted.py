@@ -187,13 +187,17 @@ def known_batches(
     values: NewValues,
     *,
     every: bool = False,
+    complete_lines: bool = False,
 ) -> Iterator[KnownRows]:
     """Read the rows with known targets in batches; what the fit never saw is counted in `values`.
 
-    With `every`, a missing target is an error also if the fit left such rows out.
+    With `every`, a missing target is an error also if the fit left such rows out. With
+    `complete_lines`, a last line of a CSV without a line break is left out.
     """
     reader = _TargetReader.open(model, path, options)
-    for table in read_batches(path, reader.columns, decimal=reader.layout.decimal):
+    for table in read_batches(
+        path, reader.columns, decimal=reader.layout.decimal, complete_lines=complete_lines
+    ):
         known = table
         if reader.layout.drop_missing_target and not every:
             known = without_missing_targets(table, reader.target)
