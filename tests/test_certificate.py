@@ -45,7 +45,7 @@ def failed_checks(report: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def fitted() -> dco.DecoupledRegressor:
     return dco.DecoupledRegressor(
-        [Ridge(), Ridge(alpha=100)], guarantee="marginal", random_state=0
+        [Ridge(), Ridge(alpha=100)], dco.scores.AbsoluteResidual(), random_state=0
     ).fit(X, Y)
 
 
@@ -141,7 +141,11 @@ def test_the_stability_of_the_choice_is_stated() -> None:
     """
     noisy = X + np.random.default_rng(0).normal(size=X.shape)
     clear = (
-        dco.DecoupledRegressor({"good": Ridge(), "bad": Ridge(alpha=1e6)}, random_state=0)
+        dco.DecoupledRegressor(
+            {"good": Ridge(), "bad": Ridge(alpha=1e6)},
+            dco.scores.AbsoluteResidual(),
+            random_state=0,
+        )
         .fit(X, Y)
         .certificate_
     )

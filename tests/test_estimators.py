@@ -254,10 +254,10 @@ def test_models_and_scores_that_do_not_meet_are_named() -> None:
 def test_a_search_reaches_the_models_that_it_proposes() -> None:
     X, y = regression_rows(200)
     many = dco.grid(Ridge(), alpha=[0.01, 1.0, 100.0, 10000.0])
-    all_of_them = dco.DecoupledRegressor(many, random_state=0).fit(X, y)
-    some = dco.DecoupledRegressor(many, search=dco.search.Random(2, seed=0), random_state=0).fit(
-        X, y
-    )
+    score = AbsoluteResidual()
+    all_of_them = dco.DecoupledRegressor(many, score, random_state=0).fit(X, y)
+    search = dco.search.Random(2, seed=0)
+    some = dco.DecoupledRegressor(many, score, search=search, random_state=0).fit(X, y)
     assert all_of_them.certificate_.candidates == 4
     assert some.certificate_.candidates == 2
 
@@ -526,7 +526,7 @@ def test_both_guarantees_come_from_one_fit(groups) -> None:
         "pac": {"guarantee": "pac", "delta": 0.2, "alpha": 0.3},
     }
     fits = {
-        name: ridge(**options).fit(X[:300], y[:300], groups=groups)
+        name: ridge(scores=AbsoluteResidual(), **options).fit(X[:300], y[:300], groups=groups)
         for name, options in asked.items()
     }
     for name, options in asked.items():
@@ -566,11 +566,12 @@ def test_every_group_has_its_own_threshold() -> None:
     X = rng.normal(size=(1200, 2))
     X[:, 1] = rng.integers(0, 2, size=1200)
     y = X[:, 0] + rng.normal(size=1200) * np.where(X[:, 1] == 1, 5.0, 0.5)
-    est = ridge(condition_on=1).fit(X[:800], y[:800])
+    score = AbsoluteResidual()
+    est = ridge(scores=score, condition_on=1).fit(X[:800], y[:800])
     assert [entry.group for entry in est.certificate_.thresholds] == ["0.0", "1.0"]
     sizes = est.predict_set(X[800:]).sizes()
     assert sizes[X[800:, 1] == 1].min() > 5 * sizes[X[800:, 1] == 0].max()
-    by_call = ridge(condition_on=lambda Z: Z[:, 1] > 0.5).fit(X[:800], y[:800])
+    by_call = ridge(scores=score, condition_on=lambda Z: Z[:, 1] > 0.5).fit(X[:800], y[:800])
     np.testing.assert_allclose(by_call.predict_set(X[800:]).sizes(), sizes)
 
 
@@ -893,7 +894,8 @@ def test_fit_parameters_of_own_rows_are_a_dict(role) -> None:
 )
 def test_a_failed_candidate_is_reported_and_left_out(bad, params, reason) -> None:
     X, y = regression_rows(200)
-    est = dco.DecoupledRegressor({"ok": BayesianRidge(), "bad": bad}, random_state=0)
+    models = {"ok": BayesianRidge(), "bad": bad}
+    est = dco.DecoupledRegressor(models, AbsoluteResidual(), random_state=0)
     with pytest.warns(FitFailedWarning, match=rf"1 failed .*: bad \({reason}\)\.") as told:
         est.fit(X, y, **params)
     assert [warning.filename for warning in told] == [__file__]

@@ -46,7 +46,7 @@ from dco.scores.registry import scores_called
 from dco.scores.transformed import support_of
 from dco.tuning import Ranking
 from dco.tuning.choose import Tuning
-from dco.tuning.defaults import FOLDS_BELOW, Defaults
+from dco.tuning.defaults import FOLDS_BELOW, Models
 from dco.tuning.objectives import EVEN, MEAN_SIZE, objective_of
 
 
@@ -134,9 +134,13 @@ class Decoupled(HoldsModels, ABC):
         models = own_models(self.models)
         copies = copy_and_seed(models, seed=seed)
         show(note_fitted_again(models, copies))
-        defaults = self._defaults(copies, seed)
+        candidates = self._models(copies, seed)
         statement = Statement(*(getattr(self, entry.name) for entry in fields(Statement)))
-        frozen = defaults is None and self.search is None and all(map(is_frozen, models.values()))
+        frozen = (
+            not candidates.has_defaults
+            and self.search is None
+            and all(map(is_frozen, models.values()))
+        )
         sizes = default_sizes(
             rows.n_units,
             smallest_calibration=statement.smallest_n(),
@@ -145,7 +149,7 @@ class Decoupled(HoldsModels, ABC):
             folds=self.tune_folds,
             may_fold=self.refit and not frozen and tune is None and calibrate is None,
             deals_tuning=not frozen and tune is None,
-            fold_below=FOLDS_BELOW if defaults is not None and defaults.names is None else 0,
+            fold_below=FOLDS_BELOW if candidates.default_names is None else 0,
         )
         split = Split(
             sizes,
@@ -154,12 +158,12 @@ class Decoupled(HoldsModels, ABC):
             calibrate=new._brought_rows("calibrate", calibrate),
             trains_models=not frozen,
         )
-        is_even_by_default = defaults is not None and not defaults.classes
+        is_even_by_default = candidates.has_defaults and not candidates.of_classes
         objective = self.objective
         if objective is None:
             objective = EVEN if is_even_by_default else MEAN_SIZE
         new.predictor_ = fit_decoupled(
-            defaults or copies,
+            candidates,
             given_scores(self.scores, scores_called),
             rows,
             statement,
@@ -311,17 +315,21 @@ class Decoupled(HoldsModels, ABC):
                 Message("⟨support⟩ is for numbers; the labels of a classifier are those of y.")
             )
 
-    def _defaults(self, own: dict[str, Any], seed: int) -> Defaults | None:
-        """The default models that are asked for, and the caller's own beside them."""
-        names = default_names(self.models)
-        if self.search is not None or (own and names == ()):
-            return None
-        if names == ():
+    def _models(self, own: dict[str, Any], seed: int) -> Models:
+        """List the models to try: the default ones that are asked for, and the caller's own."""
+        names = () if self.search is not None else default_names(self.models)
+        if self.search is None and not own and names == ():
             raise ValueError(
                 "models is empty: pass an estimator, a list or a dict of them, or "
                 "None for the default ones."
             )
-        return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names, own)
+        return Models(
+            own=own,
+            default_names=names,
+            of_classes=isinstance(self, DecoupledClassifier),
+            alpha=self.alpha,
+            seed=seed,
+        )
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""

@@ -43,13 +43,13 @@ from dco.sets.prediction_sets import PredictionSets
 from dco.structure import Structure
 from dco.tuning import Ranking
 from dco.tuning.choose import Choice, Tuning, choose
-from dco.tuning.defaults import Defaults
+from dco.tuning.defaults import Models
 from dco.tuning.label_clusters import ENOUGH, label_clusters
 from dco.tuning.resampling import Resampling, resample, uniform_seed
 
 
 def fit_decoupled(
-    models: Mapping[str, Any] | Defaults,
+    models: Models,
     scores: Mapping[str, Score] | None,
     rows: Rows,
     statement: Statement,

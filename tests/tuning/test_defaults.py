@@ -11,7 +11,8 @@ from sklearn.linear_model import Ridge
 import dco
 from dco.foundations.notes import NoteWarning
 from dco.rows.rows import Rows
-from dco.tuning.defaults import Defaults, log_scale
+from dco.tuning.defaults import Models, suiting_log, suiting_transforms
+from dco.tuning.resampling import Folds, Holdout
 
 SCANT = {"linear", "shallow", "forest"}  # of any numbers, where each is fitted once per fold
 FEW = SCANT | {"quantiles"}
@@ -131,28 +132,49 @@ def test_missing_values_of_any_kind_are_one():
 @pytest.mark.parametrize(
     ("n", "folds", "shift", "names", "log"),
     [
-        (100, False, 0.0, FEW | LOGS, "'log'"),
-        (100, False, -1e3, FEW | {"boosting"}, "'quantile'"),
-        (399, True, 0.0, SCANT | {"linear-log"}, "'log'"),
-        (399, True, -1e3, SCANT, "'quantile'"),
-        (400, True, 0.0, SCANT | LOGS, "'log'"),
-        (1000, True, 0.0, FEW | LOGS, "'log'"),
-        (6000, False, 0.0, (FEW | LOGS | {"boosting"}) - {"forest"}, "'log'"),
+        (100, None, 0.0, FEW | LOGS, "log"),
+        (100, None, -1e3, FEW | {"boosting"}, "quantile"),
+        (399, 3, 0.0, SCANT | {"linear-log"}, "log"),
+        (399, 3, -1e3, SCANT, "quantile"),
+        (400, 3, 0.0, SCANT | LOGS, "log"),
+        (1000, 3, 0.0, FEW | LOGS, "log"),
+        (6000, None, 0.0, (FEW | LOGS | {"boosting"}) - {"forest"}, "log"),
     ],
 )
 def test_what_cannot_pay_is_left_out(n, folds, shift, names, log):
     X, y = table(n)
-    models, scores = Defaults(False, 0.1, 0).on(Rows(X, y + shift), None, y + shift, folds=folds)
-    assert set(models) == names
-    assert f"Transformed(AbsoluteResidual, transform={log})" in scores
+    rows = Rows(X, y + shift)
+    resampling = Folds(rows, folds, seed=0) if folds else Holdout(rows, rows)
+    models = Models({}, None, of_classes=False, alpha=0.1, seed=0)
+    assert set(models.make(resampling, None)) == names
+    assert suiting_transforms(resampling)[0] == log
 
 
-def test_targets_at_zero_take_log1p_and_given_scores_keep_the_models_that_suit():
-    X, y = table(50)
-    _, scores = Defaults(False, 0.1, 0).on(Rows(X, y), None, np.where(y < 3, 0.0, y))
-    assert "Transformed(AbsoluteResidual, transform='log1p')" in scores
-    models, _ = Defaults(False, 0.1, 0).on(Rows(X, y), {"n": dco.scores.NormalisedResidual()}, y)
-    assert set(models) == {"spread"}
+def test_default_models_that_read_none_of_the_given_scores_are_left_out():
+    X, y = table(200)
+    est = dco.DecoupledRegressor(scores="normalised", random_state=0).fit(X, y)
+    assert est.best_candidate_ == "spread / NormalisedResidual"
+
+
+@pytest.mark.parametrize("scale", ["log", "log1p"])
+def test_own_models_get_the_transformed_and_levelled_scores_of_default_ones(scale):
+    X, y = table(300)
+    y = y if scale == "log" else np.where(y < 3, 0.0, y)
+    settings = {"tune_size": 0.4, "calibrate_size": 0.2, "random_state": 0}
+    est = dco.DecoupledRegressor({"mine": Ridge()}, **settings).fit(X[["a"]], y)
+    names = {row.name.removeprefix("mine / ") for row in est.ranking_.table}
+    plain = {
+        "AbsoluteResidual",
+        f"Transformed(AbsoluteResidual, transform='{scale}')",
+        "Transformed(AbsoluteResidual, transform='sqrt')",
+    }
+    assert names == plain | {f"Levelled({name})" for name in plain}
+
+
+def test_without_tuning_rows_one_model_has_one_score():
+    X, y = table(200)
+    est = dco.DecoupledRegressor(Ridge(), tune_size=0, random_state=0).fit(X[["a"]], y)
+    assert est.best_candidate_ == "ridge / AbsoluteResidual"
 
 
 def test_names_that_are_not_offered_are_named():
@@ -202,4 +224,4 @@ def test_the_log_is_one_that_suits_the_least_target(y, wanted):
     """Targets of a thousandth of the median, or 0, would lie far out on the scale of a plain
     log.
     """
-    assert log_scale(np.array(y, dtype=float)) == wanted
+    assert suiting_log(np.array(y, dtype=float)) == wanted

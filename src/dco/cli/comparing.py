@@ -26,7 +26,12 @@ from dco.foundations.files import plain, put_in_place, write_file, write_files
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.paper.experiment import Experiment, Options
 from dco.paper.records import run_splits
-from dco.tuning.defaults import NAMES, Maker, columns_of
+from dco.tuning.default_models import (
+    Recipe,
+    check_default_names,
+    columns_of,
+    make_default_model,
+)
 
 _SETTINGS_FILE = "settings.json"
 _RECORDS_FILE = "records.jsonl"
@@ -157,12 +162,7 @@ def _choose_models(models: list[str] | None, task: str) -> list[str]:
     if models is None:
         usual = ["linear", "forest", "boosting"]
         return usual if task == "classification" else [*usual, "quantiles"]
-    for name in models:
-        if name not in NAMES[task]:
-            raise ValueError(
-                f"there is no default model {name!r} for {task}: choose from "
-                f"{', '.join(NAMES[task])}."
-            )
+    check_default_names(models, of_classes=task == "classification")
     return models
 
 
@@ -171,12 +171,12 @@ def _make_split(
 ) -> Split:
     """Make the split that is run with each seed."""
     is_classification = source.layout.task == "classification"
-    maker = Maker(columns_of(source.X), is_classification, order.alpha)
+    recipe = Recipe(of_classes=is_classification, alpha=order.alpha, columns=columns_of(source.X))
     return Split(
         X=source.X.iloc[rows].reset_index(drop=True),
         y=source.y[rows],
         groups=None if source.groups is None else source.groups[rows],
-        models={name: maker.model(name) for name in model_names},
+        models={name: make_default_model(name, recipe) for name in model_names},
         alpha=order.alpha,
         delta=order.delta,
         sizes=(order.tune_size, order.calibrate_size, order.test_size),

@@ -13,20 +13,28 @@ from dco.models.records import CLASS_RECORDS, records_of, sources_of
 from dco.scores.score import Score
 from dco.scores.transformed import Within
 from dco.structure import Candidate
-from dco.tuning.defaults import scores_for
+from dco.tuning.defaults import default_scores_of
 
 
 def pair_models_with_scores(
-    models: Mapping[str, Any], scores: Mapping[str, Score] | None, *, of_classes: bool
+    models: Mapping[str, Any],
+    scores: Mapping[str, Score] | None,
+    *,
+    of_classes: bool,
+    transforms: Sequence[str] = (),
 ) -> list[Candidate]:
     """List every model with every score that reads its predictions.
 
-    Without scores, each model gets the default ones. A model or a score that is left without a
-    partner is an error that names both sides.
+    Without scores, each model gets the default ones (`transforms` are the scales of targets on
+    which these are tried too). A model or a score that is left without a partner is an error that
+    names both sides.
     """
     candidates = []
     for name, model in models.items():
-        pairs = pair_model(name, model, scores, of_classes=of_classes)
+        own_scores = scores
+        if own_scores is None:
+            own_scores = default_scores_of(model, of_classes=of_classes, transforms=transforms)
+        pairs = pair_model(name, model, own_scores, of_classes=of_classes)
         if not pairs:
             raise IncompatibleScoreError(_explain_lonely_model(name, model, scores or {}))
         candidates += pairs
@@ -39,7 +47,7 @@ def pair_models_with_scores(
 
 
 def pair_model(
-    name: str, model: Any, scores: Mapping[str, Score] | None, *, of_classes: bool
+    name: str, model: Any, scores: Mapping[str, Score], *, of_classes: bool
 ) -> list[Candidate]:
     """List one model with every score that reads its predictions.
 
@@ -47,9 +55,6 @@ def pair_model(
     give intervals of codes.
     """
     offered = records_of(model)
-    if scores is None:
-        scores = scores_for(model, offered)
-
     candidates = []
     for score_name, score in scores.items():
         record_type = next((needed for needed in score.needs if needed in offered), None)
@@ -67,6 +72,17 @@ def pair_model(
             )
         candidates.append(Candidate(name, score_name, model, score, record_type))
     return candidates
+
+
+def keep_readable(scores: Mapping[str, Score], models: Mapping[str, Any]) -> Mapping[str, Score]:
+    """Leave out scores that no model gives a record for, if that leaves any."""
+    offered = {record for model in models.values() for record in records_of(model)}
+    readable = {
+        name: score
+        for name, score in scores.items()
+        if any(record in offered for record in score.needs)
+    }
+    return readable or scores
 
 
 def learn_scores(

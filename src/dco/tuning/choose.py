@@ -18,11 +18,11 @@ from dco.predictions import GaussianMixtures
 from dco.rows.conditions import LABEL_CLUSTERS
 from dco.scores.score import Score
 from dco.structure import Candidate
-from dco.tuning.candidates import learn_scores, pair_models_with_scores
+from dco.tuning.candidates import keep_readable, learn_scores, pair_models_with_scores
 from dco.tuning.comparison import Comparison
 from dco.tuning.contest import Contest
 from dco.tuning.cutoffs import OneThreshold, threshold_kind
-from dco.tuning.defaults import Defaults
+from dco.tuning.defaults import Models, suiting_transforms
 from dco.tuning.fits import ModelFits
 from dco.tuning.notes import note_below_zero, note_classes, note_left_behind, note_one_width
 from dco.tuning.objectives import MEAN_SIZE, Even, Objective
@@ -70,7 +70,7 @@ class Choice:
 
 
 def choose(
-    models: Mapping[str, Any] | Defaults,
+    models: Models,
     scores: Mapping[str, Score] | None,
     resampling: Resampling,
     *,
@@ -146,7 +146,7 @@ class Listed:
 
 
 def list_candidates(
-    models: Mapping[str, Any] | Defaults,
+    models: Models,
     scores: Mapping[str, Score] | None,
     resampling: Resampling,
     *,
@@ -154,22 +154,21 @@ def list_candidates(
     tuning: Tuning,
 ) -> Listed:
     """Pair models with scores; default models and scores are made for the rows at hand."""
-    uses_default_models = isinstance(models, Defaults)
-    uses_default_scores = scores is None
-    if isinstance(models, Defaults):
-        models, scores = models.on(
-            resampling.training_rows,
-            scores,
-            resampling.targets,
-            folds=isinstance(resampling, Folds),
-        )
-    candidates = pair_models_with_scores(models, scores, of_classes=of_classes)
+    made = models.make(resampling, scores)
+    if scores is not None and models.has_defaults:
+        scores = keep_readable(scores, made)
+    candidates = pair_models_with_scores(
+        made,
+        scores,
+        of_classes=of_classes,
+        transforms=() if of_classes else suiting_transforms(resampling),
+    )
     return Listed(
         learn_scores(candidates, resampling.rows_to_learn_from().y, tuning.support),
         strategy=tuning.strategy,
-        adds_averages=uses_default_models,
-        adds_levelled_scores=uses_default_models and uses_default_scores and not of_classes,
-        rows_are_known=not any(holds_frozen(model) for model in models.values()),
+        adds_averages=models.has_defaults,
+        adds_levelled_scores=scores is None and tuning.strategy is None and not of_classes,
+        rows_are_known=not any(holds_frozen(model) for model in made.values()),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import smallest_marginal_n
 from dco.models.averaged import AveragedModel, average_records
+from dco.predictions import Points, PointsWithSpread, Quantiles
 from dco.scores.levelled import Levelled
 from dco.scores.names import checked_score, free_label, identity_of, score_label
 from dco.scores.score import Score
@@ -23,6 +24,7 @@ from dco.tuning.ranking import Ranking
 from dco.tuning.strategies import Strategy
 
 _MOST_AVERAGED = 3  # models
+_LEVELLED_RECORDS = (Points, PointsWithSpread, Quantiles)
 _LEVELLED_ROWS = 10  # times the rows of a finite quantile: twice what each of five fifths needs
 
 
@@ -176,7 +178,7 @@ def level_scores(candidates: Sequence[Candidate], contest: Contest) -> list[Cand
     levelled = []
     for candidate in candidates:
         trial = contest.trials.get(candidate.name)
-        if trial is None:
+        if trial is None or candidate.record_type not in _LEVELLED_RECORDS:
             continue
         score = Levelled.of(
             candidate.score,

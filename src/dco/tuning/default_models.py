@@ -1,0 +1,205 @@
+"""The default models, each a pipeline with its own preparation.
+
+The preparation is fitted where the model is fitted, so it never sees a calibration row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.tables import is_frame
+
+# Compared in benchmarks/tables.py.
+CLASSIFIERS = ("linear", "forest", "boosting")
+REGRESSORS = (
+    "linear",
+    "linear-log",
+    "boosting",
+    "boosting-log",
+    "shallow",
+    "forest",
+    "quantiles",
+    "spread",
+)
+# Rarer categories of a column share one code, so that an identifier cannot flood a model.
+_MOST_CATEGORIES = 30
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that hold numbers and those that hold categories, by name or by position."""
+
+    numbers: list[Any]
+    categories: list[Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What default models are made for.
+
+    `columns` are None for an array of numbers, `log` is the logarithm that suits the targets (None
+    if none does), and `is_small` says that rows are so few that smaller models do as well.
+    """
+
+    of_classes: bool
+    alpha: float
+    columns: Columns | None = None
+    log: str | None = None
+    is_small: bool = False
+
+
+def check_default_names(names: Iterable[str], *, of_classes: bool) -> None:
+    """Refuse names that no default model has."""
+    known = CLASSIFIERS if of_classes else REGRESSORS
+    task = "classification" if of_classes else "regression"
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"there is no default model {name!r} for {task}: choose from {', '.join(known)}."
+            )
+
+
+def make_default_model(name: str, recipe: Recipe) -> Any:
+    """Make an unfitted pipeline."""
+    from sklearn.pipeline import Pipeline
+
+    model = _classifier(name) if recipe.of_classes else _regressor(name, recipe)
+    steps = _preparation(recipe.columns, is_linear=name.startswith("linear"))
+    return Pipeline([*steps, ("model", model)])
+
+
+def _classifier(name: str) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+
+    match name:
+        case "linear":
+            return LogisticRegression(max_iter=2000)
+        case "forest":
+            return RandomForestClassifier(100)
+        case "boosting":
+            return HistGradientBoostingClassifier()
+    raise KeyError(name)
+
+
+def _regressor(name: str, recipe: Recipe) -> Any:
+    from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.ensemble import HistGradientBoostingRegressor as Boosting
+    from sklearn.linear_model import RidgeCV
+
+    from dco.models import QuantilePair, ResidualSpread, TransformedTarget
+
+    def on_a_log_scale(model: Any) -> Any:
+        return TransformedTarget(model, recipe.log or "log1p")
+
+    def on_the_suiting_scale(model: Any) -> Any:
+        return model if recipe.log is None else on_a_log_scale(model)
+
+    match name:
+        case "linear":
+            return RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
+        case "linear-log":
+            return on_a_log_scale(RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0)))
+        case "boosting":
+            return Boosting()
+        case "boosting-log":
+            return on_a_log_scale(Boosting())
+        case "shallow":
+            n_trees = 60 if recipe.is_small else 200
+            shallow = Boosting(
+                max_iter=n_trees, max_leaf_nodes=8, min_samples_leaf=5, max_features=0.5
+            )
+            return on_the_suiting_scale(shallow)
+        case "forest":
+            n_trees = 30 if recipe.is_small else 50
+            return on_the_suiting_scale(ExtraTreesRegressor(n_trees, min_samples_leaf=2))
+        case "quantiles":
+            return QuantilePair(Boosting(max_leaf_nodes=8), alpha=recipe.alpha)
+        case "spread":
+            centre = Boosting(learning_rate=0.05, max_iter=200, max_leaf_nodes=15)
+            spread = Boosting(max_iter=60, max_leaf_nodes=8)
+            return ResidualSpread(on_the_suiting_scale(centre), spread, cv=3, floor=0.05, logs=True)
+    raise KeyError(name)
+
+
+def _preparation(columns: Columns | None, *, is_linear: bool) -> list[tuple[str, Any]]:
+    """Prepare columns for a linear model, or for trees.
+
+    Linear models get medians for missing numbers, unit variance, and one column for each category
+    (a missing text is one). Trees handle missing numbers and need no scaling; they get categories
+    as whole numbers, unknown ones as -1.
+    """
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+    from dco.models.plain_columns import PlainColumns
+
+    scaling = [
+        ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
+        ("scale", StandardScaler()),
+    ]
+    if columns is None:
+        return scaling if is_linear else []
+
+    if is_linear:
+        numbers: Any = Pipeline(scaling)
+        encoder: Any = OneHotEncoder(
+            handle_unknown="infrequent_if_exist",
+            max_categories=_MOST_CATEGORIES,
+            sparse_output=False,
+        )
+    else:
+        numbers = PlainColumns(numbers=True)
+        encoder = OrdinalEncoder(
+            handle_unknown="use_encoded_value",
+            unknown_value=-1,
+            encoded_missing_value=-2,
+            max_categories=_MOST_CATEGORIES,
+        )
+    categories = Pipeline([("plain", PlainColumns()), ("encode", encoder)])
+
+    parts = []
+    if columns.numbers:
+        parts.append(("numbers", numbers, columns.numbers))
+    if columns.categories:
+        parts.append(("texts", categories, columns.categories))
+    return [("columns", ColumnTransformer(parts))]
+
+
+def columns_of(X: Any) -> Columns | None:
+    """Tell columns of numbers from columns of categories; None for an array of numbers.
+
+    A frame's columns go by their types, truth values are categories. A column of an array of
+    objects holds categories if one of its cells is a text.
+    """
+    if is_frame(X):
+        return _columns_by({name: _holds_numbers(X[name].dtype) for name in X.columns})
+
+    values = X if hasattr(X, "dtype") else np.asarray(X)
+    if values.dtype.kind in "iufb":
+        return None
+    holds_texts = {
+        column: any(isinstance(cell, str) for cell in values[:, column])
+        for column in range(values.shape[1])
+    }
+    return _columns_by({column: not has_text for column, has_text in holds_texts.items()})
+
+
+def _columns_by(holds_numbers: Mapping[Any, bool]) -> Columns:
+    return Columns(
+        numbers=[name for name, is_number in holds_numbers.items() if is_number],
+        categories=[name for name, is_number in holds_numbers.items() if not is_number],
+    )
+
+
+def _holds_numbers(dtype: Any) -> bool:
+    """Return whether a column of this type, of pandas or polars, holds numbers."""
+    if hasattr(dtype, "is_numeric"):  # polars
+        return bool(dtype.is_numeric())
+    return dtype.kind in "iuf"
