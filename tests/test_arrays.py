@@ -12,7 +12,12 @@ import pytest
 
 import dco
 from dco.bayes import full_conformal_intervals, full_conformal_p_values
-from dco.foundations.arrays import check_floats_hold, first_rounded, real_numbers, to_numpy
+from dco.foundations.arrays import (
+    as_real_numbers,
+    check_exact_in_float64,
+    first_inexact_position,
+    to_numpy,
+)
 
 PROBABILITIES = np.random.default_rng(0).dirichlet(np.ones(4), 60).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 4, 60)
@@ -163,11 +168,11 @@ def test_real_numbers_keep_their_kind_and_decimals_and_fractions_are_some():
         3,
         Tensor(np.ones(2)),
     ):
-        array = real_numbers(values, name="losses")
+        array = as_real_numbers(values, name="losses")
         assert array.dtype == to_numpy(values).dtype
         np.testing.assert_array_equal(array, to_numpy(values))
     np.testing.assert_array_equal(
-        real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses"), [0.5, 0.25, 2]
+        as_real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses"), [0.5, 0.25, 2]
     )
 
 
@@ -186,7 +191,7 @@ def test_real_numbers_keep_their_kind_and_decimals_and_fractions_are_some():
 )
 def test_what_is_not_real_numbers_is_named(values, got):
     with pytest.raises(ValueError, match=f"^losses must be real numbers, got {got}.$"):
-        real_numbers(values, name="losses")
+        as_real_numbers(values, name="losses")
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64", "object"])
@@ -201,10 +206,10 @@ def test_integers_that_float64_rounds_are_found(dtype):
     values += [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 2**62 + 2**9, 2**62 + 2**8, 0, 1]
     values += [value >> shift for value in values for shift in (5, 9, 12)]
     values += [value >> shift << shift for value in values for shift in (5, 9, 12)]
-    found = [first_rounded(np.array([value], dtype=dtype)) == 0 for value in values]
+    found = [first_inexact_position(np.array([value], dtype=dtype)) == 0 for value in values]
     assert found == [float(value) != value for value in values]
     assert 0.2 < np.mean(found) < 0.8
-    assert first_rounded(np.array([0, 5, 2**53 + 1, 2**53 + 3], dtype=dtype)) == 2
+    assert first_inexact_position(np.array([0, 5, 2**53 + 1, 2**53 + 3], dtype=dtype)) == 2
 
 
 TARGETS = {
@@ -260,4 +265,4 @@ def test_large_targets_that_floats_hold_are_taken():
             dco.scores.AbsoluteResidual().observed(points, np.asarray(y, dtype=float)),
             np.abs([float(value) for value in y]),
         )
-        check_floats_hold(y, name="y")
+        check_exact_in_float64(y, name="y")

@@ -21,10 +21,10 @@ from dco.foundations.arrays import (
     Floats,
     Integers,
     as_labels,
-    beside,
     namespace,
+    to_array,
+    to_device_of,
     to_numpy,
-    where_they_are,
 )
 from dco.sets.labels import codes_of
 
@@ -137,7 +137,7 @@ class ClassRecord(Prediction):
             )
         names = self.labels()
         columns = self._columns_of_numbers(labels) if names is None else _find(labels, names)
-        return beside(columns, self.array)  # type: ignore[no-any-return]
+        return to_device_of(columns, self.array)  # type: ignore[no-any-return]
 
     def _columns_of_numbers(self, labels: AnyArray) -> Integers:
         """Check labels that are column numbers."""
@@ -462,7 +462,7 @@ def fifths(values: Floats) -> Integers:
 
 def _read_floats(values: Any, name: str) -> Any:
     """Return real numbers in single or double precision, on a GPU if they are there."""
-    array = where_they_are(values)
+    array = to_array(values)
     if isinstance(array, np.ndarray):
         return _read_on_host(array, name)
 
@@ -570,7 +570,7 @@ def _read_uniforms(uniforms: ArrayLike, record: ClassRecord) -> Floats:
             f"uniforms must hold one number for each of the {len(record)} rows, got "
             f"shape {numbers.shape}."
         )
-    numbers = beside(numbers, record.array)
+    numbers = to_device_of(numbers, record.array)
     xp = namespace(numbers)
     if len(record) and not (xp.min(numbers) >= 0 and xp.max(numbers) <= 1):
         raise ValueError("uniforms must lie in [0, 1].")
@@ -613,5 +613,5 @@ def _find(labels: AnyArray, names: AnyArray) -> Integers:
 def _take_rows(array: Array, rows: Integers | slice, *, axis: int) -> Array:
     """Return some rows of an array where it is: a view of a slice, a copy of numbered rows."""
     if not isinstance(rows, slice):
-        return namespace(array).take(array, beside(rows, array), axis=axis)
+        return namespace(array).take(array, to_device_of(rows, array), axis=axis)
     return array[rows, ...] if axis == 0 else array[:, rows, ...]

@@ -25,8 +25,8 @@ from dco.foundations.arrays import (
     Bools,
     Floats,
     Integers,
-    check_floats_hold,
-    responses,
+    as_float_targets,
+    check_exact_in_float64,
     to_numpy,
 )
 from dco.foundations.notes import Note, show
@@ -142,7 +142,7 @@ def full_conformal_intervals(
     at exact responses use `full_conformal_p_values`. The other parameters are those of
     `full_conformal_labels`.
     """
-    check_floats_hold(candidates, name="candidates")
+    check_exact_in_float64(candidates, name="candidates")
     grid = np.asarray(candidates, dtype=np.float64)
     if grid.ndim != 1 or grid.size < 2 or not np.all(np.diff(grid) > 0):
         raise ValueError("candidates must be at least two numbers in ascending order.")
@@ -297,7 +297,7 @@ def _log_weights(weights: ArrayLike | None, n_draws: int) -> Floats:
 
 def _log_observed(mixture: GaussianMixtures, y: ArrayLike) -> Floats:
     """Return the log density of each row's own response for every draw, (T, n)."""
-    values = responses(y, len(mixture))
+    values = as_float_targets(y, len(mixture))
     if not np.all(np.isfinite(values)):
         raise ValueError(f"y must hold one finite number for each of the {len(mixture)} rows.")
     return _log_densities(mixture, values[:, None])[:, :, 0]

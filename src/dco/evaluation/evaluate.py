@@ -21,7 +21,7 @@ from dco.evaluation.slices import (
     slice_by_fifths,
     slice_by_values,
 )
-from dco.foundations.arrays import AnyArray, Integers, as_labels, real_numbers
+from dco.foundations.arrays import AnyArray, Integers, as_labels, as_real_numbers
 from dco.foundations.display import counted, first_few
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold, as_rational
@@ -148,7 +148,7 @@ def slice_by_outcome(labels: AnyArray | None, centres: ArrayLike | None) -> list
     if labels is not None:
         slicings.append(slice_by_values("class", as_labels(labels)))
     if centres is not None:
-        numbers = real_numbers(centres, name="centres").astype(np.float64)
+        numbers = as_real_numbers(centres, name="centres").astype(np.float64)
         slicings.append(slice_by_fifths(numbers))
     return slicings
 

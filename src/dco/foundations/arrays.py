@@ -1,6 +1,4 @@
-"""Names for the array types that travel between the stages, and the way in for arrays of other
-libraries.
-"""
+"""Types of arrays, and the way in for arrays of other libraries and for numbers of any type."""
 
 from __future__ import annotations
 
@@ -20,20 +18,17 @@ __all__ = [
     "Doubles",
     "Floats",
     "Integers",
+    "as_float_targets",
     "as_labels",
-    "beside",
-    "check_floats_hold",
-    "doubles",
-    "first_rounded",
-    "joined",
+    "as_real_numbers",
+    "check_exact_in_float64",
+    "first_inexact_position",
     "namespace",
-    "one_number",
     "real_numbers",
-    "responses",
-    "sums_from_zero",
+    "start_positions",
+    "to_array",
+    "to_device_of",
     "to_numpy",
-    "where_they_are",
-    "whole_numbers",
     "without_mask",
 ]
 
@@ -47,17 +42,15 @@ Array: TypeAlias = Any  # of NumPy, torch, CuPy, JAX or another library of the a
 _NAMESPACES: dict[type, Any] = {}  # of the array types that were met
 
 
-def where_they_are(values: Any) -> Any:
-    """An array of torch, CuPy, JAX or another library of the array API standard as it comes; all
-    else as a NumPy array.
+def to_array(values: Any) -> Array:
+    """Return arrays of torch, CuPy, JAX and others of the standard as they are; else NumPy's.
 
     Tensors of torch on a CPU become NumPy arrays of the same memory. Scores need double precision:
     what cannot hold it (JAX by default, torch on Apple's GPUs) is copied to the host too.
     """
     if isinstance(values, np.ndarray):
         return values
-    # told by its name: neither torch nor CuPy is imported here
-    library = type(values).__module__.partition(".")[0]
+    library = type(values).__module__.partition(".")[0]  # neither torch nor CuPy is imported here
     if library == "torch":
         return to_numpy(values) if values.device.type in ("cpu", "mps") else values.detach()
     if library == "cupy":
@@ -68,20 +61,20 @@ def where_they_are(values: Any) -> Any:
     return values if "float64" in floats else to_numpy(values)
 
 
-def namespace(array: Any) -> Any:
-    """NumPy, or the functions of the array API standard for the library that an array is of."""
+def namespace(array: Array) -> Any:
+    """Return the functions of the array API standard for the library of an array."""
     if isinstance(array, np.ndarray):
         return np
-    kind = type(array)
-    if kind not in _NAMESPACES:
+    array_type = type(array)
+    if array_type not in _NAMESPACES:
         import array_api_compat  # only where it is needed: it costs an import
 
-        _NAMESPACES[kind] = array_api_compat.array_namespace(array)
-    return _NAMESPACES[kind]
+        _NAMESPACES[array_type] = array_api_compat.array_namespace(array)
+    return _NAMESPACES[array_type]
 
 
-def beside(values: Any, like: Any) -> Any:
-    """The values as an array of the library and on the device of `like`."""
+def to_device_of(values: Any, like: Array) -> Array:
+    """Return the values as an array of the library, and on the device, of another array."""
     if isinstance(like, np.ndarray):
         return to_numpy(values)
     if not isinstance(values, type(like)):
@@ -89,161 +82,140 @@ def beside(values: Any, like: Any) -> Any:
     return namespace(like).asarray(values, device=like.device)
 
 
-def one_number(value: float, like: Any) -> Any:
-    """The number in double precision, (1, 1), beside `like`; torch on a GPU divides by arrays
-    exactly, by numbers not.
-    """
-    xp = namespace(like)
-    return xp.full((1, 1), value, dtype=xp.float64, device=like.device)
-
-
-def whole_numbers(n: int, like: Any) -> Any:
-    """0 to n - 1 beside `like`."""
-    return namespace(like).arange(n, device=like.device)
-
-
-def doubles(array: Any) -> NDArray[np.float64]:
-    """A copy in double precision."""
-    xp = namespace(array)
-    copied: NDArray[np.float64] = xp.astype(array, xp.float64, copy=True)
-    return copied
-
-
-def joined(parts: list[Any], *, axis: int = 0) -> Any:
-    """The parts, one after the other."""
-    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)
-
-
-def sums_from_zero(counts: Any) -> Any:
-    """0 and the sums of the first 1, 2, ... numbers of (n,) counts or marks, in int64."""
-    if not isinstance(counts, np.ndarray):
-        xp = namespace(counts)
-        return xp.cumulative_sum(xp.astype(counts, xp.int64, copy=False), include_initial=True)
-    sums = np.zeros(counts.size + 1, dtype=np.int64)
-    np.cumsum(counts, out=sums[1:])
-    return sums
+def start_positions(counts: AnyArray) -> Integers:
+    """Return where each of several runs of these lengths starts, and where the last one ends."""
+    starts = np.zeros(counts.size + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
 
 
 def to_numpy(values: Any) -> AnyArray:
-    """The values as a NumPy array, copied to the host where they live on an accelerator; NumPy's
-    own arrays are not copied.
+    """Return the values as a NumPy array, copied to the host from an accelerator.
 
-    `numpy.asarray` refuses torch tensors and CuPy arrays on a GPU, torch tensors with a gradient,
-    and torch's bfloat16. JAX copies by itself but keeps bfloat16, which NumPy does not count among
-    real numbers. bfloat16 becomes float32, exactly.
+    NumPy's own arrays are not copied. `numpy.asarray` refuses torch tensors and CuPy arrays on a
+    GPU, torch tensors with a gradient, and torch's bfloat16. JAX copies by itself but keeps
+    bfloat16, which NumPy does not count among real numbers: it becomes float32, exactly.
     """
-    # torch, told by its methods: torch is not imported here
-    if hasattr(values, "detach") and hasattr(values, "cpu"):
+    is_torch = hasattr(values, "detach") and hasattr(values, "cpu")  # torch is not imported here
+    is_cupy = hasattr(values, "__cuda_array_interface__") and hasattr(values, "get")
+    if is_torch:
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":
             values = values.float()
-    elif hasattr(values, "__cuda_array_interface__") and hasattr(values, "get"):  # CuPy
+    elif is_cupy:
         values = values.get()
+
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
 def without_mask(array: np.ma.MaskedArray[Any, Any]) -> AnyArray:
     """Return a plain array in which masked cells are missing: NaN among numbers, None elsewhere."""
-    if not np.ma.getmaskarray(array).any():
+    mask = np.ma.getmaskarray(array)
+    if not mask.any():
         return np.asarray(array.data)
     if array.dtype.kind == "f":
         return np.asarray(array.filled(np.nan))
-    numbers = array.dtype.kind in "iub"
-    cells: AnyArray = array.data.astype(np.float64 if numbers else object)
-    cells[np.ma.getmaskarray(array)] = np.nan if numbers else None
+
+    is_number = array.dtype.kind in "iub"
+    cells: AnyArray = array.data.astype(np.float64 if is_number else object)
+    cells[mask] = np.nan if is_number else None
     return cells
 
 
 def as_labels(values: Any) -> AnyArray:
-    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would
-    make "1" and "a".
+    """Return labels as an array, each in the type that it has.
+
+    Of a list [1, "a"] NumPy alone would make "1" and "a".
     """
     array = to_numpy(values)
-    mixed = isinstance(values, (list, tuple)) and not all(
-        isinstance(value, (str, bytes)) for value in values
-    )
-    return np.array(values, dtype=object) if array.dtype.kind in "US" and mixed else array
+    is_list = isinstance(values, (list, tuple))
+    if not is_list or array.dtype.kind not in "US":
+        return array
+    is_all_text = all(isinstance(value, (str, bytes)) for value in values)
+    return array if is_all_text else np.array(values, dtype=object)
 
 
-def real_numbers(values: Any, *, name: str) -> AnyArray:
-    """The values as an array of real numbers, of the kind that they have; text, dates and ragged
-    lists are refused.
+def as_real_numbers(values: Any, *, name: str) -> AnyArray:
+    """Return the values as an array of real numbers, in the type that they have.
+
+    Text, dates and ragged lists are refused.
     """
     try:
         array = to_numpy(values)
     except ValueError:
         raise ValueError(f"{name} must be real numbers, got lists of different lengths.") from None
     if array.dtype.kind == "O":  # decimals, fractions, a mixed column of a table
-        with suppress(TypeError, ValueError, OverflowError):  # told below
+        with suppress(TypeError, ValueError, OverflowError):  # refused below
             array = array.astype(np.float64)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
     return array
 
 
-def check_floats_hold(targets: Any, *, name: str) -> None:
-    """Refuse targets of a regression that float64 would change: dates, durations, and large
-    integers that it rounds.
+def check_exact_in_float64(targets: Any, *, name: str) -> None:
+    """Refuse targets of a regression that float64 would change.
+
+    These are dates, durations, and large integers that it rounds.
     """
     values = to_numpy(targets).ravel()
     first = values[0] if values.dtype.kind == "O" and values.size else None
-    if (
-        values.dtype.kind == "M"
-        or isinstance(first, (datetime.date, np.datetime64))
-        or type(first).__name__ == "Period"
-    ):
+    is_date = isinstance(first, (datetime.date, np.datetime64)) or type(first).__name__ == "Period"
+    is_duration = isinstance(first, (datetime.timedelta, np.timedelta64))
+
+    if values.dtype.kind == "M" or is_date:
         raise ValueError(
             f"{name} holds dates, and a regression needs numbers: give days since one of them, "
-            f"such as "
-            f"({name} - {name}.min()) / np.timedelta64(1, 'D')."
+            f"such as ({name} - {name}.min()) / np.timedelta64(1, 'D')."
         )
-    if values.dtype.kind == "m" or isinstance(first, (datetime.timedelta, np.timedelta64)):
+    if values.dtype.kind == "m" or is_duration:
         raise ValueError(
             f"{name} holds durations, and a regression needs numbers: give them in one unit, such "
-            f"as "
-            f"{name} / np.timedelta64(1, 's')."
+            f"as {name} / np.timedelta64(1, 's')."
         )
-    row = first_rounded(values)
+    row = first_inexact_position(values)
     if row is not None:
         raise ValueError(
             f"{name} is {values[row]!s:.40} in row {row}, which float64 rounds, so that "
-            f"neighbours would be one value: "
-            f"subtract a whole number first, such as {name} - {name}.min()."
+            "neighbours would be one value: subtract a whole number first, such as "
+            f"{name} - {name}.min()."
         )
 
 
-def first_rounded(values: AnyArray) -> int | None:
-    """The first of (n,) numbers that is beyond 2**53 and that float64 does not hold exactly; None
-    if there is none.
-    """
+def first_inexact_position(values: AnyArray) -> int | None:
+    """Find the first of (n,) numbers beyond 2**53 that float64 does not hold exactly."""
     kind = values.dtype.kind
-    # exact iff no more than 53 digits follow the first binary one
     if kind in "iu" and values.dtype.itemsize == 8:
-        size = np.abs(values).astype(np.uint64)
-        lost = size // np.maximum(size & (~size + np.uint64(1)), np.uint64(1)) > np.uint64(2**53)
+        is_inexact = _is_inexact_integer(values)
     elif kind == "f" and values.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
-            lost = (np.abs(values) > 2**53) & (values.astype(np.float64) != values)
+            is_inexact = (np.abs(values) > 2**53) & (values.astype(np.float64) != values)
     elif kind in "OU":
-        lost = np.array([_is_rounded(value) for value in values.tolist()], dtype=bool)
+        is_inexact = np.array([_is_inexact(value) for value in values.tolist()], dtype=bool)
     else:
         return None
-    rows = np.flatnonzero(lost)
-    return int(rows[0]) if rows.size else None
+    positions = np.flatnonzero(is_inexact)
+    return int(positions[0]) if positions.size else None
 
 
-def _is_rounded(value: Any) -> bool:
+def _is_inexact_integer(values: AnyArray) -> Bools:
+    """Mark integers of 64 bits with more than 53 digits from the first binary one to the last."""
+    size = np.abs(values).astype(np.uint64)
+    last_digit = size & (~size + np.uint64(1))
+    is_inexact: Bools = size // np.maximum(last_digit, np.uint64(1)) > np.uint64(2**53)
+    return is_inexact
+
+
+def _is_inexact(value: Any) -> bool:
+    """Say whether float64 rounds a large number; text that is no number is refused elsewhere."""
     if isinstance(value, np.integer):
         value = int(value)
-    elif isinstance(value, str):  # a number, or refused elsewhere
+    elif isinstance(value, str):
         with suppress(InvalidOperation):
             value = Decimal(value)
-    if (
-        not isinstance(value, (int, Decimal, Fraction))
-        or value != value
-        or -(2**53) <= value <= 2**53
-    ):
+    if not isinstance(value, (int, Decimal, Fraction)):
+        return False
+    if value != value or -(2**53) <= value <= 2**53:
         return False
     try:
         return float(value) != value
@@ -251,16 +223,23 @@ def _is_rounded(value: Any) -> bool:
         return True
 
 
-def responses(y: Any, n: int) -> Floats:
-    """y as n numbers in float64: membership must not depend on the precision that y happens to be
-    stored in.
+def as_float_targets(y: Any, n_rows: int) -> Floats:
+    """Return y as `n_rows` numbers in float64.
+
+    Membership in a set must not depend on the precision in which y happens to be stored.
     """
-    values = y if isinstance(y, np.ndarray) and y.dtype.kind == "f" else to_numpy(y)
-    if values.shape != (n,):
+    is_float_array = isinstance(y, np.ndarray) and y.dtype.kind == "f"
+    values = y if is_float_array else to_numpy(y)
+    if values.shape != (n_rows,):
         raise ValueError(
-            f"y must hold one number for each of the {n} rows, got shape {values.shape}."
+            f"y must hold one number for each of the {n_rows} rows, got shape {values.shape}."
         )
     if values.dtype == np.float64:
         return values
-    check_floats_hold(values, name="y")
-    return real_numbers(values, name="y").astype(np.float64)
+    check_exact_in_float64(values, name="y")
+    return as_real_numbers(values, name="y").astype(np.float64)
+
+
+# ---------------------------------------------------------------- old names, until nobody uses them
+
+real_numbers = as_real_numbers

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats, real_numbers
+from dco.foundations.arrays import Floats, as_real_numbers
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
 
 def pair_differences(a: ArrayLike, b: ArrayLike) -> Floats:
     """Return a - b, pair by pair; pairs without a finite difference are an error."""
-    first = real_numbers(a, name="a").astype(np.float64)
-    second = real_numbers(b, name="b").astype(np.float64)
+    first = as_real_numbers(a, name="a").astype(np.float64)
+    second = as_real_numbers(b, name="b").astype(np.float64)
 
     if first.ndim != 1 or first.shape != second.shape or first.size == 0:
         raise ValueError(

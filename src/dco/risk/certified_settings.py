@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_real_numbers
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
@@ -312,7 +312,7 @@ def _split_by_risk(values: Any, name: str, *, axes: int) -> list[Any]:
     if isinstance(values, (list, tuple)) and values:
         if all(value is None or np.ndim(value) == axes for value in values):
             return list(values)
-    array = real_numbers(values, name=name)
+    array = as_real_numbers(values, name=name)
     if array.ndim > axes:
         return list(np.moveaxis(array, -1, 0))
     return [array]

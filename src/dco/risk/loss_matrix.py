@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco import NonFiniteScoreError, Threshold
-from dco.foundations.arrays import Floats, real_numbers
+from dco.foundations.arrays import Floats, as_real_numbers
 from dco.foundations.display import counted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
@@ -72,7 +72,7 @@ def read_loss_matrix(
     """Check the losses, thresholds and level that a caller gives."""
     largest_loss = as_positive(bound, name="bound")
     matrix = checked_losses(losses, bound=largest_loss)
-    cuts = real_numbers(thresholds, name="thresholds").astype(np.float64)
+    cuts = as_real_numbers(thresholds, name="thresholds").astype(np.float64)
 
     n_columns = matrix.shape[1]
     if cuts.shape != (n_columns,):
@@ -104,7 +104,7 @@ def check_losses_fall(losses: Floats, *, rule: str) -> None:
 
 def checked_losses(losses: ArrayLike, *, bound: float) -> Floats:
     """Return a matrix of losses as floats in [0, bound]; anything else is an error."""
-    matrix = real_numbers(losses, name="losses")
+    matrix = as_real_numbers(losses, name="losses")
     if matrix.ndim != 2 or not matrix.size:
         raise ValueError(
             f"losses must be a matrix with at least one row and one column, one row per "
@@ -116,7 +116,7 @@ def checked_losses(losses: ArrayLike, *, bound: float) -> Floats:
 
 def checked_column(losses: ArrayLike, *, bound: float) -> Floats:
     """Return the losses of rows at one threshold as floats in [0, bound]."""
-    column = real_numbers(losses, name="losses")
+    column = as_real_numbers(losses, name="losses")
     if column.ndim != 1:
         raise ValueError(f"losses must be one number per row, got shape {column.shape}.")
     _check_range(column, bound=bound)

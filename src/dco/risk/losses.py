@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, real_numbers
+from dco.foundations.arrays import AnyArray, Bools, Floats, as_real_numbers
 
 Loss: TypeAlias = Callable[[ArrayLike, ArrayLike, ArrayLike], Floats]
 
@@ -139,7 +139,7 @@ def _scores_of_true_labels(scores: AnyArray, truth: ArrayLike | None) -> AnyArra
 
 
 def _read_numbers(values: ArrayLike, name: str) -> AnyArray:
-    array = real_numbers(values, name=name)
+    array = as_real_numbers(values, name=name)
     if array.dtype.kind == "f" and np.any(np.isnan(array)):
         raise ValueError(f"{name} must not hold NaN: a NaN is neither inside nor outside a set.")
     return array

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Bools, as_labels, check_floats_hold, without_mask
+from dco.foundations.arrays import AnyArray, Bools, as_labels, check_exact_in_float64, without_mask
 from dco.foundations.display import counted, first_few
 from dco.foundations.notes import Note
 from dco.foundations.tables import is_missing
@@ -28,7 +28,7 @@ def read_targets(y: Any, *, as_numbers: bool) -> AnyArray:
     if not as_numbers:
         return one_column(values)
 
-    check_floats_hold(values, name="y")
+    check_exact_in_float64(values, name="y")
     numbers = to_float64(one_column(values))
     # words such as "inf" and "nan" are numbers only now
     check_all_rows(np.isnan(numbers), "missing")

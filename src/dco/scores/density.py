@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from dco.foundations.arrays import Floats, Integers, responses
+from dco.foundations.arrays import Floats, Integers, as_float_targets
 from dco.predictions import GaussianMixtures, Prediction
 from dco.scores.level_sets import Segments, level_sets, level_sets_at, outer_level_sets
 from dco.scores.mixtures import distribution, log_density, log_density_and_slope, mean_and_sd
@@ -41,7 +41,7 @@ class PredictiveDensity(Score):
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """-log f(y | x), (n,)."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        return -log_density(mixtures, responses(y, len(mixtures)))
+        return -log_density(mixtures, as_float_targets(y, len(mixtures)))
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> IntervalUnions:
         """All y whose density is at least exp(-t), a piece for each mode that rises above it."""
@@ -91,7 +91,7 @@ class HighestDensityMass(Score):
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """The mass of all points of higher density than y, (n,)."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        levels = log_density(mixtures, responses(y, len(mixtures)))
+        levels = log_density(mixtures, as_float_targets(y, len(mixtures)))
         unknown = np.isnan(levels)  # y is NaN: so is its score
         masses = _mass(mixtures, level_sets(mixtures, np.where(unknown, np.inf, levels)))
         masses[unknown] = np.nan

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Array, Floats, beside, namespace
+from dco.foundations.arrays import Array, Floats, namespace, to_device_of
 from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord
 from dco.scores.label_arrays import count_true, row_blocks, take_label
 from dco.scores.score import Score, expect
@@ -147,7 +147,7 @@ def is_by_row(thresholds: Array) -> bool:
 def _read_thresholds(threshold: AnyThreshold, record: ClassRecord) -> Array:
     """Return thresholds that broadcast to the scores of all labels, where the record is."""
     thresholds = thresholds_of_labels(threshold, len(record), record.n_classes)
-    return beside(thresholds, record.array)
+    return to_device_of(thresholds, record.array)
 
 
 def _of_rows(thresholds: Array, rows: slice) -> Array:

@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats, responses
+from dco.foundations.arrays import Floats, as_float_targets
 from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.mixtures import mean_and_sd
@@ -135,7 +135,7 @@ class QuantileResidual(Score):
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """The larger of the two signed (and scaled) distances, (n,)."""
         lower, upper = self._ends(prediction)
-        value = responses(y, len(lower))
+        value = as_float_targets(y, len(lower))
         with np.errstate(over="ignore", under="ignore"):
             under, over = lower - value, value - upper
             if self.kind != "plain":
@@ -216,7 +216,7 @@ def _distance(y: ArrayLike, mean: Floats) -> Floats:
     same = isinstance(y, np.ndarray) and y.dtype == np.float64 and y.shape == mean.shape
     with np.errstate(over="ignore"):
         deviation: Floats = np.subtract(
-            y if same else responses(y, len(mean)), mean, dtype=np.float64
+            y if same else as_float_targets(y, len(mean)), mean, dtype=np.float64
         )
     return np.abs(deviation, out=deviation)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats, responses
+from dco.foundations.arrays import Floats, as_float_targets
 from dco.foundations.notes import Message
 from dco.predictions import ClassRecord, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.registry import register
@@ -68,7 +68,7 @@ class Transformed(CompositeScore):
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """The score of g(y), (n,); +inf where g does not take y."""
         scale = scale_of(self.transform)
-        value = responses(y, len(prediction))
+        value = as_float_targets(y, len(prediction))
         with np.errstate(all="ignore"):
             z = np.asarray(scale.forward(value), dtype=np.float64)
         inside = (value >= scale.least) & np.isfinite(z)
@@ -136,7 +136,7 @@ class Within(CompositeScore):
 
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
         """The score of y, (n,); +inf where y is not in the range."""
-        value = responses(y, len(prediction))
+        value = as_float_targets(y, len(prediction))
         return np.where(
             (value >= self.low) & (value <= self.high),
             self.score.observed(prediction, value),

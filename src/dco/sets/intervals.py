@@ -16,9 +16,9 @@ from dco.foundations.arrays import (
     Bools,
     Floats,
     Integers,
-    real_numbers,
-    responses,
-    sums_from_zero,
+    as_float_targets,
+    as_real_numbers,
+    start_positions,
 )
 from dco.foundations.display import number
 from dco.sets.prediction_sets import PredictionSets, Row, Rows, positions_of
@@ -117,7 +117,7 @@ class Intervals(SetsOnTheLine):
 
     def contains(self, y: ArrayLike) -> Bools:
         """Say for each row whether its interval holds its y."""
-        values = responses(y, len(self))
+        values = as_float_targets(y, len(self))
         if self.member is not None:
             return self.member(values)
         return np.asarray((self.lower <= values) & (values <= self.upper))
@@ -234,7 +234,7 @@ class IntervalUnions(SetsOnTheLine):
         """Make the unions of n rows from pieces and the row of each; those of a row ascend."""
         order = np.argsort(rows, kind="stable")
         pieces_of_row = np.bincount(rows, minlength=n)
-        return cls(sums_from_zero(pieces_of_row), lower[order], upper[order], member)
+        return cls(start_positions(pieces_of_row), lower[order], upper[order], member)
 
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
@@ -252,7 +252,7 @@ class IntervalUnions(SetsOnTheLine):
             return [(low, high) for low, high in self.pieces(rows).tolist()]
 
         n_pieces = np.diff(self.row_pointers)[rows]
-        pointers = sums_from_zero(n_pieces)
+        pointers = start_positions(n_pieces)
         shift = self.row_pointers[:-1][rows] - pointers[:-1]
         places = np.arange(pointers[-1]) + np.repeat(shift, n_pieces)
         return IntervalUnions(
@@ -277,7 +277,7 @@ class IntervalUnions(SetsOnTheLine):
 
     def contains(self, y: ArrayLike) -> Bools:
         """Say for each row whether one of its intervals holds its y."""
-        values = responses(y, len(self))
+        values = as_float_targets(y, len(self))
         if self.member is not None:
             return self.member(values)
         rows = self.rows()
@@ -376,7 +376,7 @@ def _read_limits(
 
 def _read_limit(limit: ArrayLike, name: str, n_rows: int) -> Floats:
     """Return one limit per row in float64: sets stored in float32 must not round it."""
-    values = real_numbers(limit, name=name)
+    values = as_real_numbers(limit, name=name)
     if values.shape not in ((), (n_rows,)) or np.any(np.isnan(values)):
         raise ValueError(
             f"{name} must be one number or one for each of the {n_rows} rows, and not "
@@ -395,7 +395,7 @@ def _is_member_of_rows(member: Member, n_rows: int, rows: Integers, y: ArrayLike
 
     One question is enough, or as many as the commonest row was chosen times.
     """
-    values = responses(y, len(rows))
+    values = as_float_targets(y, len(rows))
     is_member = np.zeros(len(rows), dtype=bool)
     open_questions = np.arange(len(rows))
     while open_questions.size:
@@ -409,7 +409,7 @@ def _is_member_of_rows(member: Member, n_rows: int, rows: Integers, y: ArrayLike
 
 def _is_member_within(member: Member, low: Floats, high: Floats, y: ArrayLike) -> Bools:
     """Decide membership of sets that were cut at limits."""
-    values = responses(y, len(low))
+    values = as_float_targets(y, len(low))
     return np.asarray(member(values) & (low <= values) & (values <= high))
 
 

@@ -15,10 +15,10 @@ from dco.foundations.arrays import (
     Bools,
     Integers,
     as_labels,
-    beside,
     namespace,
+    to_array,
+    to_device_of,
     to_numpy,
-    where_they_are,
 )
 from dco.foundations.display import counted
 from dco.sets.prediction_sets import PredictionSets, Row, Rows, positions_of
@@ -43,7 +43,7 @@ class LabelSets(PredictionSets):
     holds_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        members = where_they_are(self.members)
+        members = to_array(self.members)
         if members.ndim != 2:
             raise ValueError(f"members must be an (n, K) matrix, got shape {members.shape}.")
         xp = namespace(members)
@@ -77,7 +77,9 @@ class LabelSets(PredictionSets):
         rows = positions_of(key, len(self))
         if isinstance(rows, int):
             return self._names()[to_numpy(self.members[rows, :])]
-        members = namespace(self.members).take(self.members, beside(rows, self.members), axis=0)
+        members = namespace(self.members).take(
+            self.members, to_device_of(rows, self.members), axis=0
+        )
         return LabelSets(members, self.classes)
 
     def __iter__(self) -> Iterator[AnyArray]:
@@ -107,9 +109,9 @@ class LabelSets(PredictionSets):
         """
         columns = self._columns_of(y)
         is_known = columns >= 0
-        places = beside(np.where(is_known, columns, 0), self.members)
+        places = to_device_of(np.where(is_known, columns, 0), self.members)
         rows = namespace(self.members).arange(len(self), device=self.members.device)
-        return self.members[rows, places] & beside(is_known, self.members)  # type: ignore[no-any-return]
+        return self.members[rows, places] & to_device_of(is_known, self.members)  # type: ignore[no-any-return]
 
     def knows(self, y: ArrayLike) -> Bools:
         """Say for each row whether its label is among the classes: no other can be in a set."""

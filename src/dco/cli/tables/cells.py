@@ -15,7 +15,7 @@ import numpy as np
 
 from dco.cli.tables.arrow import arrow, compute, types
 from dco.cli.tables.dates import ISO, read_dates
-from dco.foundations.arrays import AnyArray, Bools, Floats, first_rounded
+from dco.foundations.arrays import AnyArray, Bools, Floats, first_inexact_position
 
 OTHER_SIGN = {".": ",", ",": "."}  # of the two decimal signs
 
@@ -178,7 +178,7 @@ def first_rounded_row(cells: Any, decimal: str = ".") -> int | None:
     else:
         return None
 
-    position = first_rounded(numbers)
+    position = first_inexact_position(numbers)
     return None if position is None else int(rows[position])
 
 
