@@ -25,9 +25,9 @@ predictions
 scores
 models
 structure
-tuning search objectives
 theory
 calibration
+tuning search objectives
 certificate
 predictor
 evaluation
@@ -205,5 +205,5 @@ def test_no_work_is_done_twice() -> None:
         (lambda: est.evaluate(X[400:], y[400:]), 0, 1),
     ):
         counts = count_calls(call)
-        assert counts["Statement.thresholds"] == thresholds
+        assert counts["order_statistic"] == thresholds
         assert counts["ClassProbabilities.__init__"] == records

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dco
-from dco.certificate.facts import certified_threshold
+from dco.calibration.facts import ClusterFacts, WeightFacts, certified_threshold
 from dco.certificate.verification import _rounding_slack
 from dco.certificate.words import words
 from dco.theory import simultaneous_slack
@@ -36,6 +36,16 @@ def ridge(*scores, **options) -> dco.DecoupledRegressor:
 
 def logistic(*scores, **options) -> dco.DecoupledClassifier:
     return dco.DecoupledClassifier(LogisticRegression(), *scores, random_state=0, **options)
+
+
+def changed(certificate: dco.Certificate, **facts: Any) -> dco.Certificate:
+    """The certificate with other facts, of its calibration or of the fit."""
+    of_calibration = {entry.name for entry in fields(certificate.calibration)}
+    calibration = {name: value for name, value in facts.items() if name in of_calibration}
+    others = {name: value for name, value in facts.items() if name not in of_calibration}
+    return replace(
+        certificate, calibration=replace(certificate.calibration, **calibration), **others
+    )
 
 
 def failed_checks(report: Any) -> list[str]:
@@ -62,7 +72,7 @@ def test_json_there_and_back(fitted, conditional) -> None:
         assert dco.Certificate.from_json(text) == certificate
         json.loads(text, parse_constant=pytest.fail)  # strict: no NaN, no Infinity
         assert certificate.verify()
-    assert json.loads(text)["thresholds"][0]["value"] == "inf"
+    assert json.loads(text)["calibration"]["thresholds"][0]["value"] == "inf"
 
 
 def test_the_numbers_are_those_of_the_law(fitted) -> None:
@@ -75,10 +85,10 @@ def test_the_numbers_are_those_of_the_law(fitted) -> None:
 
 
 def test_a_certificate_of_an_older_format_is_told_what_to_do(fitted) -> None:
-    text = fitted.certificate_.to_json().replace('"format": 3', '"format": 2')
+    text = fitted.certificate_.to_json().replace('"format": 4', '"format": 3')
     with pytest.raises(
         ValueError,
-        match=r"has format 2; this version reads format 3: use the one "
+        match=r"has format 3; this version reads format 4: use the one "
         r".* or fit again\.$",
     ):
         dco.Certificate.from_json(text)
@@ -100,7 +110,7 @@ def test_what_it_says(fitted, conditional) -> None:
     assert "independent and identically distributed" in conditional.certificate_.assumption
     known = " The label of the new row is known to the fit: sets hold known labels only."
     assert conditional.certificate_.assumption.endswith(known)
-    distinct = replace(certificate, distinct=True).statement
+    distinct = changed(certificate, distinct=True).statement
     assert distinct.startswith(
         "For a row drawn like the distinct rows given here, the prediction set contains the true "
         "value"
@@ -122,10 +132,10 @@ def test_what_it_says(fitted, conditional) -> None:
     ],
 )
 def test_a_level_is_printed_with_the_digits_that_tell_it_from_1(fitted, alpha, level) -> None:
-    assert replace(fitted.certificate_, alpha=float(alpha)).statement.endswith(
+    assert changed(fitted.certificate_, alpha=float(alpha)).statement.endswith(
         f" at least {level}."
     )
-    pac = replace(fitted.certificate_, rule="pac", delta=float(alpha))
+    pac = changed(fitted.certificate_, rule="pac", delta=float(alpha))
     assert pac.statement.startswith(f"With confidence at least {level} over")
 
 
@@ -224,7 +234,7 @@ def edits(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
     if isinstance(value, dict):
         for key, part in value.items():
             yield from edits(part, (*path, key))
-        if path and path[0] != "thresholds":
+        if path and "thresholds" not in path:
             yield path, {**value, "added": next(iter(value.values()), "x")}
     elif isinstance(value, list):
         for place, part in enumerate(value):
@@ -262,6 +272,8 @@ def edited(
 ) -> dco.Certificate | None:
     """The certificate with one value replaced; None if it is not even read."""
     data = place = json.loads(certificate.to_json())
+    if path[0] in data["calibration"]:
+        path = ("calibration", *path)
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
@@ -286,8 +298,8 @@ def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
         failed = failed_checks(report)
         assert len(failed) == len(set(failed)), f"one line per mismatch: {failed}"
     assert tried == set(json.loads(certificate.to_json()))
-    # entries that are a pair, numbers, a pair of numbers, a record
-    allowed = {"groups", "stability", "support", "tuning_threshold", "weights"}
+    # the kind of calibration, and entries that are numbers or a pair of numbers
+    allowed = {"calibration", "stability", "support", "tuning_threshold"}
     assert refused - allowed == {"format"}
 
 
@@ -314,10 +326,7 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
         "row_fingerprints.tune",
         "row_fingerprints.calibrate",
     } <= set(alone.unchecked)
-    assert (
-        "Not checked without the predictor: reason, grouped, distinct, labels, threshold values, "
-        "candidate" in str(alone)
-    )
+    assert "labels, candidate, candidates, failed_candidates" in str(alone)
     assert (
         "Not checked beyond the facts that this certificate states: statement, assumption, "
         "guarantee." in str(alone)
@@ -333,7 +342,6 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
         "seed",
         "versions",
         "candidates",
-        "reason",
         "distinct",
         "statement",
         "assumption",
@@ -342,7 +350,7 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
         "threshold values",
         "candidate",
         "structure_fingerprint",
-        "grouped",
+        "takes_one_of_each_cluster",
         "labels",
     } & set(own.unchecked)
 
@@ -376,7 +384,6 @@ INCONSISTENT = {
     "assumption": ("assumption", "None."),
     "another assumption": ("assumption", PAC_ASSUMPTION),
     "no guarantee": ("guarantee", "none"),
-    "a reason": ("reason", "it rained"),
     "alpha": ("alpha", 0.101),
     "alpha 1": ("alpha", 1.0),
     "delta": ("delta", 0.5),
@@ -411,8 +418,8 @@ def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predic
     can object.
     """
     entry = fitted.certificate_.thresholds[0]
-    other = certified_threshold(entry.value, rank=61, n=75, tied=False)
-    forged = replace(fitted.certificate_, alpha=0.2, thresholds=(other,))
+    other = certified_threshold(entry.value, rank=61, n=75, is_tied=False)
+    forged = changed(fitted.certificate_, alpha=0.2, thresholds=(other,))
     alone = forged.verify()
     assert alone.holds
     assert "threshold values" in alone.unchecked
@@ -424,7 +431,7 @@ def test_last_digits_of_a_law_from_another_version_of_scipy_are_no_change() -> N
     est = ridge().fit(X, Y)
     (entry,) = est.certificate_.thresholds
     for change, same in ((1e-12, True), (1e-3, False)):
-        made_then = replace(
+        made_then = changed(
             est.certificate_,
             thresholds=(replace(entry, coverage_low=entry.coverage_low * (1 - change)),),
         )
@@ -435,11 +442,11 @@ def test_last_digits_of_a_law_from_another_version_of_scipy_are_no_change() -> N
 
 ONE_EACH = np.arange(300)  # groups of one row: no count tells them from rows
 FORGED = {  # what was fitted, and the facts that a forger would rather have
-    "void": (KINDS["void"], {"guarantee": "marginal", "reason": None}),
+    "void": (KINDS["void"], {"weights": WeightFacts("x", "w", False, 100.0, 2.0)}),
     "distinct": (KINDS["distinct"], {"distinct": False}),
     "pac by groups": (
         lambda: ridge(alpha=0.2, guarantee="pac").fit(X, Y, groups=ONE_EACH),
-        {"grouped": False},
+        {"takes_one_of_each_cluster": False},
     ),
     "labels": (lambda: logistic().fit(Z, LABELS), {"labels": None}),
     "frozen": (KINDS["frozen"], {"training_rows_checked": True}),
@@ -457,18 +464,18 @@ def test_words_that_no_number_proves_are_seen_or_listed_as_unchecked(name, infin
     certificate = est.certificate_
     if infinite:
         n = certificate.thresholds[0].n
-        rank = None if certificate.weights is not None else n + 1
-        entry = certified_threshold(math.inf, rank=rank, n=n, tied=False)
-        certificate = replace(certificate, alpha=0.001, thresholds=(entry,))
+        rank = None if certificate.calibration.kind == "known weights" else n + 1
+        entry = certified_threshold(math.inf, rank=rank, n=n, is_tied=False)
+        certificate = changed(certificate, alpha=0.001, thresholds=(entry,))
     assert certificate.verify().holds
-    forged = replace(certificate, **facts)
+    forged = changed(certificate, **facts)
     better = words(forged)
-    changed = {key for key, text in better.items() if text != getattr(certificate, key)}
-    assert changed
-    assert changed <= set(failed_checks(replace(certificate, written=better).verify()))
+    other_words = {key for key, text in better.items() if text != getattr(certificate, key)}
+    assert other_words
+    assert other_words <= set(failed_checks(changed(certificate, written=better).verify()))
     report = forged.verify()
     assert report.holds
-    assert {*facts, *changed} <= set(report.unchecked)
+    assert {*facts, *other_words} <= set(report.unchecked)
     assert not forged.verify(predictor=est).holds
 
 
@@ -476,7 +483,7 @@ def test_full_sets_cover_everything() -> None:
     """Labels that no model knows have infinite scores: an infinite threshold covers all rows,
     whatever its rank.
     """
-    entry = certified_threshold(math.inf, rank=271, n=300, tied=False)
+    entry = certified_threshold(math.inf, rank=271, n=300, is_tied=False)
     assert (entry.expected_coverage, entry.coverage_low, entry.coverage_high) == (1.0, 1.0, 1.0)
 
 
@@ -554,14 +561,14 @@ def test_rounding_excuses_no_change_of_what_is_deployed(change, rounded) -> None
     assert report.holds
     assert "to rounding" in str(report), "otherwise nothing is tested here"
     entry = est.certificate_.thresholds[0]
-    other = replace(
+    other = changed(
         est.certificate_, thresholds=(replace(entry, value=entry.value * (1 + change)),)
     )
     assert other.thresholds[0].value != entry.value
     failed = set(failed_checks(other.verify(table, y, predictor=est)))
     assert "deployed threshold" in failed
     assert ("threshold" in failed) == (change > 2e-12)  # the rows alone see no last bit
-    est.predictor_.calibration.scores[:] *= 1 + change
+    est.predictor_.calibration.scored.scores[:] *= 1 + change
     failed = set(failed_checks(est.certificate_.verify(table, y, predictor=est)))
     assert {"scores kept", "deployed threshold"} <= failed
 
@@ -579,7 +586,7 @@ def test_rounding_excuses_neither_other_rows_nor_another_model(rounded) -> None:
 
 def test_candidates_that_failed_are_counted_in_print(fitted) -> None:
     assert "chosen out of 2 by" in str(fitted.certificate_)
-    one = replace(fitted.certificate_, failed_candidates={"knn / AbsoluteResidual": "too few rows"})
+    one = changed(fitted.certificate_, failed_candidates={"knn / AbsoluteResidual": "too few rows"})
     assert "chosen out of 2 (1 failed) by" in str(one)
 
 
@@ -615,7 +622,7 @@ def test_verify_sees_a_model_that_was_changed_after_calibration() -> None:
 
 def test_verify_sees_a_calibration_that_was_changed() -> None:
     est = ridge().fit(X, Y)
-    est.predictor_.calibration.scores[:] *= 0.9  # narrower sets than were certified
+    est.predictor_.calibration.scored.scores[:] *= 0.9  # narrower sets than were certified
     failed = set(failed_checks(est.certificate_.verify(predictor=est)))
     assert failed == {"scores kept", "deployed threshold"}
 
@@ -630,7 +637,7 @@ def test_verify_works_for_rows_in_groups(guarantee) -> None:
     report = est.certificate_.verify(X[rows], Y[rows], predictor=est)
     assert report.holds, str(report)
     entry = est.certificate_.thresholds[0]
-    edited = replace(est.certificate_, thresholds=(replace(entry, value=entry.value * 0.9),))
+    edited = changed(est.certificate_, thresholds=(replace(entry, value=entry.value * 0.9),))
     assert failed_checks(edited.verify(predictor=est)) == ["deployed threshold"]
     assert ("one from each new group" in est.certificate_.statement) == (guarantee == "pac")
     assert "exchangeable within groups" in est.certificate_.assumption
@@ -654,11 +661,12 @@ def test_estimated_weights_guarantee_nothing() -> None:
         assert word not in str(certificate)
 
 
-@pytest.mark.parametrize(("groups", "words"), [(1, "1 group"), (2, "2 groups")])
+@pytest.mark.parametrize(("groups", "words"), [(1, "1 cluster of rows"), (2, "2 clusters of rows")])
 def test_a_certificate_counts_groups_as_one_says_it(groups, words, fitted) -> None:
-    entry = certified_threshold(math.inf, rank=None, n=groups, tied=False)
-    lines = str(replace(fitted.certificate_, thresholds=(entry,))).splitlines()
-    assert f"threshold inf, {words}" in lines
+    entry = certified_threshold(math.inf, rank=None, n=groups, is_tied=False)
+    facts = ClusterFacts(rule="marginal", alpha=0.1, thresholds=(entry,))
+    lines = str(replace(fitted.certificate_, calibration=facts)).splitlines()
+    assert f"threshold inf, weighted over {words}" in lines
 
 
 @pytest.mark.parametrize(
@@ -682,7 +690,7 @@ def test_what_is_not_a_certificate_is_said_so(text) -> None:
 
 def test_a_certificate_with_a_wrong_field_is_refused(fitted) -> None:
     data = json.loads(fitted.certificate_.to_json())
-    entry = data["thresholds"][0]
+    entry = data["calibration"]["thresholds"][0]
     entries = [
         [{**entry, **change}]
         for change in ({"n": -1}, {"n": True}, {"rank": 0}, {"rank": 1.5}, {"value": None})
@@ -736,7 +744,7 @@ def test_there_is_no_slack_where_nothing_is_proved() -> None:
 
 @pytest.mark.parametrize("n", [0, 75])
 def test_the_slack_for_a_level_chosen_by_its_result(fitted, n) -> None:
-    certificate = replace(
+    certificate = changed(
         fitted.certificate_, thresholds=(replace(fitted.certificate_.thresholds[0], n=n),)
     )
     for delta in (0.05, 0.5):
@@ -786,7 +794,7 @@ def test_more_groups_than_calibration_rows_are_seen() -> None:
         (certificate.rows["calibrate"] + 1, ["rows"]),
     ):
         assert (
-            failed_checks(replace(certificate, thresholds=(replace(entry, n=n),)).verify())
+            failed_checks(changed(certificate, thresholds=(replace(entry, n=n),)).verify())
             == failed
         )
 
@@ -797,7 +805,7 @@ def test_a_finite_threshold_where_no_rank_gives_one_is_seen() -> None:
     (entry,) = certificate.thresholds
     assert entry.rank == entry.n + 1
     assert failed_checks(
-        replace(certificate, thresholds=(replace(entry, value=3.0),)).verify()
+        changed(certificate, thresholds=(replace(entry, value=3.0),)).verify()
     ) == ["rank: infinite"]
 
 
@@ -807,7 +815,7 @@ def test_the_rounding_of_far_targets_is_allowed_for() -> None:
     for offset in (0.0, 1e9):
         est = ridge().fit(X, Y + offset)
         rows = est.splits_.calibrate
-        scores = est.predictor_.calibration_scores(X[rows], Y[rows] + offset)[0]
+        scores = est.predictor_.scores(X[rows], Y[rows] + offset)
         slack.append(_rounding_slack(est.predictor_, X[rows], Y[rows] + offset, scores))
     assert slack[0] < 1e-9
     assert slack[1] > 1e9 * np.finfo(float).eps

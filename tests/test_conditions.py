@@ -2,14 +2,10 @@
 them.
 """
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
 
-import dco
-from dco.calibration.calibration import Calibration
 from dco.foundations.arrays import as_labels
 from dco.foundations.tables import is_missing
 from dco.rows.conditions import MISSING, condition_names, rows_by_condition
@@ -56,25 +52,6 @@ def test_rows_by_group_in_sorted_order_with_missing_last(values, expected) -> No
         return
     assert list(found) == list(expected)
     assert {name: rows.tolist() for name, rows in found.items()} == expected
-
-
-def test_evaluation_and_calibration_order_conditions_alike() -> None:
-    labels, sets = ["b", None, "a", 3, "b", None], dco.Intervals(np.zeros(6), np.ones(6))
-    slices = [row.group for row in dco.evaluate(sets, np.zeros(6), by=labels).by_group]
-    assert (
-        slices
-        == list(Calibration(np.arange(6.0), condition_names(labels)).parts)
-        == [3, "a", "b", MISSING]
-    )
-
-
-def test_the_rows_of_conditions_are_not_kept_in_files() -> None:
-    calibration = Calibration(np.arange(1000.0), np.arange(1000) % 7)
-    before = pickle.dumps(calibration)
-    assert len(calibration.parts) == 7
-    assert pickle.dumps(calibration) == before
-    for name, rows in pickle.loads(before).parts.items():
-        np.testing.assert_array_equal(rows, calibration.parts[name])
 
 
 def test_names_are_pythons_own_so_that_messages_show_no_types() -> None:

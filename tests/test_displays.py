@@ -51,7 +51,10 @@ def test_coverage_stands_beside_its_law(regression, ax):
     assert line(ax, "observed on 300 rows").get_xdata()[0] == est.evaluate(X, y).coverage
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert f"Beta({entry.rank}, {entry.n + 1 - entry.rank})" in names
-    given = {"threshold": est.predictor_.thresholds()[None], "ax": figures.Figure().subplots()}
+    given = {
+        "threshold": est.predictor_.calibration.conditions[0].threshold,
+        "ax": figures.Figure().subplots(),
+    }
     other = dco.CoverageDisplay.from_predictions(est.predict_set(X), y, **given)
     assert (other.coverage, other.rank, other.n_cal) == (shown.coverage, shown.rank, shown.n_cal)
     assert other.promised == shown.promised == 0.9

@@ -609,7 +609,7 @@ def test_a_label_that_training_never_saw_scores_infinity() -> None:
         est.fit(X[:150], y[:150], tune=(X[150:200], y[150:200]), calibrate=(X[200:], y[200:]))
     assert [warning.filename for warning in told] == [__file__]
     assert "only once" in est.classes_
-    assert np.isinf(est.predictor_.calibration.scores).sum() == 1
+    assert np.isinf(est.predictor_.calibration.scored.scores).sum() == 1
     assert est.certificate_.thresholds[0].n == 100  # it stays in n
     assert (
         not est.predict_set(X)
@@ -633,7 +633,7 @@ def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() ->
         in counted
     )
     assert "At alpha = 0.1 the threshold is infinite and sets are full" in infinite
-    assert np.isinf(est.predictor_.thresholds()[None].value)
+    assert np.isinf(est.certificate_.thresholds[0].value)
     new = X[:100] + 0.01
     found = est.evaluate(new, y[:100])
     assert (found.coverage, found.overall.sizes.full) == (1, 1)

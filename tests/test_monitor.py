@@ -300,7 +300,7 @@ def test_a_condition_of_few_rows_that_the_model_rules_out_is_watched():
     )
     with pytest.warns(NoteWarning):
         est.fit(X[train], y[train], calibrate=(X[rest], y[rest]))
-    assert np.isinf(est.predictor_.calibration.scores).sum() == 6
+    assert np.isinf(est.predictor_.calibration.scored.scores).sum() == 6
     report = dco.Monitor(est, duplicates="natural").update(X, y)
     assert {entry.condition: entry.coverage for entry in report.conditions}["1.0"] == 1
 
@@ -424,7 +424,7 @@ def test_what_cannot_be_watched_is_refused():
             None,
         ),
         (
-            "cannot be watched: thresholds of overlapping groups",
+            "cannot be watched: groups overlap",
             {"condition_on": [1, lambda X: X[:, 0] > 0]},
             None,
         ),

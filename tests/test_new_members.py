@@ -1,11 +1,12 @@
-"""A toy score and a toy rule, one file each: estimator, command line, certificate, model file and
-shared laws follow.
+"""A toy score and a toy guarantee, one file each, go all the way: estimator, command line,
+certificate, model file, evaluation.
 """
 
 import importlib
 import json
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,7 @@ from scipy.stats import beta, kstest
 from sklearn.linear_model import Ridge
 
 import dco
-from dco.calibration.rules.rule import RULES
+from dco.calibration import GUARANTEES
 from dco.cli.main import main
 from dco.scores import registry
 
@@ -31,17 +32,17 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleTy
     """Both modules, imported and forgotten again afterwards."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "toys"))
     monkeypatch.setattr(registry, "_REGISTERED", dict(registry._REGISTERED))
-    known = dict(RULES)
-    for name in ("toy_score", "toy_rule"):
+    known = dict(GUARANTEES)
+    for name in ("toy_score", "toy_guarantee"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     try:
-        yield importlib.import_module("toy_score"), importlib.import_module("toy_rule")
+        yield importlib.import_module("toy_score"), importlib.import_module("toy_guarantee")
     finally:
-        RULES.clear()
-        RULES.update(known)
+        GUARANTEES.clear()
+        GUARANTEES.update(known)
 
 
-def test_a_score_and_a_rule_in_one_file_each_go_all_the_way(toys, tmp_path: Path) -> None:
+def test_a_score_and_a_guarantee_in_one_file_each_go_all_the_way(toys, tmp_path: Path) -> None:
     est = dco.DecoupledRegressor(
         Ridge(), toys[0].SquaredResidual(), guarantee="halved", random_state=0
     ).fit(X[:400], Y[:400])
@@ -80,15 +81,15 @@ def test_the_command_line_knows_them(toys, tmp_path: Path, monkeypatch: pytest.M
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert told["certificate"]["score"] == "SquaredResidual"
-    assert told["certificate"]["rule"] == "halved"
+    assert told["certificate"]["calibration"]["rule"] == "halved"
     assert CliRunner().invoke(main, ["audit", "model.dco", "--data", "rows.csv"]).exit_code == 0
 
 
 def test_they_keep_the_laws_of_their_families(toys) -> None:
-    """Sets are the inverse of the score and grow with the threshold; coverage of the rule has the
-    law of its rank.
+    """Sets are the inverse of the score and grow with the threshold; coverage has the law of the
+    rank.
     """
-    score, rule = toys[0].SquaredResidual(), RULES["halved"]
+    score, halved = toys[0].SquaredResidual(), GUARANTEES["halved"]()
     prediction = dco.Points(X[:, 0])
     sizes = []
     for threshold in (0.1, 1.0, 4.0):
@@ -99,8 +100,8 @@ def test_they_keep_the_laws_of_their_families(toys) -> None:
     assert score in registry.default_scores(dco.Points)
     rng = np.random.default_rng(1)
     coverage = [
-        rule.threshold(rng.uniform(size=99), alpha=0.2, delta=None).value for _ in range(2000)
+        halved.threshold(rng.uniform(size=99), alpha=Fraction(1, 5)).value for _ in range(2000)
     ]
     assert kstest(coverage, beta(90, 10).cdf).pvalue > 0.01
-    assert rule.threshold(np.arange(18.0), alpha=0.1).value == np.inf
-    assert rule.smallest_n(alpha=0.1) == 19
+    assert halved.threshold(np.arange(18.0), alpha=Fraction(1, 10)).value == np.inf
+    assert halved.smallest_size(alpha=Fraction(1, 10)) == 19

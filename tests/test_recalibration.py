@@ -13,10 +13,10 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 import dco
-from dco.calibration.calibration import rows_scored_again
 from dco.foundations.notes import NoteWarning
 from dco.rows.rows import Rows
-from dco.service.recalibration import ScoredRows, recalibrated
+from dco.service.recalibration import ScoredBatches, recalibrated
+from dco.structure import rows_scored_again
 
 
 def made(n: int, seed: int, *, noise: float = 1.0):
@@ -37,9 +37,7 @@ def test_the_threshold_is_the_order_statistic_of_the_new_rows_and_nothing_else_c
     before = est.certificate_.to_json()
     new = dco.recalibrate(est, X, y)
     residuals = np.sort(np.abs(y - est.predict(X)))
-    assert (
-        new.predictor_.thresholds()[None].value == residuals[dco.conformal_rank(500, alpha=0.1) - 1]
-    )
+    assert new.certificate_.thresholds[0].value == residuals[dco.conformal_rank(500, alpha=0.1) - 1]
     assert est.certificate_.to_json() == before  # the old one is as it was
     old, fresh = est.certificate_, new.certificate_
     assert fresh.replaces == old.fingerprint
@@ -75,13 +73,13 @@ def test_coverage_of_recalibrated_fits_has_its_beta_law(est):
         np.mean(
             residuals
             <= dco.recalibrate(est, *made(99, 100 + seed, noise=3.0))
-            .predictor_.thresholds()[None]
+            .certificate_.thresholds[0]
             .value
         )
         for seed in range(200)
     ]
     assert kstest(coverage, beta(90, 10).cdf).pvalue > 0.01
-    kept = np.mean(residuals <= est.predictor_.thresholds()[None].value)
+    kept = np.mean(residuals <= est.certificate_.thresholds[0].value)
     assert kept < 0.5, "the old threshold fails on such rows"
 
 
@@ -100,13 +98,14 @@ def test_conditions_and_guarantees_are_those_of_the_fit(guarantee):
     X, y = labelled(300, 1)
     new = dco.recalibrate(est.fit(*labelled(600, 0)), X, y)
     scores = score.observed(new.predictor_.structure.prediction(X), y)
+    thresholds = {entry.group: entry for entry in new.certificate_.thresholds}
     for label in ("a", "b"):
         own = np.sort(scores[y == label])
         ranks = {
             "marginal": dco.conformal_rank(len(own), alpha=0.1),
             "pac": dco.pac_rank(len(own), alpha=0.1, delta=0.05),
         }
-        assert new.predictor_.thresholds()[label].value == own[ranks[guarantee] - 1]
+        assert thresholds[label].value == own[ranks[guarantee] - 1]
     assert new.certificate_.guarantee == guarantee
 
 
@@ -118,7 +117,7 @@ def test_a_label_that_the_model_never_saw_scores_infinity():
     with pytest.warns(UserWarning, match="never saw"):
         new = dco.recalibrate(est, fresh, y)
     assert (new.classes_.tolist(), est.classes_.tolist()) == (["a", "b", "c"], ["a", "b"])
-    assert np.isinf(new.predictor_.calibration.scores).sum() == np.sum(y == "c")
+    assert np.isinf(new.predictor_.calibration.scored.scores).sum() == np.sum(y == "c")
     with pytest.raises(ValueError, match="those of the new rows are numbers"):
         dco.recalibrate(est, fresh, np.arange(100) % 2)
 
@@ -157,7 +156,7 @@ def test_groups_go_on_and_rows_of_the_fit_are_refused(est):
         dco.recalibrate(est, *used)
     rows = est.splits_.calibrate  # these trained nothing: the same rows give the same threshold
     again = dco.recalibrate(est, used[0][rows], used[1][rows])
-    assert again.predictor_.thresholds()[None] == est.predictor_.thresholds()[None]
+    assert again.certificate_.thresholds == est.certificate_.thresholds
 
 
 def test_bad_input_gets_one_sentence(est):
@@ -208,12 +207,12 @@ def test_rows_that_are_scored_in_batches_give_the_same_calibration(cuts):
             Rows(X[start:stop], y[start:stop]),
             again[(again >= start) & (again < stop)] - start,
         )
-        batches.append(ScoredRows.of(est.predictor_.structure, rows, own))
+        batches.append(ScoredBatches.of(est.predictor_, rows, own))
         start = stop
-    scored = ScoredRows.together(batches)
+    scored = ScoredBatches.together(batches)
     parts = recalibrated(est, Rows(scored, scored.y)).predictor_
-    assert parts.rounding == whole.rounding > 2.0**-39
+    assert parts.calibration.scored.rounding == whole.calibration.scored.rounding > 2.0**-39
     assert replace(parts.certificate, seal_log=()) == replace(whole.certificate, seal_log=())
-    np.testing.assert_array_equal(parts.calibration.scores, whole.calibration.scores)
+    np.testing.assert_array_equal(parts.calibration.scored.scores, whole.calibration.scored.scores)
     for mine, theirs in zip(parts.kept.hashes.values(), whole.kept.hashes.values(), strict=True):
         np.testing.assert_array_equal(mine, theirs)

@@ -12,9 +12,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
-    from dco import bayes, datasets, models, objectives, risk, scores, search, sets, theory
-    from dco.calibration.rules import (
-        Rule,
+    from dco import (
+        bayes,
+        calibration,
+        datasets,
+        models,
+        objectives,
+        risk,
+        scores,
+        search,
+        sets,
+        theory,
+    )
+    from dco.calibration import (
+        ShiftWeights,
         Threshold,
         WeightedThresholds,
         bayesian_quadrature,
@@ -22,12 +33,9 @@ if TYPE_CHECKING:
         grouped_conformal,
         one_row_per_group,
         partitioned_conformal,
-        register_rule,
         split_conformal,
         weighted_conformal,
     )
-    from dco.calibration.select_and_calibrate import select_and_calibrate
-    from dco.calibration.shift import ShiftWeights
     from dco.certificate.certificate import Certificate
     from dco.certificate.planning import Plan, plan
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
@@ -73,6 +81,7 @@ if TYPE_CHECKING:
     from dco.storage.saving import load, save
     from dco.theory import coverage_law
     from dco.tuning import Ranking, direct_tune, tune
+    from dco.tuning.select_and_calibrate import select_and_calibrate
 
 _HOME = {
     "dco.certificate.certificate": "Certificate",
@@ -91,8 +100,7 @@ _HOME = {
     "dco.service.monitor_report": "MonitorReport WatchedCondition WatchedSlice",
     "dco.service.recalibration": "recalibrate",
     "dco.models.grid": "grid",
-    "dco.calibration.select_and_calibrate": "select_and_calibrate",
-    "dco.calibration.shift": "ShiftWeights",
+    "dco.tuning.select_and_calibrate": "select_and_calibrate",
     "dco.certificate.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread "
     "Quantiles",
@@ -101,9 +109,9 @@ _HOME = {
     "dco.sets": "IntervalUnions Intervals LabelSets",
     "dco.rows.splits": "Role Splits assign_roles",
     "dco.storage.saving": "load save",
-    "dco.calibration.rules": (
-        "Rule Threshold WeightedThresholds bayesian_quadrature conditional_conformal "
-        "grouped_conformal one_row_per_group partitioned_conformal register_rule "
+    "dco.calibration": (
+        "ShiftWeights Threshold WeightedThresholds bayesian_quadrature conditional_conformal "
+        "grouped_conformal one_row_per_group partitioned_conformal "
         "split_conformal weighted_conformal"
     ),
     "dco.theory": "coverage_law",
@@ -112,6 +120,7 @@ _HOME = {
 # public modules, and where each lies
 _MODULES = {
     "bayes": "dco.bayes",
+    "calibration": "dco.calibration",
     "datasets": "dco.datasets",
     "models": "dco.models",
     "objectives": "dco.objectives",
@@ -154,7 +163,6 @@ __all__ = [
     "Ranking",
     "RankingDisplay",
     "Role",
-    "Rule",
     "SealBrokenError",
     "SealedRows",
     "SetsDisplay",
@@ -170,6 +178,7 @@ __all__ = [
     "assign_roles",
     "bayes",
     "bayesian_quadrature",
+    "calibration",
     "conditional_conformal",
     "conformal_rank",
     "coverage_law",
@@ -186,7 +195,6 @@ __all__ = [
     "partitioned_conformal",
     "plan",
     "recalibrate",
-    "register_rule",
     "risk",
     "save",
     "scores",

@@ -5,7 +5,6 @@ certified sets found.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dco.calibration.calibration import Statement
+from dco.calibration.statement import make_statement
 from dco.certificate.certificate import Certificate
 from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, without_mask
@@ -121,7 +120,7 @@ class Decoupled(HoldsModels, ABC):
                 f"This {type(self).__name__} estimator requires y to be passed, but "
                 f"the target y is None."
             )
-        self._check_parameters(groups)
+        self._check_parameters()
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             # an unset or unknown request is an error here, not a failed candidate
             process_routing(self, "fit", **params)
@@ -135,7 +134,19 @@ class Decoupled(HoldsModels, ABC):
         copies = copy_and_seed(models, seed=seed)
         show(note_fitted_again(models, copies))
         candidates = self._models(copies, seed)
-        statement = Statement(*(getattr(self, entry.name) for entry in fields(Statement)))
+        brought = {
+            "tune": new._brought_rows("tune", tune),
+            "calibrate": new._brought_rows("calibrate", calibrate),
+        }
+        parts = [part for part in (rows, *brought.values()) if part is not None]
+        statement = make_statement(
+            self.alpha,
+            guarantee=self.guarantee,
+            delta=self.delta,
+            condition_on=self.condition_on,
+            weights=self.weights,
+            is_clustered=any(part.clusters is not None for part in parts),
+        )
         frozen = (
             not candidates.has_defaults
             and self.search is None
@@ -143,7 +154,7 @@ class Decoupled(HoldsModels, ABC):
         )
         sizes = default_sizes(
             rows.n_units,
-            smallest_calibration=statement.smallest_n(),
+            smallest_calibration=statement.smallest_size(),
             tune=self.tune_size,
             calibrate=self.calibrate_size,
             folds=self.tune_folds,
@@ -154,8 +165,8 @@ class Decoupled(HoldsModels, ABC):
         split = Split(
             sizes,
             self.duplicates,
-            tune=new._brought_rows("tune", tune),
-            calibrate=new._brought_rows("calibrate", calibrate),
+            tune=brought["tune"],
+            calibrate=brought["calibrate"],
             trains_models=not frozen,
         )
         is_even_by_default = candidates.has_defaults and not candidates.of_classes
@@ -211,16 +222,20 @@ class Decoupled(HoldsModels, ABC):
         calibration or test results; for a level picked by its result, coverage may be lower by
         ``certificate_.simultaneous_slack()``.
         """
-        X, own, one = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0
-        statements = [
-            own.stated(level, guarantee=guarantee, delta=delta)
-            for level in ([alpha] if one else alpha)
+        X = self._features(X)
+        predictor = self.predictor_
+        is_one_level = alpha is None or np.ndim(alpha) == 0
+        calibrations = [
+            predictor.at(level, guarantee=guarantee, delta=delta)
+            for level in ([alpha] if is_one_level else alpha)
         ]
-        if notes := own.notes_on(X, statements):
-            show(notes)
-        prediction = own.structure.prediction(X)
-        sets = [own.sets(X, statement, prediction=prediction) for statement in statements]
-        return sets[0] if one else sets
+        show(predictor.notes_on(X, calibrations))
+
+        prediction = predictor.structure.prediction(X)
+        sets = [
+            predictor.sets(X, calibration, prediction=prediction) for calibration in calibrations
+        ]
+        return sets[0] if is_one_level else sets
 
     def evaluate(
         self,
@@ -250,9 +265,9 @@ class Decoupled(HoldsModels, ABC):
         predictor = self.predictor_
         is_one_level = alpha is None or np.ndim(alpha) == 0
         levels = [alpha] if is_one_level else alpha
-        statements = [predictor.stated(level, guarantee=guarantee, delta=delta) for level in levels]
+        calibrations = [predictor.at(level, guarantee=guarantee, delta=delta) for level in levels]
         evaluations, further_notes = evaluate_on_rows(
-            predictor, features, targets, statements, by=by
+            predictor, features, targets, calibrations, by=by
         )
         show([*notes, *further_notes])
         return evaluations[0] if is_one_level else evaluations
@@ -287,15 +302,7 @@ class Decoupled(HoldsModels, ABC):
         check_is_fitted(self, "predictor_")
         return list(self.predictor_.notes)
 
-    def _check_parameters(self, groups: Any) -> None:
-        for other in ("condition_on", "weights"):
-            if groups is not None and getattr(self, other) is not None:
-                raise ValueError(
-                    Message(
-                        f"⟨groups=⟩ and ⟨{other}=⟩ cannot be combined: no "
-                        f"threshold is valid for both."
-                    )
-                )
+    def _check_parameters(self) -> None:
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(
                 f"search must be None, dco.search.Random(...) or "

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.fingerprints import row_uniforms
 from dco.models.records import predict_record
 from dco.predictions import Prediction
-from dco.rows.conditions import cluster_names, condition_values
 from dco.scores.score import Score
+from dco.sets.prediction_sets import PredictionSets
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +42,16 @@ class Structure:
     """A fitted model and a score, fixed before calibration rows are opened: the paper's phi.
 
     `classes` are the labels, None for numbers. `uniform_seed` draws the uniforms of randomised
-    scores from the rows themselves. `label_clusters` are the labels that share a threshold.
+    scores from the rows themselves.
     """
 
     name: str
     model: Any
     score: Score
     record_type: type
-    condition_on: Any
     classes: AnyArray | None
     uniform_seed: int
     fingerprint: str
-    label_clusters: tuple[tuple[Any, ...], ...] = ()
 
     def prediction(self, X: Any) -> Prediction:
         """Predict the rows of X, as the record that the score reads."""
@@ -63,11 +64,85 @@ class Structure:
         """Score each row with its y."""
         return np.asarray(self.score.observed(self.prediction(X), y))
 
-    def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
-        """Return the condition of each row; for "label" the label itself, or its cluster."""
-        if self.condition_on is None:
-            return None
-        conditions = condition_values(self.condition_on, X, y)
-        if not self.label_clusters or conditions is None:
-            return conditions
-        return cluster_names(self.label_clusters, conditions)
+    def sets(self, prediction: Prediction, thresholds: float | Floats) -> PredictionSets:
+        """Make prediction sets: all values whose score is at most the threshold of their row.
+
+        Labels ascend, as those of ``classes_`` and of p-values do.
+        """
+        return self.score.sets(prediction, thresholds).with_sorted_labels()
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """The scores of some rows with their own targets, and what else a calibration needs of them.
+
+    `covariates` has what the kind of calibration reads of each row beside its score: its condition,
+    say, or its weight. `clusters` says which rows belong together, and `one_per_cluster` has the
+    positions of one row of each, picked before any score was seen. `rounding` is what was added to
+    every score because some are tied (`tie_rounding`).
+    """
+
+    scores: Floats
+    covariates: AnyArray | None = None
+    clusters: AnyArray | None = None
+    one_per_cluster: Integers | None = None
+    rounding: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+def rows_scored_again(n: int) -> tuple[Integers, Integers]:
+    """Choose which of n calibration rows are scored again: the first in one batch, some alone."""
+    in_one_batch = np.arange(min(256, (n + 1) // 2))
+    alone = np.unique(np.linspace(0, n - 1, min(32, n)).astype(np.int64))
+    return in_one_batch, alone
+
+
+def structure_digest(
+    *,
+    candidate: str,
+    model: str,
+    score: str,
+    fitted_on: Sequence[str],
+    seed: int,
+) -> str:
+    """Digest the names and settings of a structure and the rows that it was fitted on.
+
+    A function counts by its name, and the numbers inside a fitted model do not count: the
+    calibration scores speak for both.
+    """
+    described = {
+        "candidate": candidate,
+        "model": model,
+        "score": score,
+        "fitted on": list(fitted_on),
+        "seed": seed,
+    }
+    return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def describe(value: Any) -> str:
+    """Describe a model, score or function in words that are the same in every run.
+
+    Memory addresses are not among them.
+    """
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(describe(part) for part in value) + "]"
+    if isinstance(value, Mapping):
+        parts = [f"{describe(key)}: {describe(part)}" for key, part in value.items()]
+        return "{" + ", ".join(parts) + "}"
+    if isinstance(value, np.ndarray):
+        digest = blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
+        return f"array of shape {value.shape}, {digest}"
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        params = sorted(value.get_params(deep=False).items())
+        shown = ", ".join(f"{name}={describe(param)}" for name, param in params)
+        return f"{type(value).__name__}({shown})"
+    if callable(value):
+        return str(getattr(value, "__qualname__", type(value).__name__))
+    return type(value).__name__

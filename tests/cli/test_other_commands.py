@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.calibration.rules import RULES
+from dco.calibration import GUARANTEES
 from dco.cli.spelling import spell_error
 from dco.cli.tables.fitted import StoredTable
 from dco.foundations.notes import Message, Note, NoteWarning
@@ -877,7 +877,7 @@ def test_parameters_of_the_library_are_spelled_as_options(sentence, told):
 
 
 def test_every_registered_rule_is_offered_as_a_guarantee(dco, monkeypatch):
-    monkeypatch.setitem(RULES, "toy", RULES["pac"])
+    monkeypatch.setitem(GUARANTEES, "toy", GUARANTEES["pac"])
     assert "[marginal|pac|toy]" in dco("evaluate", "--help").output
     assert "'other' is not one of 'marginal', 'pac', 'toy'" in dco.refuses(
         "plan", "--rows", 500, "--guarantee", "other"

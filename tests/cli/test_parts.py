@@ -289,10 +289,12 @@ def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, sma
     assert new.certificate_.rows == {**est.certificate_.rows, "calibrate": len(y)}
     assert new.certificate_.replaces == est.certificate_.fingerprint
     np.testing.assert_array_equal(
-        new.predictor_.calibration.scores, whole.predictor_.calibration.scores
+        new.predictor_.calibration.scored.scores, whole.predictor_.calibration.scores
     )
-    assert new.predictor_.thresholds() == whole.predictor_.thresholds()
-    assert new.predictor_.rounding == whole.predictor_.rounding
+    assert new.certificate_.thresholds == whole.certificate_.thresholds
+    assert (
+        new.predictor_.calibration.scored.rounding == whole.predictor_.calibration.scored.rounding
+    )
     assert [note.text for note in new.notes_] == [note.text for note in whole.notes_]
     assert new.certificate_.verify(X, y, predictor=new).holds
     assert dco.json("audit", folder / "new.dco", "--data", folder / "in")["holds"]
@@ -317,7 +319,7 @@ def test_labels_that_the_fit_never_saw_score_infinity_in_parts(dco, home, tmp_pa
     )
     new = load(tmp_path / "new.dco")
     same_but_for_the_clock(new.certificate_, recalibrate(est, rows.X, rows.y).certificate_)
-    assert np.isinf(new.predictor_.calibration.scores).sum() == 11
+    assert np.isinf(new.predictor_.calibration.scored.scores).sum() == 11
     assert new.classes_.tolist() == ["high", "low", "mid", "none"]
 
 

@@ -13,7 +13,7 @@ from laws import FULL, check_loses, check_mean, ignore_infeasible
 from scipy.special import ndtr
 
 import dco
-from dco.calibration.rules import split_conformal, weighted_conformal
+from dco.calibration import split_conformal, weighted_conformal
 
 FITS = 10_000 if FULL else 2_500
 pytestmark = [pytest.mark.guarantee, pytest.mark.filterwarnings(ignore_infeasible)]

@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dco
-from dco.calibration.rules import split_conformal
+from dco.calibration import split_conformal
 from dco.predictions import Points
 from dco.rows.seal import SealedRows
 from dco.rows.splits import folds

@@ -102,7 +102,7 @@ def test_coverage_of_the_estimator_is_at_least_the_level_in_every_group():
 def test_certificate_evaluation_file_and_page_speak_of_the_groups(tmp_path):
     est = fitted(["sex", "ward"])
     certificate = est.certificate_
-    assert dict(certificate.groups) == {
+    assert dict(certificate.calibration.groups) == {
         f"{column}={value}": int(
             np.sum(table(800, 0)[0].iloc[est.splits_.calibrate][column] == value)
         )

@@ -7,6 +7,7 @@ comparison.
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,13 +16,14 @@ from scipy.stats import beta, kstest, norm
 from sklearn.linear_model import Ridge
 
 import dco
-import dco.calibration.calibration
-import dco.calibration.rules.rule
+import dco.calibration.guarantee
+import dco.calibration.marginal
 import dco.foundations.ranks
 import dco.predictor
 from dco.scores import LAC
+from dco.structure import ScoredRows
 
-RULE = dco.calibration.rules.rule
+MARGINAL = dco.calibration.marginal
 
 
 def check_ranks() -> None:
@@ -32,7 +34,7 @@ def check_ranks() -> None:
         level = Fraction(100 - percent, 100)
         for n in range(5, 401):
             right = math.ceil((n + 1) * (1 - level))
-            assert RULE.conformal_rank(n, alpha=1 - percent / 100) == right, (n, percent)
+            assert MARGINAL.conformal_rank(n, alpha=1 - percent / 100) == right, (n, percent)
 
 
 def check_beta_law() -> None:
@@ -135,20 +137,25 @@ def _reversed(self, prediction, threshold):
     return dco.LabelSets(self.every_label(prediction) > 1 - float(threshold))
 
 
-def _calibrate_on_tuning_rows(
-    structure, sealed, weights, *, clusters, seed, _right=dco.predictor.calibrate
+def _open_tuning_rows(
+    structure, sealed, calibrator, *, _right=dco.predictor.open_calibration_rows, **settings
 ):
     """The rows that chose the structure certify it too."""
-    _, targets, rounding = _right(structure, sealed, weights, clusters=clusters, seed=seed)
-    X, y = _calibrate_on_tuning_rows.tuning  # type: ignore[attr-defined]
+    opened = _right(structure, sealed, calibrator, **settings)
+    X, y = _open_tuning_rows.tuning  # type: ignore[attr-defined]
     scores = structure.score.observed(structure.prediction(X), y)
-    return dco.calibration.calibration.Calibration(scores), targets, rounding
+    return replace(opened, scored=ScoredRows(scores))
 
 
 MISTAKES = {
-    "float ceil": (RULE, "conformal_rank", _float_ceil, check_ranks),
-    "np.quantile higher": (RULE, "order_statistic", _higher_quantile, check_beta_law),
-    "rank clamped to n": (RULE, "conformal_rank", _clamped, check_too_few_rows),
+    "float ceil": (MARGINAL, "conformal_rank", _float_ceil, check_ranks),
+    "np.quantile higher": (
+        dco.calibration.guarantee,
+        "order_statistic",
+        _higher_quantile,
+        check_beta_law,
+    ),
+    "rank clamped to n": (MARGINAL, "conformal_rank", _clamped, check_too_few_rows),
     "strict inequality": (LAC, "sets", _strict, check_ties),
     "reversed comparison": (LAC, "sets", _reversed, check_sizes),
 }
@@ -174,10 +181,10 @@ def test_tuning_rows_used_for_calibration_are_caught(monkeypatch: pytest.MonkeyP
 
     def coupled(models, scores, resampling, **settings):
         rows = resampling.tuning_rows
-        _calibrate_on_tuning_rows.tuning = (rows.X, rows.y)  # type: ignore[attr-defined]
+        _open_tuning_rows.tuning = (rows.X, rows.y)  # type: ignore[attr-defined]
         return right_choose(models, scores, resampling, **settings)
 
     monkeypatch.setattr(dco.predictor, "choose", coupled)
-    monkeypatch.setattr(dco.predictor, "calibrate", _calibrate_on_tuning_rows)
+    monkeypatch.setattr(dco.predictor, "open_calibration_rows", _open_tuning_rows)
     with pytest.raises(AssertionError):
         check_sealed_calibration()

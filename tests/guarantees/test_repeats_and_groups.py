@@ -9,7 +9,7 @@ import pytest
 from laws import FULL, check_loses, check_mean
 from scipy.stats import binom, norm
 
-from dco.calibration.rules import (
+from dco.calibration import (
     bayesian_quadrature,
     grouped_conformal,
     one_row_per_group,

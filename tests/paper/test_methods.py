@@ -253,7 +253,7 @@ def test_the_registry_and_the_estimators_deploy_the_same(method, guarantee):
         frozen, AbsoluteResidual(), alpha=0.1, guarantee=guarantee, refit=False
     ).fit(X[:200], y[:200], tune=(X[200:300], y[200:300]), calibrate=(X[300:400], y[300:400]))
     assert choice.candidate in fitted.best_candidate_
-    (found,) = fitted.predictor_.thresholds().values()
+    found = fitted.predictor_.calibration.conditions[0].threshold
     assert (found.rank, found.n, found.guarantee) == (
         choice.threshold.rank,
         choice.threshold.n,

@@ -2,7 +2,7 @@
 
 import math
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -78,12 +78,12 @@ def test_every_level_agrees_with_evaluate_of_the_estimator(case: Any, name: str)
                 )
                 assert (row.coverage_low, row.coverage_high) == ends
                 assert (row.group, row.n, row.sizes) == (own.group, own.n, own.sizes)
-        thresholds = predictor.thresholds(predictor.stated(level.alpha)).values()
+        thresholds = [entry.threshold for entry in predictor.at(level.alpha).conditions]
         assert [entry.value for entry in level.thresholds] == [entry.value for entry in thresholds]
         assert sum(level.size_counts) == len(chosen.y)
     assert (
         sum(entry.counts.sum() + entry.above for entry in found.score_histograms)
-        == predictor.calibration.scores.size
+        == predictor.calibration.scored.scores.size
     )
 
 
@@ -94,7 +94,8 @@ def test_the_start_level_is_the_certificate(case: Any, numbers_of: Any, name: st
     bound = max(0.0, 1 - certificate.alpha - certificate.simultaneous_slack(0.05))
     assert own.picked_bound == pytest.approx(bound, abs=1e-12)
     # nothing is guaranteed, at any level
-    assert picked_bound(replace(certificate, guarantee="none"), 0.1) is None
+    nothing = case("nothing guaranteed").estimator.certificate_
+    assert picked_bound(nothing, 0.1) is None
     rows = [entry.threshold.n for entry in own.conditions]
     assert rows == sorted(
         (entry.n for entry in certificate.thresholds if entry.group is not None), reverse=True

@@ -19,8 +19,8 @@ from scipy.stats import beta
 from sklearn.dummy import DummyRegressor
 
 import dco
+from dco.calibration.facts import certified_threshold
 from dco.certificate.certificate import Certificate
-from dco.certificate.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.formats import level_percent, percent, shortened
 from dco.report.numbers import by_fifth
@@ -197,7 +197,7 @@ def test_the_law_is_drawn_where_it_lies() -> None:
     shares.
     """
     n, rank = 200, 181
-    entry = certified_threshold(0.5, rank=rank, n=n, tied=False)
+    entry = certified_threshold(0.5, rank=rank, n=n, is_tied=False)
     scale = plots.Scale(0.8, 1.0)
     path = plots.law_path(entry, scale)
     points = [tuple(map(float, pair.split(" "))) for pair in re.findall(r"L([\d.]+ [\d.]+)", path)]
@@ -319,7 +319,7 @@ def test_levels_that_cannot_be_bounded_say_so(case: Any, numbers_of: Any, html_o
         html_of("clusters"),
         ("The bar below", "Against its law", "follows from the rank", "90 % range over"),
     )
-    assert "no bound is known here: rows come in clusters" in html
+    assert "no bound is known here: rows belong together in groups" in html
     assert "a quantile of the calibration scores, weighted over 38 clusters of rows." in re.sub(
         r"<[^>]+>", "", html
     )

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
 import dco.scores.level_sets
-from dco.calibration.rules import split_conformal
+from dco.calibration import split_conformal
 from dco.predictions import GaussianMixtures
 from dco.scores import density
 from dco.scores.density import HighestDensityMass, PredictiveDensity

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dco
-from dco.calibration.rules import split_conformal
+from dco.calibration import split_conformal
 from dco.predictions import fifths
 from dco.scores import (
     AbsoluteResidual,

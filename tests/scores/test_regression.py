@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from dco.calibration.rules import Threshold, split_conformal
+from dco.calibration import Threshold, split_conformal
 from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import (
     ClassProbabilities,

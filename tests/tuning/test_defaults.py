@@ -79,7 +79,7 @@ def test_candidates_are_chosen_without_calibration_rows():
     )
     assert "linear-log" in models_of(est)
     assert "Transformed" in est.best_candidate_
-    assert np.isinf(est.predictor_.calibration.scores).sum() == 1
+    assert np.isinf(est.predictor_.calibration.scored.scores).sum() == 1
 
 
 @pytest.mark.parametrize(("target", "log"), [(0.0, "log1p"), (-1.0, None)])

@@ -193,7 +193,7 @@ def test_targets_outside_the_support_are_told():
         UserWarning, match="1 of 20 calibration rows has a target outside the support"
     ):
         est.fit(X[:80], y[:80], calibrate=(X[80:], np.r_[-5.0, y[81:]]))
-    assert np.isinf(est.predictor_.calibration.scores).sum() == 1
+    assert np.isinf(est.predictor_.calibration.scored.scores).sum() == 1
 
 
 @pytest.mark.parametrize("support", [(1, 0), 3, (0, 1, 2), ("a", "b")])

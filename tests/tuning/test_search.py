@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from dco import scores
-from dco.calibration.rules import split_conformal
+from dco.calibration import split_conformal
 from dco.foundations.errors import IncompatibleScoreError, NonFiniteScoreError
 from dco.foundations.ranks import tuning_rank
 from dco.predictions import (

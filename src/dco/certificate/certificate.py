@@ -7,21 +7,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import blake2b
 from html import escape
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dco.calibration.shift import WeightFacts
-from dco.certificate.facts import VOIDED_BY, CertifiedThreshold
+from dco.calibration.facts import FACTS, CalibrationFacts, CertifiedThreshold
+from dco.certificate.facts import VOIDED_BY
 from dco.certificate.verification import VerificationReport, verify
-from dco.certificate.words import as_plain, lines, words
+from dco.certificate.words import WORDS, as_plain, lines, words
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.ranks import Guarantee, Level, as_rational
 from dco.theory import simultaneous_slack
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -32,28 +32,20 @@ class Certificate(ShownAsPrinted):
     Statement and assumption are made from the facts (`words`). Those that a file holds are kept in
     `written`, so that `verify` sees an edited sentence.
 
-    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if
-    something is), `grouped` that rows belong together, `distinct` that repeats were dropped,
-    `labels` how many labels the fit knows (None for numbers). `stability` is the share of
-    random halves of the tuning rows on which the candidate wins again; None where this was not
-    measured.
+    `calibration` has the level, the thresholds and what they guarantee. `distinct` says that
+    repeats were dropped, `labels` how many labels the fit knows (None for numbers). `stability` is
+    the share of random halves of the tuning rows on which the candidate wins again; None where
+    this was not measured.
     """
 
-    rule: str
-    guarantee: Guarantee
-    reason: str | None
-    alpha: float
-    delta: float | None
-    grouped: bool
+    calibration: CalibrationFacts
     distinct: bool
     labels: int | None
-    thresholds: tuple[CertifiedThreshold, ...]
     candidate: str
     candidates: int
     failed_candidates: Mapping[str, str]
     model: str
     score: str
-    condition_on: str | None
     tuning_threshold: float | None
     selection: str
     refit: bool
@@ -72,12 +64,45 @@ class Certificate(ShownAsPrinted):
     support: tuple[float, float] | None = None
     format: int = FORMAT
     stability: float | None = None
-    groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     # the fingerprint of the certificate of the same structure with the calibration rows before
     replaces: str | None = None
-    weights: WeightFacts | None = None  # what is known of the mix of new rows
     # the words as they stand in a file, which may be edited
     written: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rule(self) -> str:
+        """The guarantee that was asked for."""
+        return self.calibration.rule
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is certified; "none" if nothing is."""
+        return self.calibration.guarantee
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing is guaranteed; None if something is."""
+        return self.calibration.reason
+
+    @property
+    def alpha(self) -> float:
+        """The miscoverage that was asked for."""
+        return self.calibration.alpha
+
+    @property
+    def delta(self) -> float | None:
+        """The failure probability, if the guarantee has one."""
+        return self.calibration.delta
+
+    @property
+    def condition_on(self) -> str | None:
+        """What gives rows a threshold of their own, in words; None for one threshold."""
+        return self.calibration.condition_on
+
+    @property
+    def thresholds(self) -> tuple[CertifiedThreshold, ...]:
+        """The thresholds, with what follows from their ranks."""
+        return self.calibration.thresholds
 
     @property
     def statement(self) -> str:
@@ -126,9 +151,8 @@ class Certificate(ShownAsPrinted):
                 f"{FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
-        later: dict[str, Any] = {"groups": []}  # not always stated
-        data = later | dict.fromkeys(("support", "stability", "replaces", "weights")) | data
-        kinds = {"statement": str, "assumption": str, **get_type_hints(cls)}
+        data = dict.fromkeys(("support", "stability", "replaces")) | data  # not always stated
+        kinds = {**dict.fromkeys(WORDS, str), **get_type_hints(cls)}
         wanted = kinds.keys() - {"written"}
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
@@ -137,7 +161,7 @@ class Certificate(ShownAsPrinted):
             )
         try:
             values = {name: _read(kinds[name], value, name) for name, value in data.items()}
-            written = {name: values.pop(name) for name in ("statement", "assumption")}
+            written = {name: values.pop(name) for name in WORDS}
             made = cls(**values)
             _check_entries(made)
         except ValueError as error:
@@ -157,13 +181,13 @@ class Certificate(ShownAsPrinted):
         calibration rows the slack is 1. Where nothing is guaranteed, or rows belong together and
         the threshold is no order statistic of independent scores, no slack is known: a ValueError.
         """
-        if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
-            why = "groups overlap" if self.groups else "rows belong together in groups"
-            why = "rows have weights" if self.weights is not None else why
-            why = "nothing is guaranteed" if self.guarantee == "none" else why
+        why = self.calibration.why_no_slack
+        if self.guarantee == "none":
+            why = "nothing is guaranteed"
+        if why is not None:
             raise ValueError(
-                f"no bound is known for a level that is picked by its result: {why} "
-                f"(see the certificate)."
+                f"no bound is known for a level that is picked by its result: {why} (see the "
+                f"certificate)."
             )
         own = None if self.delta is None else as_rational(self.delta, name="delta")
         sizes = {threshold.n for threshold in self.thresholds}
@@ -199,12 +223,14 @@ def _read(kind: Any, value: Any, name: str) -> Any:
         for part in parts:
             with suppress(ValueError):
                 return _read(part, value, name)
+    elif kind is CalibrationFacts:
+        return _read_calibration(value, name)
     elif is_dataclass(kind):
         hints = get_type_hints(kind)
-        if isinstance(value, dict) and value.keys() == hints.keys():
-            return kind(
-                **{own: _read(hints[own], part, f"{own} of {name}") for own, part in value.items()}
-            )  # type: ignore[operator]
+        names = {entry.name for entry in fields(kind)}
+        if isinstance(value, dict) and value.keys() == names:
+            made = {own: _read(hints[own], part, f"{own} of {name}") for own, part in value.items()}
+            return kind(**made)  # type: ignore[operator]
     elif origin is tuple and isinstance(value, list):
         wanted = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
         if len(wanted) == len(value):
@@ -222,6 +248,15 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     ):
         return value
     raise ValueError(f"{name} is {value!r:.200}")
+
+
+def _read_calibration(value: Any, name: str) -> Any:
+    """Read the facts of a calibration as the class that their kind names."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or kind not in FACTS:
+        raise ValueError(f"{name} is {value!r:.200}")
+    stated = {key: part for key, part in value.items() if key != "kind"}
+    return _read(FACTS[kind], stated, name)
 
 
 def _check_entries(made: Certificate) -> None:

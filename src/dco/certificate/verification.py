@@ -14,29 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dco.calibration.calibration import Calibration, batch_rounding
-from dco.calibration.rules.rule import RULES
-from dco.certificate.facts import (
-    VOIDED_BY,
-    CertifiedThreshold,
-    calibrated_facts,
-    certified_threshold,
-    scores_fingerprint,
-    structure_digest,
-)
-from dco.certificate.words import as_plain, words
+from dco.calibration.facts import CalibrationFacts, Check, compare
+from dco.calibration.opening import batch_rounding
+from dco.certificate.facts import VOIDED_BY, scores_fingerprint
+from dco.certificate.words import WORDS, as_plain, words
 from dco.foundations.arrays import Floats
 from dco.foundations.display import ShownAsPrinted, counted
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
-from dco.foundations.ranks import as_rational
 from dco.foundations.tables import take_features
 from dco.scores.names import score_label
+from dco.structure import structure_digest
 
 if TYPE_CHECKING:
     from dco.certificate.certificate import Certificate
     from dco.predictor import DecoupledPredictor
 
-_LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
 # the same rows in another order or memory layout
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 
@@ -50,7 +42,7 @@ def verify(
     if own is not None:
         found = _recomputed(own)
         told, failed = (
-            set(found) - {"reason", "guarantee"},
+            set(found),
             {check.name for check in checks if not check.holds},
         )
         checks += [
@@ -64,15 +56,6 @@ def verify(
     return VerificationReport(
         tuple(checks), _unchecked(certificate, own, told, rows=X_cal is not None)
     )
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was recomputed."""
-
-    name: str
-    holds: bool
-    detail: str
 
 
 @dataclass(frozen=True)
@@ -110,41 +93,17 @@ class VerificationReport(ShownAsPrinted):
 
 
 def _arithmetic(certificate: Certificate) -> Iterator[Check]:
-    """What follows from other fields of the certificate: the guarantee's name, ranks, laws, words,
-    the seal.
-    """
-    wrong = _wrong_levels(certificate)
-    yield from wrong
-    if not wrong:
-        rule = RULES[certificate.rule]
-        promised = rule.certifies if certificate.reason is None else "none"
-        yield _same(
-            "guarantee", certificate.guarantee, promised, "guarantee that goes with rule and reason"
+    """Check what follows from other fields of the certificate: ranks, laws, words, the seal."""
+    checks = list(
+        certificate.calibration.checks(
+            n_rows=certificate.rows.get("calibrate", 0), n_labels=certificate.labels
         )
-        for entry in certificate.thresholds:
-            yield from _law_checks(certificate, entry)
-        for name, text in words(certificate).items():
-            yield Check(
-                name, certificate.written.get(name, text) == text, f"the other fields say: {text}"
-            )
-    calibrate, total = (
-        certificate.rows.get("calibrate", 0),
-        sum(entry.n for entry in certificate.thresholds),
     )
-    possible = total <= calibrate if certificate.grouped else total == calibrate
-    unit = "groups" if certificate.grouped else "scores"
-    yield Check("rows", possible, f"{total} {unit} from {calibrate} calibration rows")
-    if certificate.groups:
-        whole = (
-            sum(rows for _, rows in certificate.groups) % max(calibrate, 1) == 0
-            and min(certificate.groups)[1] > 0
-        )
-        yield Check(
-            "overlapping groups", whole, "each calibration row is in one group of each condition"
-        )
-    if certificate.condition_on == repr("label"):
-        enough = (certificate.labels or 0) >= len(certificate.thresholds)
-        yield Check("labels", enough, "each threshold is for a label that the fit knows")
+    yield from checks
+    if all(check.holds for check in checks if check.name in _LEVELS):
+        for name, text in words(certificate).items():
+            is_stated = certificate.written.get(name, text) == text
+            yield Check(name, is_stated, f"the other fields say: {text}")
     log = certificate.seal_log
     once = certificate.seal_opened == 1 == len(log) and log[0].endswith(
         f"structure {certificate.structure_fingerprint}"
@@ -161,105 +120,42 @@ def _arithmetic(certificate: Certificate) -> Iterator[Check]:
     )
 
 
-def _wrong_levels(certificate: Certificate) -> list[Check]:
-    """A rule that is not known, a delta that its rule does not have or need, levels that are no
-    probabilities.
-    """
-    rule, levels = (
-        RULES.get(certificate.rule),
-        {"alpha": certificate.alpha, "delta": certificate.delta},
-    )
-    if rule is None:
-        return [Check("rule", False, f"there is no rule {certificate.rule!r}")]
-    if rule.needs_delta == (certificate.delta is None):
-        return [
-            Check(
-                "delta",
-                False,
-                f"the rule {certificate.rule} {'has' if rule.needs_delta else 'has no'} delta",
-            )
-        ]
-    wrong = {
-        name: value for name, value in levels.items() if value is not None and not 0 < value < 1
-    }
-    return [Check(name, False, f"{value} is not between 0 and 1") for name, value in wrong.items()]
-
-
-def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator[Check]:
-    name = "rank" if entry.group is None else f"rank of group {entry.group}"
-    rule = RULES[certificate.rule]
-    unranked = bool(certificate.groups or certificate.weights) or (
-        certificate.grouped and rule.weighs
-    )
-    if (entry.rank is None) != unranked:
-        why = (
-            "only thresholds of overlapping groups, weights, and rows that "
-            "belong together have no rank"
-        )
-        yield Check(name, False, why)
-    elif entry.rank is not None:
-        delta = None if certificate.delta is None else as_rational(certificate.delta, name="delta")
-        right = rule.rank(entry.n, alpha=certificate.alpha, delta=delta)
-        yield _same(
-            name, entry.rank, right, f"rank for n = {entry.n}, alpha = {certificate.alpha:g}"
-        )
-        if right > entry.n:
-            yield Check(
-                f"{name}: infinite",
-                entry.value == math.inf,
-                "rank n + 1 asks for an infinite threshold",
-            )
-    law = certified_threshold(
-        entry.value, rank=entry.rank, n=entry.n, tied=not entry.expected_is_exact, group=entry.group
-    )
-    what = (
-        "no rank, no law"
-        if entry.rank is None
-        else f"mean, 5 % and 95 % points for rank {entry.rank} of {entry.n}"
-    )
-    yield Check(f"{name}: coverage law", _alike(replace(entry, value=law.value), law), what)
-
-
-def _alike(stated: CertifiedThreshold, right: CertifiedThreshold) -> bool:
-    """Whether two thresholds agree; points of their laws may differ in the last digits."""
-    pairs = zip(vars(stated).items(), vars(right).values(), strict=True)
-    laws = ("expected_coverage", "coverage_low", "coverage_high")
-    return all(
-        a == b or (name in laws and None not in (a, b) and abs(a - b) < _LAW_DIGITS)
-        for (name, a), b in pairs
-    )
-
-
 # ----------------------------------------------------------------------------------------------
 # with the predictor
 
 
 def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
-    """The facts that the predictor itself tells: its structure, its model, the level it was asked
-    for, what it deploys.
+    """Compute the facts that the predictor itself tells: its structure, its model, the level it was
+    asked for, what it deploys.
     """
-    structure, kept, before = own.structure, own.calibration, own.certificate
-    now = own.statement.thresholds(kept)
-    facts = calibrated_facts(own.statement, kept, now, rows=before.rows)
-    if len(facts["thresholds"]) == len(before.thresholds) and all(
-        map(_alike, before.thresholds, facts["thresholds"])
-    ):
-        facts["thresholds"] = before.thresholds  # to the last digit
+    structure, before = own.structure, own.certificate
+    calibration = own.statement.calibrate(own.calibration.scored)
     rows = before.row_fingerprints
     digest = structure_digest(
         candidate=structure.name,
         model=before.model,
         score=score_label(structure.score),
-        condition_on=structure.label_clusters or structure.condition_on,
         fitted_on=[rows.get("train", ""), rows.get("tune", "") if before.refit else ""],
         seed=structure.uniform_seed,
     )
-    return facts | {
+    return {
+        "calibration": _to_the_last_digit(calibration.facts(), before.calibration),
+        "rows": {**before.rows, "calibrate": len(calibration.scored)},
+        "scores_fingerprint": scores_fingerprint(calibration.scored.scores),
         "structure_fingerprint": digest,
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
         "tuning_threshold": own.ranking.threshold_of(structure.name),
     }
+
+
+def _to_the_last_digit(facts: CalibrationFacts, before: CalibrationFacts) -> CalibrationFacts:
+    """Take the thresholds as they were stated, if they agree but for the last digits of laws."""
+    pairs = list(zip(before.thresholds, facts.thresholds, strict=False))
+    agree = all(stated.agrees_with(computed) for stated, computed in pairs)
+    if agree and len(before.thresholds) == len(facts.thresholds):
+        return replace(facts, thresholds=before.thresholds)
+    return facts
 
 
 _CALLED = {
@@ -277,7 +173,8 @@ def _comparisons(
     from the predictor's.
     """
     here, there = _flat(certificate), _flat(replace(own.certificate, **found))
-    agree, shown = True, {_CALLED.get(name, name) for name in found} | {"rows.calibrate"}
+    told = {*found, *(entry.name for entry in fields(certificate.calibration))}
+    agree, shown = True, {_CALLED.get(name, name) for name in told} | {"rows.calibrate"}
     for name in here | there:
         whole = name.rpartition(": ")[0] or name
         if whole != name and not (whole in here and whole in there):
@@ -297,6 +194,7 @@ def _comparisons(
 def _flat(certificate: Certificate) -> dict[str, str]:
     """Every field as JSON text; entries of mappings and of thresholds under names of their own."""
     result, fields_of = dict[str, Any](), as_plain(certificate)
+    fields_of |= fields_of.pop("calibration")
     fields_of["seal"] = [fields_of.pop("seal_opened"), *fields_of.pop("seal_log")]
     for entry in fields_of.pop("thresholds"):
         name = (
@@ -327,8 +225,10 @@ def _flat(certificate: Certificate) -> dict[str, str]:
 def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
     hashes, stated = row_fingerprints(X, y), certificate.row_fingerprints.get("calibrate")
     return [
-        _same("calibration rows", certificate.rows.get("calibrate"), len(hashes), "number of rows"),
-        _same(
+        compare(
+            "calibration rows", certificate.rows.get("calibrate"), len(hashes), "number of rows"
+        ),
+        compare(
             "calibration fingerprint", stated, role_fingerprint(hashes), "fingerprint of the rows"
         ),
     ]
@@ -344,46 +244,39 @@ def _score_checks(
     deployed is compared exactly by `_comparisons`; here the scores kept are what the new ones must
     agree with.
     """
-    scores, groups = own.calibration_scores(X, y)
-    kept, found = np.sort(own.calibration.scores), np.sort(scores)
-    checks = [
-        _same(
-            "scores",
-            certificate.scores_fingerprint,
-            scores_fingerprint(scores),
-            "fingerprint of the scores",
-        )
-    ]
-    slack = _rounding_slack(own, X, y, scores) if rounding and not checks[0].holds else 0.0
-    if (
-        not checks[0].holds
-        and certificate.scores_fingerprint == scores_fingerprint(kept)
-        and _agree(kept, found, slack)
-    ):
-        checks = [
-            Check(
-                "scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})"
-            )
-        ]
-    if own.calibration.clusters is not None or own.statement.weights is not None:
-        # which row speaks for its group is known to the predictor alone: see `_comparisons`
-        return checks
-    right = own.statement.thresholds(Calibration(scores, groups))
+    scored = own.score_rows(X, np.asarray(y))
+    scores = scored.scores
+    kept = np.sort(own.calibration.scored.scores)
+    fingerprint = scores_fingerprint(scores)
+    stated = certificate.scores_fingerprint
+    check = compare("scores", stated, fingerprint, "fingerprint of the scores")
+
+    slack = 0.0
+    if rounding and not check.holds:
+        slack = _rounding_slack(own, X, y, scores)
+        if stated == scores_fingerprint(kept) and _agree(kept, np.sort(scores), slack):
+            detail = f"they agree with the scores kept, to rounding (within {slack:.1g})"
+            check = Check("scores", True, detail)
+
+    checks = [check]
+    if not own.calibration.follows_from_rows:
+        return checks  # the predictor alone knows the rest: see `_comparisons`
+
+    recomputed = {
+        condition.name: condition.threshold
+        for condition in own.statement.calibrate(scored).conditions
+    }
+    slack *= certificate.calibration.n_scores_combined
     for entry in certificate.thresholds:
         name = "threshold" if entry.group is None else f"threshold of group {entry.group}"
-        n, value = (
-            (right[entry.group].n, right[entry.group].value)
-            if entry.group in right
-            else (0, math.nan)
-        )
-        if value != entry.value and _agree(
-            entry.value, value, slack * (1 + len(certificate.groups))
-        ):
-            checks.append(
-                Check(name, True, f"from {n} scores: {value}, which is {entry.value} to rounding")
-            )
+        n, value = 0, math.nan
+        if entry.group in recomputed:
+            n, value = recomputed[entry.group].n, recomputed[entry.group].value
+        if value != entry.value and _agree(entry.value, value, slack):
+            detail = f"from {n} scores: {value}, which is {entry.value} to rounding"
+            checks.append(Check(name, True, detail))
         else:
-            checks.append(_same(name, entry.value, value, f"from {n} scores"))
+            checks.append(compare(name, entry.value, value, f"from {n} scores"))
     return checks
 
 
@@ -395,10 +288,8 @@ def _rounding_slack(own: DecoupledPredictor, X: Any, y: Any, scores: Floats) -> 
     the numbers that it is the difference of. It is at least what can be seen here: a model may
     compute in single precision and answer in double.
     """
-    seen = batch_rounding(
-        lambda rows, targets: own.calibration_scores(rows, targets)[0], X, np.asarray(y), scores
-    )
-    kept = np.abs(own.calibration.scores[np.isfinite(own.calibration.scores)])
+    seen = batch_rounding(own.scores, X, np.asarray(y), scores)
+    kept = np.abs(own.calibration.scored.scores[np.isfinite(own.calibration.scored.scores)])
     record = own.structure.prediction(take_features(X, np.arange(1)))
     parts = [part.dtype for part in vars(record).values() if isinstance(part, np.ndarray)]
     digits = max(
@@ -425,17 +316,8 @@ def _agree(a: Any, b: Any, slack: float) -> bool:
 # what is left open
 
 
-_FOLLOWS = {
-    "rule",
-    "alpha",
-    "delta",
-    "seal_opened",
-    "voided_by",
-    "format",
-    "written",
-}
-# such as `reason` and `distinct`, which no number shows
-_REST_ON_FACTS = {"statement", "assumption", "guarantee"}
+_LEVELS = {"alpha", "delta", "rule"}
+_FOLLOWS = _LEVELS | {"seal_opened", "voided_by", "format", "written"}
 
 
 def _unchecked(
@@ -448,12 +330,16 @@ def _unchecked(
     alone = "without the predictor"
     if own is not None:
         alone = "by anything but this certificate (compare a copy that was kept elsewhere)"
-    for name in ["statement", "assumption", *(entry.name for entry in fields(certificate))]:
+    calibration = {entry.name for entry in fields(certificate.calibration)}
+    if "calibration" in told:
+        told = told | calibration
+    names = [entry.name for entry in fields(certificate) if entry.name != "calibration"]
+    for name in [*WORDS, *sorted(calibration), *names]:
         if name in _FOLLOWS | told - {"rows"} or (
             own is not None and own.certificate is not certificate
         ):
             continue
-        if name in _REST_ON_FACTS:
+        if name in WORDS:
             result[name] = "beyond the facts that this certificate states"
             continue
         if name not in ("rows", "row_fingerprints"):
@@ -468,9 +354,3 @@ def _unchecked(
     if own is not None and not rows:
         result["fitted model"] = "without the calibration rows, whose scores speak for it"
     return result
-
-
-def _same(name: str, stated: object, found: object, what: str) -> Check:
-    if stated == found:
-        return Check(name, True, f"{what}: {found}")
-    return Check(name, False, f"{what}: the certificate says {stated}, recomputed {found}")

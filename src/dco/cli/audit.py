@@ -284,7 +284,7 @@ class _Table:
 
 def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) -> Any:
     """The report with a line for training and tuning rows, or with the reason why there is none."""
-    from dco.certificate.verification import Check
+    from dco.calibration.facts import Check
 
     checks, unchecked = list(report.checks), dict(report.unchecked)
     for role, word in _OTHER_ROLES.items():

@@ -141,7 +141,7 @@ def _describe_promise(certificate: Certificate, by: str | None) -> str:
     """Say what the guarantee promises about the values of a table."""
     if certificate.guarantee == "none":
         return "nothing is guaranteed"
-    if by is None and certificate.groups:
+    if by is None and certificate.calibration.groups_overlap:
         return "they overlap; the guarantee holds in each"
     if by is None:
         return "each has its own threshold; the guarantee holds in each"

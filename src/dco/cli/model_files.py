@@ -91,13 +91,9 @@ def stated_promise(model: Any, asked: OtherPromise) -> StatedPromise:
     """
     predictor = model.predictor_
     check_delta(asked.guarantee or predictor.statement.guarantee, asked.delta)
-    statement = predictor.stated(**asdict(asked))
+    calibration = predictor.at(**asdict(asked))
     show(note_large_alpha(asked.alpha))
-    show(statement.note_infeasible(predictor.calibration, predictor.thresholds(statement)))
+    show(calibration.notes())
 
-    has_none = model.certificate_.guarantee == "none"
-    return StatedPromise(
-        alpha=float(statement.alpha),
-        guarantee="none" if has_none else statement.guarantee,
-        delta=float(statement.delta) if statement.rule.needs_delta else None,
-    )
+    facts = calibration.facts()
+    return StatedPromise(alpha=facts.alpha, guarantee=facts.guarantee, delta=facts.delta)

@@ -26,7 +26,7 @@ Decorator: TypeAlias = Callable[[Any], Any]
 
 _DELTA = 0.05
 _OBJECTIVES = "dco.tuning.objectives:OBJECTIVES"
-_RULES = "dco.calibration.rules:RULES"
+_RULES = "dco.calibration:GUARANTEES"
 _OF_MODEL = "that of the model"
 
 

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dco.calibration.calibration import rows_scored_again
 from dco.cli.model_files import opened_once
 from dco.cli.option_records import TargetOptions
 from dco.cli.printing import progress
@@ -28,7 +27,8 @@ from dco.foundations.parallel import run_many
 from dco.foundations.tables import take_features
 from dco.rows.rows import Rows, rows_of
 from dco.scores.inverse import is_ours
-from dco.service.recalibration import ScoredRows, recalibrated
+from dco.service.recalibration import ScoredBatches, recalibrated
+from dco.structure import rows_scored_again
 
 # plain data, which travels to workers: the file of a model with the types that are trusted, and
 # options
@@ -62,7 +62,7 @@ def evaluate_in_parts(
     predictor, counts = model.predictor_, PartCounts.total(counts for counts, _ in found)
     if not counts.rows:
         raise ValueError(f"{data} has no rows; give a table with rows.")
-    return evaluate_counts(predictor, predictor.stated(**asked), counts)
+    return evaluate_counts(predictor, predictor.at(**asked), counts)
 
 
 def count_file(
@@ -70,10 +70,10 @@ def count_file(
 ) -> tuple[PartCounts, NewValues]:
     """What is counted in one file."""
     model, values = opened_once(*file), NewValues()
-    own, statement = model.predictor_, model.predictor_.stated(**asked)
+    own, calibration = model.predictor_, model.predictor_.at(**asked)
     batches = known_batches(model, path, how, values)
     return PartCounts.total(
-        PartCounts.of(own, rows.X, rows.y, statement) for rows in batches
+        PartCounts.of(own, rows.X, rows.y, calibration) for rows in batches
     ), values
 
 
@@ -110,7 +110,7 @@ def recalibrate_in_parts(
         for i, path in enumerate(counts)
     ]
 
-    def scored(classes: AnyArray | None) -> tuple[ScoredRows, NewValues]:
+    def scored(classes: AnyArray | None) -> tuple[ScoredBatches, NewValues]:
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
             work = partial(score_file, file=file, how=how, classes=classes)
             found = run_many(
@@ -131,7 +131,7 @@ def recalibrate_in_parts(
                     f"were changed, added or "
                     "reordered. Give the table as it was at the fit, or other rows without --rest."
                 )
-        rows = ScoredRows.together([batch for batches, _, _ in found for batch in batches])
+        rows = ScoredBatches.together([batch for batches, _, _ in found for batch in batches])
         return rows, NewValues.total(values for _, _, values in found)
 
     rows, values = scored(classes := own.structure.classes)
@@ -144,13 +144,14 @@ def recalibrate_in_parts(
 
 def score_file(
     piece: Piece, *, file: ModelFile, how: TargetOptions, classes: AnyArray | None
-) -> tuple[list[ScoredRows], list[Hashes], NewValues]:
+) -> tuple[list[ScoredBatches], list[Hashes], NewValues]:
     """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the
     fit never saw.
     """
     (path, out, again), model = piece, opened_once(*file)
     structure = replace(model.predictor_.structure, classes=classes)
-    found, hashes, values, row, kept = list[ScoredRows](), list[Hashes](), NewValues(), 0, 0
+    predictor = replace(model.predictor_, structure=structure)
+    found, hashes, values, row, kept = list[ScoredBatches](), list[Hashes](), NewValues(), 0, 0
     for batch in known_batches(model, path, how, values, every=True):
         rows = rows_of(
             model._features(batch.X), model._targets(batch.y), groups=batch.by, params={}
@@ -159,7 +160,7 @@ def score_file(
         hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
         if stay := len(rows) - left_out.size:
             others = rows.take(np.setdiff1d(np.arange(len(rows)), left_out))
-            found.append(ScoredRows.of(structure, others, _within(again, kept, kept + stay)))
+            found.append(ScoredBatches.of(predictor, others, _within(again, kept, kept + stay)))
             kept += stay
         row += len(rows)
     return found, hashes, values
@@ -182,7 +183,7 @@ def _places_of_the_fit(model: Any, total: int, data: Path) -> dict[str, Integers
         raise ValueError(
             f"--rest is for the table of the fit: {data} has {total:,} rows, and {known}."
         )
-    if model.predictor_.calibration.clusters is not None:
+    if model.predictor_.calibration.scored.clusters is not None:
         raise ValueError(
             "--rest would calibrate on rows that belong together with training rows: "
             "give DATA of new groups."

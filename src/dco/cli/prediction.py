@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from dco.calibration.calibration import note_new_conditions
+from dco.calibration.full_sets import note_new_conditions
 from dco.cli.model_files import StatedPromise, open_model, opened_once, stated_promise
 from dco.cli.option_records import OtherPromise, Work
 from dco.cli.outputs import (
@@ -228,7 +228,7 @@ class SetsOfTable:
         ):
             X = read_model_features(self.model, table, self.layout)
             new_values.count(X, self.layout)
-            new_values.conditions.update(predictor.new_conditions(X))
+            new_values.conditions.update(predictor.calibration.new_conditions(X))
             new_values.gaps.update(predictor.kept.gaps(X))
             yield table, X
 
@@ -243,7 +243,7 @@ class SetsOfTable:
         predictor = self.model.predictor_
         record = predictor.structure.prediction(X)
         promise = asdict(self.options.promise)
-        sets = predictor.sets(X, predictor.stated(**promise), prediction=record)
+        sets = predictor.sets(X, predictor.at(**promise), prediction=record)
         # a model that predicts points is not asked twice
         points = record.mean if isinstance(record, Points) else self.model.predict(X)
 

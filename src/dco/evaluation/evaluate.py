@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.calibration.base import ConditionRows, CoverageLaw
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.group_evaluation import GroupEvaluation, evaluate_outcomes
-from dco.evaluation.judging import CoverageLaw, law_of
 from dco.evaluation.outcomes import Outcomes
 from dco.evaluation.repeats import NO_REPEATS, Repeats
 from dco.evaluation.slices import (
@@ -21,7 +20,7 @@ from dco.evaluation.slices import (
     slice_by_fifths,
     slice_by_values,
 )
-from dco.foundations.arrays import AnyArray, Integers, as_labels, as_real_numbers
+from dco.foundations.arrays import AnyArray, as_labels, as_real_numbers
 from dco.foundations.display import counted, first_few
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold, as_rational
@@ -71,7 +70,7 @@ def evaluate(
         raise ValueError("there are no rows to evaluate; give at least one.")
 
     slicings = slice_by_outcome(targets if sets.holds_labels else None, centres)
-    conditions: list[Condition] = []
+    conditions: list[ConditionRows] = []
     if by is not None:
         is_condition = isinstance(threshold, Mapping)
         kind = "condition" if is_condition else name_of_slices(by)
@@ -79,7 +78,7 @@ def evaluate(
         slicings.append(slicing)
         if isinstance(threshold, Mapping):
             conditions = [
-                Condition(value, rows, law_of(threshold.get(value), is_tied=tied))
+                ConditionRows(value, rows, law_of(threshold.get(value), is_tied=tied))
                 for value, rows in slicing.rows_of.items()
             ]
 
@@ -93,20 +92,16 @@ def evaluate(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Condition:
-    """Rows with a threshold of their own, and the law of its coverage where one is known."""
-
-    name: Any
-    rows: Integers
-    law: CoverageLaw | None
+def law_of(threshold: Threshold | None, *, is_tied: bool) -> CoverageLaw | None:
+    """Return the law of a threshold, where there is one that has a law."""
+    return None if threshold is None else CoverageLaw.of_threshold(threshold, is_tied=is_tied)
 
 
 def evaluate_conditions(
     outcomes: Outcomes,
     *,
     law: CoverageLaw | None,
-    conditions: Sequence[Condition],
+    conditions: Sequence[ConditionRows],
     slicings: Sequence[Slicing],
     alpha: float | None,
     no_verdict: str | None = None,
@@ -120,7 +115,7 @@ def evaluate_conditions(
     overall = evaluate_outcomes(outcomes, law=law)
     by_condition = tuple(
         evaluate_outcomes(
-            outcomes.take(condition.rows), by="condition", group=condition.name, law=condition.law
+            outcomes.take(condition.rows), by="condition", group=condition.value, law=condition.law
         )
         for condition in conditions
     )

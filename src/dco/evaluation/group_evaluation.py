@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dco.evaluation.judging import CoverageLaw
+from dco.calibration.base import CoverageLaw
 from dco.evaluation.outcomes import Counts, Outcomes
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import size_quantile

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
-from dco.calibration.calibration import Statement
+from dco.calibration.base import Calibration, ConditionRows, CoverageLaw
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.group_evaluation import GroupEvaluation, SizeSummary, evaluate_group
-from dco.evaluation.judging import CoverageLaw
-from dco.evaluation.on_rows import condition_rows, laws_of, no_law
 from dco.evaluation.outcomes import Counts, Outcomes
 from dco.evaluation.repeats import decide_on_repeats
-from dco.foundations.arrays import AnyArray, Bools, Integers
+from dco.foundations.arrays import AnyArray, Bools
 from dco.foundations.fingerprints import row_fingerprints
-from dco.foundations.ranks import as_rational
 from dco.predictor import DecoupledPredictor
 
 
@@ -30,15 +27,13 @@ class GroupCounts:
     by_condition: Mapping[Any, Counts] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, outcomes: Outcomes, rows_of_conditions: Mapping[Any, Integers], *, where: Bools
-    ) -> Self:
+    def of(cls, outcomes: Outcomes, groups: Sequence[ConditionRows], *, where: Bools) -> Self:
         """Count the rows of one part that are marked."""
         by_condition = {}
-        for name, rows in rows_of_conditions.items():
-            marked_rows = rows[where[rows]]
+        for group in groups:
+            marked_rows = group.rows[where[group.rows]]
             if marked_rows.size:
-                by_condition[name] = Counts.of(outcomes.take(marked_rows))
+                by_condition[group.value] = Counts.of(outcomes.take(marked_rows))
         return cls(Counts.of(outcomes.take(np.flatnonzero(where))), by_condition)
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
@@ -63,14 +58,16 @@ class PartCounts:
     is_exact: bool = True
 
     @classmethod
-    def of(cls, predictor: DecoupledPredictor, X: Any, y: AnyArray, statement: Statement) -> Self:
+    def of(
+        cls, predictor: DecoupledPredictor, X: Any, y: AnyArray, calibration: Calibration
+    ) -> Self:
         """Count one part."""
-        outcomes = Outcomes.of(predictor.sets(X, statement), y)
-        rows_of_conditions = condition_rows(predictor, X, y)
+        outcomes = Outcomes.of(predictor.sets(X, calibration), y)
+        groups = calibration.evaluated_groups(X, y)
         equal = predictor.kept.among(row_fingerprints(X, y))
         return cls(
-            repeated=GroupCounts.of(outcomes, rows_of_conditions, where=equal.known),
-            others=GroupCounts.of(outcomes, rows_of_conditions, where=~equal.known),
+            repeated=GroupCounts.of(outcomes, groups, where=equal.known),
+            others=GroupCounts.of(outcomes, groups, where=~equal.known),
             is_exact=equal.exact,
         )
 
@@ -93,7 +90,7 @@ class PartCounts:
 
 
 def evaluate_counts(
-    predictor: DecoupledPredictor, statement: Statement, counts: PartCounts
+    predictor: DecoupledPredictor, calibration: Calibration, counts: PartCounts
 ) -> Evaluation:
     """Judge a table by its counts: the same verdict as that of the whole table.
 
@@ -107,19 +104,19 @@ def evaluate_counts(
         is_exact=counts.is_exact,
     )
     judged = counts.others if repeats.left_out else counts.others + counts.repeated
-    no_verdict = repeats.no_verdict or no_law(predictor)
+    no_verdict = repeats.no_verdict or calibration.no_law
     if judged.overall.unknown == judged.overall.rows:
         no_verdict = "no row has a label that a set can hold"
-    laws = {} if no_verdict else laws_of(predictor, statement)
+    laws = {} if no_verdict else calibration.laws()
     evaluate_sums = partial(evaluate_counted, has_labels=predictor.structure.classes is not None)
 
     return Evaluation(
-        overall=evaluate_sums(judged.overall, law=laws.get(None)),
+        overall=evaluate_sums(judged.overall, law=None if no_verdict else calibration.law),
         by_condition=tuple(
             evaluate_sums(sums, by="condition", group=name, law=laws.get(name))
             for name, sums in judged.by_condition.items()
         ),
-        alpha=float(as_rational(statement.alpha)),
+        alpha=float(calibration.alpha),
         no_verdict=no_verdict,
         left_out=repeats.left_out,
         notes=() if repeats.note is None else (repeats.note,),

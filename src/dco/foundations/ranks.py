@@ -41,6 +41,7 @@ __all__ = [
     "pac_rank",
     "rank_for",
     "rational",
+    "round_up",
     "size_quantile",
     "smallest_marginal_n",
     "smallest_n_for",
@@ -335,6 +336,13 @@ def checked_scores(scores: ArrayLike) -> Floats:
             "that is certified."
         )
     return array
+
+
+def round_up(scores: Floats) -> Floats:
+    """Return the scores in float64; a longdouble is not rounded below itself."""
+    with np.errstate(over="ignore"):
+        values: Floats = scores.astype(np.float64)
+    return np.where(values >= scores, values, np.nextafter(values, np.inf))
 
 
 def order_statistic(scores: Floats, rank: int) -> float:

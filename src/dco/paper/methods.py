@@ -25,9 +25,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.calibration.rules import bayesian_quadrature, split_conformal
-from dco.calibration.select_and_calibrate import Method as Selection
-from dco.calibration.select_and_calibrate import SelectedSets, select_and_calibrate
+from dco.calibration import bayesian_quadrature, split_conformal
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
@@ -40,6 +38,8 @@ from dco.tuning.evaluated import evaluate_pairs
 from dco.tuning.objectives import Aimed
 from dco.tuning.ranking import all_failed
 from dco.tuning.search import Candidates, checked_pairs, checked_targets, tuning_threshold
+from dco.tuning.select_and_calibrate import Method as Selection
+from dco.tuning.select_and_calibrate import SelectedSets, select_and_calibrate
 
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
 Role: TypeAlias = Literal["tune", "calibrate", "pool", "test"]

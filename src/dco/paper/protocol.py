@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.calibration.rules import bayesian_quadrature, split_conformal
+from dco.calibration import bayesian_quadrature, split_conformal
 from dco.datasets import Table
 from dco.foundations.arrays import Floats
 from dco.paper.experiment import Experiment, Options, Records, column, needs_file, rows_by

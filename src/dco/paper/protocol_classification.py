@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.calibration.rules import split_conformal
+from dco.calibration import split_conformal
 from dco.datasets import CIFAR100_FEATURES
 from dco.foundations.ranks import conformal_rank
 from dco.paper.classification import CIFAR100

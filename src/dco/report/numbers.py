@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from dco.calibration.base import CalibratedCondition, ConditionRows
+from dco.calibration.facts import CertifiedThreshold
 from dco.certificate.certificate import Certificate
-from dco.certificate.facts import CertifiedThreshold, certified_thresholds
 from dco.evaluation.evaluate import evaluate
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.group_evaluation import GroupEvaluation, evaluate_outcomes
-from dco.evaluation.judging import law_of
-from dco.evaluation.on_rows import no_law
 from dco.evaluation.outcomes import Outcomes
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.comparisons import point_in_words
@@ -31,10 +30,9 @@ from dco.foundations.tables import n_rows, take_features
 from dco.predictions import fifths
 from dco.predictor import DecoupledPredictor
 from dco.report.formats import number
-from dco.rows.conditions import condition_names, groups_of, rows_by_condition
+from dco.rows.conditions import condition_names, rows_by_condition
 from dco.scores.thresholds import LOWEST_SCORE
 from dco.sets.prediction_sets import PredictionSets
-from dco.structure import Structure
 from dco.tuning import Ranking
 
 Parts = Sequence[tuple[Any, Integers]]  # parts of the rows: a name and the rows of each
@@ -178,7 +176,7 @@ class GivenRows:
 
     sets: Callable[[Level], PredictionSets]
     y: AnyArray
-    conditions: Mapping[Any, Integers]  # the rows of each
+    conditions: tuple[ConditionRows, ...]
     # by the values given or the conditions, if any; then by class and by fifth
     slicings: tuple[Slicing, ...]
     size_edges: Floats
@@ -280,48 +278,43 @@ def picked_bound(certificate: Certificate, alpha: float) -> float | None:
 
 
 def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> LevelNumbers:
-    statement, value, found = (
-        own.stated(alpha),
-        float(as_rational(alpha)),
-        own.thresholds(own.stated(alpha)),
-    )
-    certified = certified_thresholds(own.calibration, found, statement)
-    entry_of = dict(zip(found, certified, strict=True))
-    shown = {} if None in found else {name: entry_of[name] for name in _largest_conditions(own)}
+    value, calibration = float(as_rational(alpha)), own.at(alpha)
+    certified = [entry.certified() for entry in calibration.conditions]
+    largest = [number for number, entry in _largest_conditions(own) if entry.name is not None]
+    shown = {calibration.conditions[number].value: certified[number] for number in largest}
     bound = picked_bound(own.certificate, value)
-    numbers = LevelNumbers(value, certified, bound, tuple(map(ConditionNumbers, shown.values())))
+    numbers = LevelNumbers(
+        value,
+        tuple(certified),
+        bound,
+        tuple(map(ConditionNumbers, shown.values())),
+    )
     if rows is None:
         return numbers
     sets = rows.sets(alpha)
-    seen, tied = (
-        Outcomes.of(sets, rows.y),
-        {name for name, entry in entry_of.items() if not entry.expected_is_exact},
-    )
+    seen = Outcomes.of(sets, rows.y)
     # all conditions are judged there, and at other levels some are shown
-    certified_here = alpha == own.statement.alpha
-    parts = (
-        rows.conditions.items()
-        if certified_here
-        else [part for part in rows.conditions.items() if part[0] in shown]
-    )
+    certified_here = calibration is own.calibration
+    laws = calibration.laws()
     conditions = {
-        name: evaluate_outcomes(
-            seen.take(positions),
-            by="condition",
-            group=name,
-            law=law_of(found.get(name), is_tied=name in tied),
+        group.value: evaluate_outcomes(
+            seen.take(group.rows), by="condition", group=group.value, law=laws.get(group.value)
         )
-        for name, positions in parts
+        for group in rows.conditions
+        if certified_here or group.value in shown
     }
-    threshold = found.get(None) if no_law(own) is None else None
+    threshold = None
+    if calibration.law is not None and calibration.no_law is None:
+        threshold = calibration.conditions[0].threshold
+    is_tied = threshold is not None and not certified[0].expected_is_exact
     evaluation = replace(
-        evaluate(sets, rows.y, threshold=threshold, tied=None in tied, alpha=alpha),
+        evaluate(sets, rows.y, threshold=threshold, tied=is_tied, alpha=alpha),
         by_condition=tuple(conditions.values()),
     )
     return replace(
         numbers,
         conditions=tuple(
-            ConditionNumbers(entry, conditions.get(name)) for name, entry in shown.items()
+            ConditionNumbers(entry, conditions.get(value)) for value, entry in shown.items()
         ),
         evaluation=evaluation,
         size_counts=tuple(count_in_bins(seen.sizes, rows.size_edges).tolist()),
@@ -344,10 +337,10 @@ def at_once(seen: Outcomes, slicing: Slicing) -> tuple[GroupEvaluation, ...]:
     )
 
 
-def _largest_conditions(own: DecoupledPredictor) -> tuple[Any, ...]:
-    """The conditions with the most calibration rows; (None,) where there are none."""
-    parts = own.calibration.parts
-    return tuple(sorted(parts, key=lambda name: -parts[name].size)[:MOST_PARTS])
+def _largest_conditions(own: DecoupledPredictor) -> list[tuple[int, CalibratedCondition]]:
+    """The conditions with the most calibration rows, each with its place."""
+    numbered = list(enumerate(own.calibration.conditions))
+    return sorted(numbered, key=lambda pair: -pair[1].scores.size)[:MOST_PARTS]
 
 
 def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]) -> GivenRows:
@@ -364,7 +357,7 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
     y = estimator._known_targets(y, notes)
     show(notes)
     _refuse_used_rows(own, X, y)
-    points, conditions = np.asarray(estimator.predict(X)), structure.conditions(X, y)
+    points, conditions = np.asarray(estimator.predict(X)), own.calibration.evaluated_groups(X, y)
     slices = None if by is None else as_labels(by)
     if slices is not None and slices.shape != y.shape:
         raise ValueError(
@@ -376,12 +369,13 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
         with warnings.catch_warnings():
             # rows with weights have full sets at levels that nobody asked for
             warnings.simplefilter("ignore", NoteWarning)
-            return own.sets(X, own.stated(alpha), prediction=prediction)
+            return own.sets(X, own.at(alpha), prediction=prediction)
 
     seen, labels = Outcomes.of(sets(levels[0]), y), structure.classes is not None
-    slicings = _slicings(structure, by, slices, conditions, overlap=bool(own.certificate.groups))
+    column = _as_column(conditions, len(y))
+    slicings = _slicings(own, by, slices, conditions, column)
     if labels and not any(
-        _same_parts(y, values) for values in (slices, conditions) if values is not None
+        _same_parts(y, values) for values in (slices, column) if values is not None
     ):
         slicings.append(_by_class(y, seen.covered, target=target))
     even = "even structures" in (own.certificate.selection or "")
@@ -394,7 +388,7 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
     return GivenRows(
         sets=sets,
         y=y,
-        conditions={} if conditions is None else rows_by_condition(condition_names(conditions)),
+        conditions=_rows_of_conditions(own, X, y),
         slicings=tuple(slicings),
         size_edges=size_edges(
             shown, classes=None if structure.classes is None else len(structure.classes)
@@ -408,43 +402,54 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
     )
 
 
+def _as_column(conditions: tuple[ConditionRows, ...], n: int) -> AnyArray | None:
+    """The condition of each row; None where there are none, or where groups overlap."""
+    if sum(len(group.rows) for group in conditions) != n:
+        return None
+    column = np.empty(n, dtype=object)
+    for group in conditions:
+        column[group.rows] = group.value
+    return column
+
+
+def _rows_of_conditions(own: DecoupledPredictor, X: Any, y: AnyArray) -> tuple[ConditionRows, ...]:
+    """The rows of each condition; of groups that overlap, those of each combination."""
+    if not own.certificate.calibration.groups_overlap:
+        return own.calibration.evaluated_groups(X, y)
+    positions = own.calibration.condition_positions(X, y)
+    groups = (
+        ConditionRows(entry.value, np.flatnonzero(positions == number), entry.law)
+        for number, entry in enumerate(own.calibration.conditions)
+    )
+    return tuple(group for group in groups if group.rows.size)
+
+
 def _slicings(
-    structure: Structure,
+    own: DecoupledPredictor,
     by: Any,
     slices: AnyArray | None,
-    conditions: AnyArray | None,
-    *,
-    overlap: bool,
+    conditions: tuple[ConditionRows, ...],
+    column: AnyArray | None,
 ) -> list[Slicing]:
     """The table that was asked for: by the values given, or else by the conditions."""
-    values = conditions if slices is None else slices
-    if values is None:
+    if slices is None and not conditions:
         return []
-    if overlap and slices is None:  # the promise is for these
-        columns = np.asarray([groups_of(pattern) for pattern in values.tolist()]).T
-        return [
-            Slicing(
-                [part for column in columns for part in rows_by_condition(column).items()],
-                "group",
-                "",
-                0,
-                True,
-            )
-        ]
-    column = structure.condition_on if by is None else getattr(by, "name", None)
-    own = conditions is not None and (slices is None or _same_parts(slices, conditions))
-    name, column = (column, column) if isinstance(column, str) else ("slice", "COLUMN")
-    parts = rows_by_condition(condition_names(values))
-    most = sorted(parts.items(), key=lambda part: (-part[1].size, part[1][0]))[:MOST_PARTS]
-    return [
-        Slicing(
-            most,
-            name,
-            "" if own else _own_thresholds(name, column, column),
-            len(parts) - len(most),
-            own,
-        )
-    ]
+    parts = [(group.value, group.rows) for group in conditions]
+    if slices is None and own.certificate.calibration.groups_overlap:  # the promise is for these
+        return [Slicing(parts, "group", "", 0, True)]
+
+    if slices is not None:
+        parts = list(rows_by_condition(condition_names(slices)).items())
+    are_conditions = bool(conditions) and slices is None
+    if slices is not None and column is not None:
+        are_conditions = _same_parts(slices, column)
+    source = getattr(by, "name", None)
+    if by is None:
+        source = own.statement.calibrator.column_of_conditions()
+    name, option = (source, source) if isinstance(source, str) else ("slice", "COLUMN")
+    most = sorted(parts, key=lambda part: (-part[1].size, part[1][0]))[:MOST_PARTS]
+    mend = "" if are_conditions else _own_thresholds(name, option, option)
+    return [Slicing(most, name, mend, len(parts) - len(most), are_conditions)]
 
 
 def _own_thresholds(part: str, python: str, column: str) -> str:
@@ -571,7 +576,7 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     """Scores in common bins; the axis ends where a long tail begins, and what lies beyond is
     counted.
     """
-    scores = predictor.calibration.scores.astype(np.float64)
+    scores = predictor.calibration.scored.scores.astype(np.float64)
     # those of the most probable label: first bin
     finite = np.sort(scores[np.isfinite(scores) & (scores != LOWEST_SCORE)])
     if finite.size == 0:
@@ -583,11 +588,9 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     step = nice_step(top - low, MOST_BINS)
     first = math.floor(low / step + 1e-9)
     edges = step * np.arange(first, math.floor(top / step + 1e-9) + 2)
-    parts, called = predictor.calibration.parts, predictor.calibration.condition_labels()
-    found = []
-    for name in _largest_conditions(predictor):
-        counts = count_in_bins(scores[parts[name]], edges)
-        found.append(
-            ScoreHistogram(called[name], int(parts[name].size), counts[:-1], int(counts[-1]))
-        )
-    return edges, tuple(found)
+    histograms = []
+    for _, condition in _largest_conditions(predictor):
+        counts = count_in_bins(condition.scores.astype(np.float64), edges)
+        n = int(condition.scores.size)
+        histograms.append(ScoreHistogram(condition.name, n, counts[:-1], int(counts[-1])))
+    return edges, tuple(histograms)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.certificate.facts import CertifiedThreshold
+from dco.calibration.facts import CertifiedThreshold
 from dco.foundations.arrays import Floats
 from dco.foundations.histograms import nice_step
 from dco.report.formats import exponential, number

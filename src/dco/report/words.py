@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dco.certificate.facts import CertifiedThreshold
+from dco.calibration.facts import CertifiedThreshold
 from dco.evaluation.evaluation import Evaluation
 from dco.foundations.comparisons import middle_range, size_in_words
 from dco.foundations.display import counted, have, p_in_words
@@ -47,15 +47,12 @@ def rank(level: LevelNumbers, numbers: ReportNumbers) -> str:
     """The rank in a sentence."""
     entry = level.threshold
     if entry is None:
-        of = "combinations of groups" if level.thresholds[0].rank is None else "conditions"
+        overlap = numbers.certificate.calibration.groups_overlap
+        of = "combinations of groups" if overlap else "conditions"
         return f"one for each of {len(level.thresholds)} {of}"
-    if numbers.certificate.weights:
-        return f"at a new row of mean weight, by {entry.n} rows; every new row has its own"
-    if entry.rank is None:
-        return f"weighted over {entry.n} clusters of rows"
-    return f"rank {entry.rank} of {entry.n}" + (
-        " (there is none, so it is infinite)" if entry.rank > entry.n else ""
-    )
+    origin = numbers.certificate.calibration.origin(entry)
+    is_beyond_all = entry.rank is not None and entry.rank > entry.n
+    return f"{origin} (there is none, so it is infinite)" if is_beyond_all else origin
 
 
 def expected(entry: CertifiedThreshold | None) -> str:
@@ -77,23 +74,15 @@ def spread(entry: CertifiedThreshold | None) -> str:
 def law(level: LevelNumbers, numbers: ReportNumbers) -> str:
     """What is known of coverage before any row is seen."""
     entry = level.threshold
-    if entry is None and all(own.rank is None for own in level.thresholds):
-        return (
-            "Groups overlap: each group has the promise, a combination of groups has none, and "
-            "no law of coverage is known."
-        )
+    no_law = numbers.certificate.calibration.no_law
+    if no_law is not None:
+        return no_law
     if entry is None:
         return (
             "Each condition has a law of its own: the bars are the ranges that hold coverage "
             "with probability 90 %."
         )
-    if numbers.certificate.weights:
-        return (
-            "Each row has a threshold by its weight: given the weights the promise holds, but "
-            "no law is known."
-        )
-    if entry.rank is None:
-        return "Rows come in clusters: the promise holds, but no exact law of coverage is known."
+    assert entry.rank is not None
     if entry.rank > entry.n:
         return "The threshold is infinite, so every set is full and coverage is 1."
     at_least = "" if entry.expected_is_exact else "at least as high as "

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dco.evaluation.on_rows import no_law
+from dco.calibration.base import CalibratedCondition
 from dco.evaluation.outcomes import Outcomes
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import are, counted
 from dco.foundations.fingerprints import row_fingerprints
 from dco.foundations.notes import Message, Note, show
-from dco.foundations.ranks import Level, Threshold
+from dco.foundations.ranks import Level
 from dco.foundations.tables import take_features
 from dco.rows.targets import read_targets
 from dco.service.drift import SortedScores, Stakes
@@ -186,11 +186,10 @@ class Monitor:
         certificate = self._predictor.certificate
         calibration = self._predictor.calibration
         self._random = np.random.default_rng([0, *certificate.scores_fingerprint.encode()])
-        self._step = choose_step(calibration.scores, rounding=self._predictor.rounding)
-        self._labels = calibration.condition_labels()
+        self._step = choose_step(calibration.scored.scores, rounding=calibration.scored.rounding)
         self._thresholds = {
-            self._labels[condition]: self._watch(condition, threshold)
-            for condition, threshold in watched_thresholds(self._predictor).items()
+            condition.name: self._watch(condition)
+            for condition in watched_conditions(self._predictor)
         }
 
         self._rows = TakenRows()
@@ -199,14 +198,12 @@ class Monitor:
         self._stakes = Stakes.before_first_row()
         self._timeline = Timeline()
 
-    def _watch(self, condition: Any, threshold: Threshold) -> WatchedThreshold:
+    def _watch(self, condition: CalibratedCondition) -> WatchedThreshold:
         """Begin to watch one threshold."""
-        calibration = self._predictor.calibration
-        scores, _ = calibration.used(calibration.parts[condition], self._predictor.statement.rule)
         return WatchedThreshold(
-            float(round_scores(np.array([threshold.value]), self._step)[0]),
-            rank=int(threshold.rank or 0),
-            scores=round_scores(scores, self._step),
+            float(round_scores(np.array([condition.threshold.value]), self._step)[0]),
+            rank=int(condition.threshold.rank or 0),
+            scores=round_scores(condition.scores, self._step),
             random=self._random,
         )
 
@@ -263,13 +260,12 @@ class Monitor:
         known = np.flatnonzero(outcomes.known)
         scores = np.full(len(y), np.inf)  # of labels that the fit does not know
         if known.size:
-            known_scores = structure.scores(take_features(X, known), y[known])
-            scores[known] = known_scores + self._predictor.rounding
+            scores[known] = self._predictor.scores(take_features(X, known), y[known])
 
-        conditions: list[str | None] = [None] * len(y)
-        values = structure.conditions(X, y)
-        if values is not None:
-            conditions = [self._labels.get(value) for value in values.tolist()]
+        calibration = self._predictor.calibration
+        names = [condition.name for condition in calibration.conditions]
+        positions = calibration.condition_positions(X, y)
+        conditions = [names[place] if place >= 0 else None for place in positions.tolist()]
 
         hashes = row_fingerprints(X, y)
         return _ScoredBatch(
@@ -430,23 +426,17 @@ class _WatchedSlice:
         self.stakes = self.stakes.after(self.scores.place(score, uniform=uniform))
 
 
-def watched_thresholds(predictor: DecoupledPredictor) -> dict[Any, Threshold]:
-    """Return the thresholds whose hits have the law of an urn, or say why they have not."""
+def watched_conditions(predictor: DecoupledPredictor) -> tuple[CalibratedCondition, ...]:
+    """Return the conditions whose hits have the law of an urn, or say why they have not."""
     if predictor.certificate.guarantee == "none":
         raise ValueError(
             'The fit guarantees nothing (its certificate says "none"), so there is no promise to '
             "watch."
         )
-    thresholds = predictor.thresholds()
-    why = no_law(predictor)
-    if why is None and any(threshold.rank is None for threshold in thresholds.values()):
-        why = (
-            "thresholds of overlapping groups are not calibration scores of a known rank, and such "
-            "sets have no known law"
-        )
-    if why is not None:
-        raise ValueError(f"This fit cannot be watched: {why}.")
-    return thresholds
+    calibration = predictor.calibration
+    if calibration.no_law is not None:
+        raise ValueError(f"This fit cannot be watched: {calibration.no_law}.")
+    return calibration.conditions
 
 
 def _check_lengths(n_rows: int, lengths: Mapping[str, int]) -> None:

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dco.calibration.calibration import calibrate, note_targets
-from dco.certificate.facts import recalibrated_facts
+from dco.calibration.base import Calibrator
+from dco.calibration.by_cluster import one_row_per_group
+from dco.calibration.opening import (
+    OpenedRows,
+    note_targets,
+    open_calibration_rows,
+    settle_scores,
+)
+from dco.certificate.certify import recertify
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
@@ -23,10 +30,11 @@ from dco.rows.kept_rows import KeptRows
 from dco.rows.rows import Rows, rows_of
 from dco.rows.seal import SealedRows
 from dco.rows.targets import check_label_kinds
-from dco.structure import Structure
+from dco.structure import ScoredRows, Structure
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
+    from dco.predictor import DecoupledPredictor
 
 
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
@@ -46,7 +54,7 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
 
 
 @dataclass(frozen=True, eq=False)
-class ScoredRows:
+class ScoredBatches:
     """Calibration rows that were scored where they lie, in place of features.
 
     `again` holds the features of some of them, which are at `places`: those that `calibrate` scores
@@ -56,36 +64,36 @@ class ScoredRows:
     y: AnyArray
     hashes: Hashes
     scores: Floats
-    conditions: AnyArray | None
+    covariates: AnyArray | None
     clusters: AnyArray | None
     missing: Integers  # cells, by column
     again: Any
     places: Integers
 
     @classmethod
-    def of(cls, structure: Structure, rows: Rows, places: Integers) -> ScoredRows:
+    def of(cls, predictor: DecoupledPredictor, rows: Rows, places: Integers) -> ScoredBatches:
         """Score one batch."""
-        X, y = rows.X, rows.y
+        X, y, structure = rows.X, rows.y, predictor.structure
         if structure.classes is not None:
             structure = replace(structure, classes=np.union1d(structure.classes, y))
         found = (
             row_fingerprints(X, y),
             structure.scores(X, y),
-            structure.conditions(X, y),
+            predictor.statement.calibrator.covariates(X, y),
             rows.clusters,
             missing_cells(X),
         )
         return cls(y, *found, take_features(X, places), places)
 
     @classmethod
-    def together(cls, batches: Sequence[ScoredRows]) -> ScoredRows:
+    def together(cls, batches: Sequence[ScoredBatches]) -> ScoredBatches:
         """All batches, in their order."""
         starts = np.cumsum([0, *(len(each.y) for each in batches)])
         whole: dict[str, Any] = {
             name: None
             if getattr(batches[0], name) is None
             else np.concatenate([getattr(each, name) for each in batches])
-            for name in ("y", "hashes", "scores", "conditions", "clusters")
+            for name in ("y", "hashes", "scores", "covariates", "clusters")
         }
         whole["places"] = np.concatenate(
             [each.places + start for each, start in zip(batches, starts, strict=False)]
@@ -94,7 +102,7 @@ class ScoredRows:
         return cls(**whole, missing=np.sum([each.missing for each in batches], axis=0), again=again)
 
     @property
-    def iloc(self) -> ScoredRows:
+    def iloc(self) -> ScoredBatches:
         """As of a frame: ``iloc[rows]`` are the features of rows that are scored again."""
         return self
 
@@ -111,39 +119,40 @@ class _SealedScores(SealedRows):
 
 
 def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool = False) -> Any:
-    """`recalibrate` on rows that are checked, in memory or as `ScoredRows`; `rest`: known not to be
-    rows of the fit.
+    """`recalibrate` on rows that are checked, in memory or as `ScoredBatches`.
+
+    `rest`: they are known not to be rows of the fit.
     """
     own, X = est.predictor_, rows.X
-    if (rows.clusters is None) != (own.calibration.clusters is None):
+    if (rows.clusters is None) != (own.calibration.scored.clusters is None):
         had = "had" if rows.clusters is None else "had no"
         raise ValueError(
             f"The fit {had} groups=, and its statement is about such rows: "
             f"recalibrate in the same way."
         )
-    structure, statement = own.structure, replace(own.statement, weights=weights)
+    structure, statement = own.structure, own.statement.reweighted(weights)
     if structure.classes is not None:  # a label that the model never saw scores +inf
         check_label_kinds({"the fit": structure.classes, "the new rows": rows.y})
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
-    known = X if isinstance(X, ScoredRows) else None
+    known = X if isinstance(X, ScoredBatches) else None
     hashes, missing = (
         (row_fingerprints(X, rows.y), missing_cells(X))
         if known is None
         else (known.hashes, known.missing)
     )
-    scored = None if known is None else (known.scores, known.conditions)
+    shared = _shared(own.kept, hashes, rest)
     seal = SealedRows if known is None else _SealedScores
-    shared, sealed = (
-        _shared(own.kept, hashes, rest),
-        seal(X, rows.y, clusters=rows.clusters, fingerprint=role_fingerprint(hashes)),
+    sealed = seal(X, rows.y, clusters=rows.clusters, fingerprint=role_fingerprint(hashes))
+    opening = open_calibration_rows if known is None else _open_scored_batches
+    opened = opening(
+        structure,
+        sealed,
+        statement.calibrator,
+        support=own.certificate.support,
+        seed=own.certificate.seed or 0,
     )
-    given, seed = (structure, sealed, statement.weights), own.certificate.seed or 0
-    calibration, y, rounding = calibrate(*given, seed=seed, scored=scored)
-    thresholds = statement.thresholds(calibration)
-    notes = note_targets(structure, y, thresholds, statement, own.certificate.support)
-    notes += statement.note_infeasible(calibration, thresholds)
-    facts = recalibrated_facts(own.certificate, statement, calibration, thresholds, sealed)
-    labels = None if structure.classes is None else len(structure.classes)
+    calibration = statement.calibrate(opened.scored)
+    notes = (*opened.notes, *calibration.notes(classes=structure.classes))
     fresh, none = (
         KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing == 0)),
         np.arange(0),
@@ -151,18 +160,43 @@ def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool 
     predictor = replace(
         own,
         structure=structure,
-        calibration=calibration,
         statement=statement,
-        certificate=replace(own.certificate, **facts, labels=labels, repeats_shared=shared),
+        calibration=calibration,
+        certificate=recertify(
+            own.certificate, structure, calibration, sealed, repeats_shared=shared
+        ),
         kept=replace(own.kept, hashes={**own.kept.hashes, **fresh.hashes}, complete=fresh.complete),
         splits=replace(own.splits, calibrate=none, test=none, seed=None),
-        rounding=rounding,
-        notes=tuple(notes),
+        notes=notes,
     )
     new: Any = object.__new__(type(est))
     new.__dict__ |= est.__dict__ | {"predictor_": predictor, "weights": weights}
     show(notes)
     return new
+
+
+def _open_scored_batches(
+    structure: Structure,
+    sealed: SealedRows,
+    calibrator: Calibrator,
+    *,
+    support: tuple[float, float] | None,
+    seed: int,
+) -> OpenedRows:
+    """Do as `open_calibration_rows` with rows that were scored where they lie."""
+    picks = np.random.default_rng([seed, 2])
+    rows = sealed.open_for(structure.fingerprint)
+    batches, y, clusters = rows.X, rows.y, rows.clusters
+    scored = ScoredRows(
+        scores=batches.scores,
+        covariates=batches.covariates,
+        clusters=clusters,
+        one_per_cluster=None if clusters is None else one_row_per_group(clusters, seed=picks),
+    )
+    return OpenedRows(
+        scored=settle_scores(scored, structure, calibrator, batches, y),
+        notes=tuple(note_targets(structure, y, support=support)),
+    )
 
 
 def _shared(kept: KeptRows, hashes: Hashes, rest: bool) -> dict[str, int]:

@@ -9,6 +9,7 @@ missing or superfluous.
 
 from __future__ import annotations
 
+from dco.calibration.guarantee import trusted_names as trusted_guarantees
 from dco.scores.registry import trusted_names as trusted_scores
 
 
@@ -65,10 +66,17 @@ OWN = _full_names("""
     dco.estimators: DecoupledClassifier DecoupledRegressor
     dco.foundations.notes: Note
     dco.foundations.ranks: Threshold
-    dco.calibration.calibration: Calibration Statement
+    dco.calibration.by_cluster: ByCluster ClusterThreshold OnePerClusterThreshold OneRowPerCluster
+    dco.calibration.by_condition: ByCondition ThresholdPerCondition
+    dco.calibration.conditions: ColumnCondition LabelClusterCondition LabelCondition
+    dco.calibration.conditions: PatternCondition
+    dco.calibration.facts: CertifiedThreshold ClusterFacts OrderStatisticFacts OverlappingFacts
+    dco.calibration.facts: WeightedFacts WeightFacts
+    dco.calibration.one_threshold: OneThreshold ThresholdForAll
+    dco.calibration.overlapping_groups: OverlappingGroups ThresholdPerPattern
+    dco.calibration.statement: Statement
+    dco.calibration.weighted: ShiftWeights ThresholdPerWeight Weighted
     dco.certificate.certificate: Certificate
-    dco.certificate.facts: CertifiedThreshold
-    dco.calibration.shift: ShiftWeights WeightFacts
     dco.models.averaged: AveragedModel
     dco.models.plain_columns: PlainColumns
     dco.models.quantile_pair: QuantilePair
@@ -80,7 +88,7 @@ OWN = _full_names("""
     dco.rows.splits: Splits
     dco.rows.kept_rows: KeptRows
     dco.service.monitor: Monitor
-    dco.structure: Structure
+    dco.structure: ScoredRows Structure
     dco.tuning.objectives: DecisionLoss Even MeanSize P95Size
     dco.scores.scales: QuantileScale
     dco.tuning.ranking: FailedCandidate Ranking RankingRow
@@ -106,4 +114,4 @@ def trusted_names() -> frozenset[str]:
     """Every type that a file may hold without the caller's consent, beside those that skops trusts
     by itself.
     """
-    return frozenset((*PLAIN, *SKLEARN, *OWN, *trusted_scores()))
+    return frozenset((*PLAIN, *SKLEARN, *OWN, *trusted_guarantees(), *trusted_scores()))

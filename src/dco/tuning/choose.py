@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dco.calibration.statement import Statement
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import first_few
 from dco.foundations.notes import Message, Note
 from dco.foundations.parallel import check_n_jobs
-from dco.foundations.ranks import Level, as_rational
 from dco.models.wrapped import holds_frozen
 from dco.predictions import GaussianMixtures
-from dco.rows.conditions import LABEL_CLUSTERS
 from dco.scores.score import Score
 from dco.structure import Candidate
 from dco.tuning.candidates import keep_readable, learn_scores, pair_models_with_scores
@@ -74,17 +73,14 @@ def choose(
     scores: Mapping[str, Score] | None,
     resampling: Resampling,
     *,
-    alpha: Level,
-    condition_on: Any = None,
-    can_condition: bool = True,
+    statement: Statement,
     classes: AnyArray | None = None,
     tuning: Tuning = Tuning(),  # noqa: B008  # frozen
     seed: int = 0,
 ) -> Choice:
     """Try the candidates on training and tuning rows, and choose the best by the objective.
 
-    `classes` are None for numbers. `can_condition` says whether thresholds by condition could be
-    asked for, so that notes advise nothing that would be refused.
+    `classes` are None for numbers. The statement says which rows share a threshold.
     """
     _check_settings(resampling, tuning)
 
@@ -92,26 +88,23 @@ def choose(
     listed = list_candidates(
         models, scores, resampling, of_classes=classes is not None, tuning=tuning
     )
-    learns_clusters = condition_on == LABEL_CLUSTERS
-    if listed.is_single and not learns_clusters:
-        ranking = Ranking((), (), float(as_rational(alpha)), 0, tuning.objective.name)
+    learns_from_scores = statement.calibrator.learns_from_tuning
+    needs_trial = learns_from_scores and len(resampling.tuning_rows) > 0
+    if listed.is_single and not needs_trial:
+        ranking = Ranking((), (), float(statement.alpha), 0, tuning.objective.name)
         return Choice(listed.candidates[0], ranking, 1, listed.rows_are_known)
-    _check_tuning_rows(resampling, listed, learns_clusters=learns_clusters)
+    _check_tuning_rows(resampling, listed)
 
     # 2. Try and rank them, and what follows from the best.
     contest = prepare_contest(
-        resampling,
-        alpha=alpha,
-        condition_on=condition_on,
-        classes=classes,
-        tuning=tuning,
-        seed=seed,
+        resampling, statement=statement, classes=classes, tuning=tuning, seed=seed
     )
     candidates = try_candidates(listed, contest, support=tuning.support)
     ranking = contest.rank(candidates)
 
     # 3. Describe the winner.
     trial = contest.trials[ranking.best]
+    can_condition = statement.calibrator.takes_condition
     notes = note_choice(candidates, contest, ranking, tuning, can_condition=can_condition)
     rows_are_known = listed.rows_are_known
     if listed.strategy is not None:
@@ -124,7 +117,7 @@ def choose(
         fitted_model=trial.fit.fits[0] if len(trial.fit.fits) == 1 else None,
         selection=f"{tuning.objective.describe(ranking.table[0])} {resampling.in_words()}",
         stability=measure_stability(contest, ranking, seed=seed),
-        tuning_scores=trial.evaluated.scores if learns_clusters else None,
+        tuning_scores=trial.evaluated.scores if learns_from_scores else None,
         notes=tuple(notes),
     )
 
@@ -175,8 +168,7 @@ def list_candidates(
 def prepare_contest(
     resampling: Resampling,
     *,
-    alpha: Level,
-    condition_on: Any,
+    statement: Statement,
     classes: AnyArray | None,
     tuning: Tuning,
     seed: int,
@@ -190,9 +182,9 @@ def prepare_contest(
     weights: RowWeights = EqualRows()
     if rows.clusters is not None:
         weights = EqualClusters(np.unique(rows.clusters, return_inverse=True)[1])
-    thresholds = threshold_kind(condition_on, rows)
+    thresholds = threshold_kind(statement.calibrator, rows)
     comparison = Comparison(
-        alpha=as_rational(alpha),
+        alpha=statement.alpha,
         objective=tuning.objective,
         weights=weights,
         thresholds=thresholds,
@@ -260,12 +252,11 @@ def note_choice(
     outcome = contest.comparison.outcome(winner.evaluated)
     notes += note_left_behind(ranking, tuning.objective, outcome)
     if winner.predictions.are_of_classes:
-        has_clusters = resampling.tuning_rows.clusters is not None
         notes += note_classes(
             resampling.tuning_rows.y,
             outcome.covered,
             outcome.sizes,
-            can_condition=can_condition and not has_clusters,
+            can_condition=can_condition,
         )
         return notes
 
@@ -308,18 +299,10 @@ def _check_support(y: Floats, support: tuple[float, float]) -> None:
         )
 
 
-def _check_tuning_rows(resampling: Resampling, listed: Listed, *, learns_clusters: bool) -> None:
+def _check_tuning_rows(resampling: Resampling, listed: Listed) -> None:
     """Refuse to choose without tuning rows."""
     if len(resampling.tuning_rows):
         return
-    if learns_clusters:
-        raise ValueError(
-            Message(
-                "Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: "
-                "⟨tune_folds=5⟩."
-            )
-        )
-
     reason = "a search chooses by them"
     if listed.strategy is None:
         names = first_few([candidate.name for candidate in listed.candidates], most=3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from dco.calibration.base import Calibrator
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
-from dco.rows.conditions import condition_values, is_label
 from dco.rows.rows import Rows
 from dco.sets.labels import codes_of
 from dco.tuning.evaluated import EvaluatedCandidate
 from dco.tuning.row_weights import RowWeights
-
-_FEW_ROWS = 20  # tuning rows of a combination of groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,25 +104,18 @@ def _thresholds_by_code(
     return thresholds
 
 
-def threshold_kind(condition_on: Any, rows: Rows) -> ThresholdKind:
+def threshold_kind(calibrator: Calibrator, rows: Rows) -> ThresholdKind:
     """Return which of the tuning rows share a threshold while candidates are ranked."""
-    if condition_on is None:
+    condition = calibrator.condition_for_tuning(rows.X, rows.y)
+    if condition is None:
         return OneThreshold()
-    if is_label(condition_on):
+    if condition.needs_label:
         return ThresholdByLabel()
 
-    names = condition_values(condition_on, rows.X, None)
-    assert names is not None
-    if isinstance(condition_on, list):
-        names = _merge_rare(names)
-    return ThresholdByCondition(number_values(names), [str(name) for name in distinct(names)])
-
-
-def _merge_rare(names: AnyArray) -> AnyArray:
-    """Give combinations of groups with few rows one name: they have no quantile to rank by."""
-    counts = Counter(names.tolist())
-    merged = [name if counts[name] >= _FEW_ROWS else "" for name in names.tolist()]
-    return np.asarray(merged)
+    keys = condition.of_rows(rows.X, rows.y)
+    return ThresholdByCondition(
+        number_values(keys), [condition.text(key) for key in distinct(keys)]
+    )
 
 
 def number_values(values: AnyArray) -> Integers:

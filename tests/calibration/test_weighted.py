@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dco
-from dco.calibration.rules import (
+from dco.calibration import (
     grouped_conformal,
     one_row_per_group,
     split_conformal,

@@ -13,8 +13,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dco
+from dco.calibration.label_clusters import cluster_labels, expect_rows
 from dco.theory import coverage_law
-from dco.tuning.label_clusters import label_clusters
 
 SHARES = np.array([0.5, 0.26, 0.04, 0.04, 0.04, 0.04, 0.04, 0.04])
 # the score of label k has distribution function s ** (1 / POWER)
@@ -53,6 +53,16 @@ def fitted(seed, *, n=600):
     ).fit(X, y)
 
 
+def clusters_of(est):
+    """The labels of each cluster."""
+    return est.predictor_.statement.calibrator.condition.clusters
+
+
+def cluster(scores, labels, classes, *, n_rows, enough):
+    expected_rows = expect_rows(labels, classes, n_rows=n_rows)
+    return cluster_labels(scores, labels, expected_rows=expected_rows, enough=enough)
+
+
 EACH, KINDS, ALL = (
     tuple((label,) for label in range(8)),
     ((0,), (1,), (2, 4, 6), (3, 5, 7)),
@@ -64,7 +74,7 @@ EACH, KINDS, ALL = (
 def test_labels_with_rows_stay_alone_and_rare_ones_share_with_those_of_their_law(least, wanted):
     X, y = rows(4000, np.random.default_rng(0))
     scores = 1 - X[np.arange(4000), y]
-    assert label_clusters(scores, y, y, np.arange(8), rows=1000, least=least) == wanted
+    assert cluster(scores, y, np.arange(8), n_rows=1000, enough=least) == wanted
 
 
 def test_labels_without_rows_and_lone_rare_labels_join_others():
@@ -73,7 +83,7 @@ def test_labels_without_rows_and_lone_rare_labels_join_others():
         np.array(["a"] * 50 + ["b"] * 50 + ["c"] * 2),
     )
     classes = np.array(["a", "b", "c", "never"])
-    assert label_clusters(scores, labels, labels, classes, rows=100, least=36) == (
+    assert cluster(scores, labels, classes, n_rows=100, enough=36) == (
         ("a",),
         ("b", "c", "never"),
     )
@@ -84,8 +94,8 @@ def test_labels_of_calibration_rows_alone_move_no_other_label():
     for more in (1, 5, 40) * 10:
         labels = rng.choice(12, size=400, p=np.arange(12, 0, -1) / 78)
         scores = rng.normal(size=400) + 0.3 * rng.permutation(12)[labels]
-        own = label_clusters(scores, labels, labels, np.arange(12), rows=200, least=30)
-        found = label_clusters(scores, labels, labels, np.arange(-more, 12), rows=200, least=30)
+        own = cluster(scores, labels, np.arange(12), n_rows=200, enough=30)
+        found = cluster(scores, labels, np.arange(-more, 12), n_rows=200, enough=30)
         assert {tuple(label for label in cluster if label >= 0) for cluster in found} == set(own)
         assert sum(any(label < 0 for label in cluster) for cluster in found) == 1
 
@@ -131,9 +141,7 @@ def test_coverage_within_a_cluster_follows_its_beta_law():
     for seed in range(150):
         est = fitted(seed)
         names = {
-            name: labels
-            for labels in est.predictor_.structure.label_clusters
-            for name in [", ".join(map(str, labels))]
+            name: labels for labels in clusters_of(est) for name in [", ".join(map(str, labels))]
         }
         for entry in est.certificate_.thresholds:
             own = np.array(names[entry.group])
@@ -160,7 +168,7 @@ def test_calibration_rows_have_no_say_in_the_clusters():
             if len(set(calibrate[1])) == 1
             else nullcontext()
         ):
-            found.append(est.fit(X, y, calibrate=calibrate).predictor_.structure.label_clusters)
+            found.append(clusters_of(est.fit(X, y, calibrate=calibrate)))
     assert found[0] == found[1] == found[2]
     assert len(found[0]) > 2
 

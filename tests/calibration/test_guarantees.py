@@ -1,6 +1,4 @@
-"""Facts of every rule of `guarantee=` (whoever registers one has it tested here), and the laws of
-the two in dco.
-"""
+"""Facts of every guarantee (whoever registers one has it tested here), and the laws of ours."""
 
 import math
 from dataclasses import dataclass
@@ -15,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import beta, binomtest, kstest
 
 from dco import partitioned_conformal, theory
-from dco.calibration.rules import RULES, bayesian_quadrature, register_rule, split_conformal
-from dco.calibration.rules.rule import SplitConformal
+from dco.calibration import GUARANTEES, Marginal, bayesian_quadrature, register, split_conformal
+from dco.calibration.guarantee import guarantee_called
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.foundations.ranks import Threshold, conformal_rank, pac_rank
 from dco.predictions import ClassProbabilities
@@ -28,9 +26,10 @@ PUBLIC = {
 }
 
 
-@pytest.fixture(params=RULES)
-def rule(request):
-    return RULES[request.param]
+@pytest.fixture(params=GUARANTEES)
+def guarantee(request):
+    """Each guarantee, at delta = 1/20."""
+    return guarantee_called(request.param, delta=Fraction(1, 20))
 
 
 @pytest.fixture(params=PUBLIC)
@@ -38,86 +37,79 @@ def calibrate(request):
     return PUBLIC[request.param]
 
 
-# ---- every rule ----------------------------------------------------------------------------------
-# --------------------
+# ---- every guarantee -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("alpha", "delta"), [(0.1, 0.05), (0.25, 0.1), ("0.5", 0.5), (1 - 0.9, Fraction(3, 10))]
-)
-def test_a_threshold_is_the_order_statistic_of_its_rank_and_knows_its_statement(rule, alpha, delta):
-    """Infinite below `smallest_n` rows, finite from there on."""
-    least = rule.smallest_n(alpha=alpha, delta=delta)
-    for n in range(1, least + 90):
-        threshold = rule.threshold(
-            np.random.default_rng(n).permutation(np.arange(1.0, n + 1)), alpha=alpha, delta=delta
-        )
-        assert threshold.rank == rule.rank(n, alpha=alpha, delta=delta)
-        assert float(threshold) == threshold.value == (threshold.rank if n >= least else np.inf)
-        assert (threshold.rank <= n) == (n >= least)
-        assert (threshold.n, threshold.guarantee, threshold.alpha) == (
-            n,
-            rule.certifies,
-            round(float(alpha), 9),
-        )
-        assert threshold.delta == (float(delta) if rule.needs_delta else None)
-        assert threshold.expected_coverage == threshold.rank / (n + 1)
+@pytest.mark.parametrize("alpha", [Fraction(1, 10), Fraction(1, 4), Fraction(1, 2)], ids=str)
+def test_a_threshold_is_the_order_statistic_of_its_rank(guarantee, alpha):
+    """Infinite below `smallest_size` scores, finite from there on."""
+    smallest = guarantee.smallest_size(alpha=alpha)
+    for n in range(1, smallest + 90):
+        scores = np.random.default_rng(n).permutation(np.arange(1.0, n + 1))
+        threshold = guarantee.threshold(scores, alpha=alpha)
+        assert threshold.rank == guarantee.rank(n, alpha=alpha)
+        assert threshold.value == (threshold.rank if n >= smallest else np.inf)
+        assert (threshold.rank <= n) == (n >= smallest)
 
 
-def test_a_larger_alpha_or_delta_never_has_a_higher_rank(rule):
+def test_a_threshold_knows_its_statement(guarantee):
+    threshold = guarantee.threshold(np.arange(99.0), alpha=Fraction(1, 10))
+    delta = 0.05 if guarantee.needs_delta else None
+    stated = (threshold.n, threshold.guarantee, threshold.alpha, threshold.delta)
+    assert stated == (99, guarantee.certifies, 0.1, delta)
+
+
+def test_a_larger_alpha_or_delta_never_has_a_higher_rank(guarantee):
+    levels = [Fraction(number, 20) for number in range(1, 20)]
     ranks = np.array(
-        [[rule.rank(100, alpha=a / 20, delta=d / 20) for a in range(1, 20)] for d in range(1, 20)]
+        [
+            [
+                guarantee_called(guarantee.name, delta=delta).rank(100, alpha=alpha)
+                for alpha in levels
+            ]
+            for delta in levels
+        ]
     )
-    assert max(np.diff(ranks, axis=0).max(), np.diff(ranks, axis=1).max()) <= 0
+    assert np.all(np.diff(ranks, axis=0) <= 0)
+    assert np.all(np.diff(ranks, axis=1) <= 0)
 
 
-def test_ties_only_raise_coverage(rule):
+def test_ties_only_raise_coverage(guarantee):
     """Scores in {0, 1, 2, 3}: mean coverage at least k / (n + 1), by a one-sided test with error
     rate 0.1 %.
     """
     rng, n, runs, law = np.random.default_rng(3), 40, 4000, np.array([0.4, 0.3, 0.2, 0.1])
-    found = [
-        rule.threshold(rng.choice(4, size=n, p=law), alpha=0.1, delta=0.1) for _ in range(runs)
+    alpha = Fraction(1, 5)
+    thresholds = [
+        guarantee.threshold(rng.choice(4, size=n, p=law), alpha=alpha) for _ in range(runs)
     ]
-    coverage = np.cumsum(law)[[int(threshold.value) for threshold in found]]
+    coverage = np.cumsum(law)[[int(threshold.value) for threshold in thresholds]]
     # coverage is 0.4 to 1: sd at most 0.3
-    assert coverage.mean() > found[0].expected_coverage - 3.1 * 0.3 / math.sqrt(runs)
+    assert coverage.mean() > thresholds[0].expected_coverage - 3.1 * 0.3 / math.sqrt(runs)
 
 
-def test_rows_that_belong_together_are_weighed_by_the_rule_or_picked_by_its_caller(rule):
-    options = {"alpha": 0.1, "delta": 0.1, "clusters": np.arange(120) % 60}
-    if rule.weighs:
-        assert rule.threshold(np.arange(120.0), **options).n == 60
-    else:
-        with pytest.raises(ValueError, match="one score for each cluster"):
-            rule.threshold(np.arange(120.0), **options)
-
-
-def test_the_sentence_takes_what_a_statement_knows(rule):
-    said = rule.sentence.format(
+def test_the_sentence_takes_what_a_statement_knows(guarantee):
+    sentence = guarantee.sentence.format(
         level="90 %", sure="95 %", who="a new row", many="new rows", where=", everywhere"
     )
-    assert "90 %" in said
-    assert ("95 %" in said) == rule.needs_delta
-    assert ", everywhere." in said
+    assert "90 %" in sentence
+    assert ("95 %" in sentence) == guarantee.needs_delta
+    assert ", everywhere." in sentence
 
 
-def test_a_rule_is_registered_by_a_name_that_is_free(monkeypatch):
+def test_a_guarantee_is_registered_by_a_name_that_is_free(monkeypatch):
     @dataclass(frozen=True)
-    class Cautious(SplitConformal):
-        """One rank above split conformal."""
+    class Other(Marginal):
+        """Another guarantee of the same name."""
 
-        name = "cautious"
+    monkeypatch.setattr(Other, "name", "marginal")
+    with pytest.raises(ValueError, match='a guarantee named "marginal" already'):
+        register(Other)
 
-        def rank(self, n, *, alpha, delta=None):
-            return min(super().rank(n, alpha=alpha) + 1, n + 1)
 
-    monkeypatch.setitem(RULES, "cautious", Cautious())  # taken out again after the test
-    assert register_rule(Cautious()) == RULES["cautious"]
-    assert RULES["cautious"].threshold(np.arange(99.0), alpha=0.1).rank == 91
-    Cautious.name = "marginal"
-    with pytest.raises(ValueError, match='a rule named "marginal" already'):
-        register_rule(Cautious())
+def test_an_unknown_guarantee_is_refused_by_name():
+    with pytest.raises(ValueError, match='guarantee must be "marginal" or "pac"'):
+        guarantee_called("best", delta=None)
 
 
 # ---- laws ----------------------------------------------------------------------------------------

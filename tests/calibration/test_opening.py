@@ -19,7 +19,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 import dco
-from dco.calibration.calibration import Calibration, Statement, calibrate
+from dco.calibration.opening import open_calibration_rows
+from dco.calibration.statement import make_statement
 from dco.foundations.errors import SealBrokenError
 from dco.foundations.fingerprints import row_uniforms
 from dco.rows.seal import SealedRows
@@ -86,12 +87,14 @@ def test_a_model_that_computes_in_single_precision_passes_its_own_audit(copies, 
     est = dco.DecoupledRegressor(
         SinglePrecisionInside(), [AbsoluteResidual()], alpha=0.1, random_state=seed
     ).fit(X, y)
-    assert (est.predictor_.rounding > 0) == (copies > 1)
+    assert (est.predictor_.calibration.scored.rounding > 0) == (copies > 1)
     given = est.splits_.calibrate
     for rows in (given, np.sort(given), given[::-1]):
         report = est.certificate_.verify(X[rows], y[rows], predictor=est)
         assert report.holds, str(report)
-    est.predictor_.calibration.scores[:] -= est.predictor_.rounding + 1e-4  # more than rounding
+    est.predictor_.calibration.scored.scores[:] -= (
+        est.predictor_.calibration.scored.rounding + 1e-4
+    )  # more than rounding
     assert not est.certificate_.verify(X[given], y[given], predictor=est).holds
 
 
@@ -126,9 +129,7 @@ def test_groups_that_depend_on_the_other_rows_are_refused():
     assert len(fixed.certificate_.thresholds) == 2
 
 
-@pytest.mark.parametrize(
-    "change", [{"score": TopK()}, {"uniform_seed": 7}, {"condition_on": "label"}]
-)
+@pytest.mark.parametrize("change", [{"score": TopK()}, {"uniform_seed": 7}])
 def test_a_structure_that_was_changed_does_not_verify_even_without_rows(change):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(400, 2))
@@ -152,7 +153,7 @@ def test_the_tied_groups_are_named():
         zero, [AbsoluteResidual()], alpha=0.2, condition_on=1, random_state=0
     ).fit(X, y)
     assert [entry.expected_is_exact for entry in est.certificate_.thresholds] == [True, False]
-    assert est.predictor_.tied() == {1.0}
+    assert [law.is_tied for law in est.predictor_.calibration.laws().values()] == [False, True]
 
 
 def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
@@ -167,20 +168,20 @@ def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
         name="a",
         fingerprint="a",
         score=AbsoluteResidual(),
-        condition_on=None,
         classes=None,
         scores=lambda X, y: X[:, 0],
-        conditions=lambda X, y: None,
     )
+    calibrator = make_statement(0.1, is_clustered=True).calibrator
     counts: Counter[tuple[Any, ...]] = Counter()
     for seed in range(500):
         roles = assign_roles(8, tune=0.25, calibrate=0.5, groups=groups, random_state=seed)
         rows = roles.calibrate
-        found, *_ = calibrate(
-            structure, SealedRows(rows[:, None], rows, clusters=groups[rows]), seed=seed
-        )
+        sealed = SealedRows(rows[:, None], rows, clusters=groups[rows])
+        opened = open_calibration_rows(structure, sealed, calibrator, support=None, seed=seed)
         counts[
-            *groups[roles.train[:1]], *groups[roles.tune[:1]], *(rows[found.one_per_cluster] % 2)
+            *groups[roles.train[:1]],
+            *groups[roles.tune[:1]],
+            *(rows[opened.scored.one_per_cluster] % 2),
         ] += 1
     splits = Counter(key[:2] for key in counts.elements())
     table = np.array(
@@ -219,18 +220,6 @@ def test_the_uniforms_of_a_structure_come_from_its_seed():
             structure.prediction(X).uniforms, row_uniforms(X, seed=structure.uniform_seed)
         )
     assert fits[0].uniform_seed != fits[1].uniform_seed
-
-
-@pytest.mark.parametrize(
-    ("rows", "advice"),
-    [(13, "and there are 13 in all"), (14, "leave calibrate_size and tune_size out")],
-)
-def test_the_default_sizes_are_advised_where_rows_are_left_to_fit_with(rows, advice):
-    calibration, statement = Calibration(np.arange(5.0)), Statement(0.1)
-    (note,) = statement.note_infeasible(
-        calibration, statement.thresholds(calibration), dealt_from=rows
-    )
-    assert advice in str(note)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,252 @@
+"""Rows that belong together, such as the visits of a patient."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.calibration.base import (
+    CalibratedCondition,
+    Calibration,
+    Calibrator,
+    CoverageLaw,
+    has_ties_near,
+)
+from dco.calibration.facts import CalibrationFacts, ClusterFacts, OrderStatisticFacts
+from dco.calibration.full_sets import note_full_sets
+from dco.calibration.guarantee import RankGuarantee, guarantee_called
+from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.fingerprints import codes_of_values
+from dco.foundations.notes import Note
+from dco.foundations.ranks import (
+    Level,
+    Threshold,
+    as_rational,
+    checked_scores,
+    order_statistic,
+    smallest_marginal_n,
+    warn_infeasible,
+)
+from dco.foundations.seeds import Seed, as_seed
+from dco.structure import ScoredRows
+
+NO_LAW = (
+    "the law of coverage is for independent rows, and rows of this fit belong together in groups"
+)
+
+
+def cluster_calibrator(guarantee: RankGuarantee) -> Calibrator:
+    """Return the kind for rows in clusters that has this guarantee."""
+    return ByCluster() if guarantee.weighs_rows else OneRowPerCluster(guarantee)
+
+
+@dataclass(frozen=True)
+class ByCluster(Calibrator):
+    """Take the smallest score with weight 1 - alpha below it, when every cluster weighs the same.
+
+    A row picked at random from a new cluster is covered with probability at least 1 - alpha if the
+    clusters are exchangeable (`grouped_conformal`).
+    """
+
+    def calibrate(self, scored: ScoredRows, *, alpha: Fraction) -> ClusterThreshold:
+        return ClusterThreshold(self, scored, alpha)
+
+    def smallest_size(self, *, alpha: Fraction) -> int:
+        return smallest_marginal_n(alpha=alpha)  # clusters, not rows
+
+    def asking(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
+        return cluster_calibrator(guarantee_called(guarantee, delta=delta))
+
+
+@dataclass(frozen=True)
+class OneRowPerCluster(Calibrator):
+    """Take an order statistic of one row of each cluster, picked before any score was seen."""
+
+    guarantee: RankGuarantee
+
+    def calibrate(self, scored: ScoredRows, *, alpha: Fraction) -> OnePerClusterThreshold:
+        return OnePerClusterThreshold(self, scored, alpha)
+
+    def smallest_size(self, *, alpha: Fraction) -> int:
+        return self.guarantee.smallest_size(alpha=alpha)  # clusters, not rows
+
+    def asking(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
+        return cluster_calibrator(guarantee_called(guarantee, delta=delta))
+
+
+@dataclass(frozen=True, eq=False)
+class _ForNewClusters(Calibration):
+    """One threshold for rows of new clusters."""
+
+    no_law = NO_LAW
+    follows_from_rows = False  # it takes to know which rows belong together
+
+    @property
+    def clusters(self) -> AnyArray:
+        """The cluster of each calibration row."""
+        assert self.scored.clusters is not None
+        return self.scored.clusters
+
+    def p_values(
+        self,
+        scores: Floats,
+        X: Any,
+        *,
+        targets: AnyArray | None = None,
+        labels: AnyArray | None = None,
+    ) -> Floats:
+        """Compute the weight at or above each score, where every cluster weighs the same."""
+        order = np.argsort(self.scored.scores.astype(np.float64), kind="stable")
+        ordered = self.scored.scores.astype(np.float64)[order]
+        n_below = np.searchsorted(ordered, np.asarray(scores, dtype=np.float64), side="left")
+        return np.asarray(weights_from(self.clusters[order])[n_below])
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterThreshold(_ForNewClusters):
+    """The weighted quantile of all scores."""
+
+    @cached_property
+    def conditions(self) -> tuple[CalibratedCondition, ...]:
+        threshold = cluster_threshold(self.scored.scores, self.clusters, alpha=self.alpha)
+        return (CalibratedCondition(None, None, None, threshold, self.scored.scores, None),)
+
+    def facts(self) -> CalibrationFacts:
+        return ClusterFacts(
+            rule="marginal",
+            alpha=float(self.alpha),
+            thresholds=tuple(condition.certified() for condition in self.conditions),
+        )
+
+    def notes(
+        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
+    ) -> list[Note]:
+        return note_full_sets(
+            self.conditions[0].threshold,
+            smallest=self.calibrator.smallest_size(alpha=self.alpha),
+            unit="group",
+            dealt_from=dealt_from,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OnePerClusterThreshold(_ForNewClusters):
+    """An order statistic of the scores of one row of each cluster."""
+
+    calibrator: OneRowPerCluster
+
+    @cached_property
+    def conditions(self) -> tuple[CalibratedCondition, ...]:
+        scores = self.scored.scores[self.scored.one_per_cluster]
+        threshold = self.calibrator.guarantee.threshold(scores, alpha=self.alpha)
+        law = CoverageLaw.of_threshold(threshold, is_tied=has_ties_near(threshold, scores))
+        return (CalibratedCondition(None, None, None, threshold, scores, law),)
+
+    def facts(self) -> CalibrationFacts:
+        guarantee = self.calibrator.guarantee
+        return OrderStatisticFacts(
+            rule=guarantee.name,
+            alpha=float(self.alpha),
+            delta=None if guarantee.delta is None else float(guarantee.delta),
+            thresholds=tuple(condition.certified() for condition in self.conditions),
+            takes_one_of_each_cluster=True,
+        )
+
+    def notes(
+        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
+    ) -> list[Note]:
+        name = self.calibrator.guarantee.name.upper()
+        return note_full_sets(
+            self.conditions[0].threshold,
+            smallest=self.calibrator.smallest_size(alpha=self.alpha),
+            unit="group",
+            dealt_from=dealt_from,
+            reason=f" (a {name} statement uses one row of each)",
+        )
+
+
+def weights_from(clusters: AnyArray) -> Floats:
+    """Return the weight of a new cluster and of all rows from position i on, i = 0 ... n.
+
+    `clusters` has the cluster of each row, by ascending scores. Every cluster weighs the same and
+    all weigh 1 together with the new one. One division each, so that p > alpha is exact.
+    """
+    codes, n_clusters = codes_of_values(clusters)
+    cluster_sizes = np.bincount(codes, minlength=n_clusters).tolist()
+    cluster_weight = math.lcm(*cluster_sizes)  # whole numbers, whatever the sizes
+    row_weights = [cluster_weight // cluster_sizes[code] for code in codes.tolist()]
+
+    from_the_top = accumulate(reversed(row_weights), initial=cluster_weight)
+    total = cluster_weight * (n_clusters + 1)
+    return np.array([weight / total for weight in from_the_top])[::-1]
+
+
+def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Threshold:
+    """Return the (1 - alpha) quantile of scores whose groups weigh the same.
+
+    It is the quantile of sum_g sum_i delta(s_gi) / (n_g (G + 1)) + delta(inf) / (G + 1). Every
+    group weighs the same, however many rows it has, so that this says nothing about the share of
+    all new rows. Claim (Lee, Barber and Willett 2023, hierarchical conformal prediction): if the
+    G groups and the new one are exchangeable, a row picked at random from the new group is covered
+    with probability >= 1 - alpha; so is a row that every group has (its first, its last), if rows
+    within a group are exchangeable too. A tenth row is another matter: only large groups have one.
+    With one row per group this is split conformal. `n` is G, and there is no rank. All comparisons
+    are exact: masses are rationals with the group sizes as denominators.
+    """
+    level = as_rational(alpha)
+    threshold = cluster_threshold(checked_scores(scores), groups, alpha=level)
+    smallest = smallest_marginal_n(alpha=level)
+    if threshold.n < smallest:
+        claim = f"marginal coverage of a new group at alpha = {threshold.alpha:g}"
+        warn_infeasible(threshold.n, smallest, claim, unit="group")
+    return threshold
+
+
+def cluster_threshold(scores: Floats, clusters: Any, *, alpha: Fraction) -> Threshold:
+    """Return `grouped_conformal` of checked scores, without its warning."""
+    codes, n_clusters = codes_of_values(clusters)
+    if codes.size != scores.size:
+        raise ValueError(
+            f"There are {scores.size} scores and {codes.size} group labels; give one label per "
+            f"score."
+        )
+    sizes, size_of_cluster = np.unique(np.bincount(codes), return_inverse=True)
+    size_by_score = size_of_cluster[codes[np.argsort(scores, kind="stable")]]
+
+    def weight_of_lowest(n_rows: int) -> Fraction:
+        """Weigh the lowest rows, a cluster as 1. Sizes are few, so the exact sum has few terms."""
+        counts = Counter(size_by_score[:n_rows].tolist())
+        terms = (Fraction(count, int(sizes[code])) for code, count in counts.items())
+        return sum(terms, Fraction(0))
+
+    wanted = (1 - alpha) * (n_clusters + 1)
+    n_candidates = codes.size + 1  # one more than all rows: an infinite threshold
+    rank = bisect_left(range(n_candidates), wanted, key=weight_of_lowest)
+    return Threshold(
+        value=order_statistic(scores, rank),
+        rank=None,
+        n=n_clusters,
+        guarantee="marginal",
+        alpha=float(alpha),
+    )
+
+
+def one_row_per_group(groups: Any, *, seed: Seed = None) -> Integers:
+    """Pick one row of each group at random, as ascending positions.
+
+    Independent groups then give independent rows, which PAC statements need. Pick before any score
+    is seen.
+    """
+    codes, _ = codes_of_values(groups)
+    shuffled = np.random.default_rng(as_seed(seed)).permutation(codes.size)
+    _, first = np.unique(codes[shuffled], return_index=True)
+    return np.sort(shuffled[first])

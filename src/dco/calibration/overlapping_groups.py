@@ -1,0 +1,339 @@
+"""Coverage in every one of several groups at once, although they overlap."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.calibration.base import (
+    CalibratedCondition,
+    Calibration,
+    Calibrator,
+    ConditionRows,
+)
+from dco.calibration.conditions import (
+    Condition,
+    PatternCondition,
+    PooledCondition,
+    check_condition_ignores_other_rows,
+)
+from dco.calibration.facts import OverlappingFacts
+from dco.calibration.pattern_cutoffs import cutoffs_of_patterns
+from dco.foundations.arrays import AnyArray, Floats, Integers, real_numbers
+from dco.foundations.display import are, counted, first_few, have
+from dco.foundations.notes import Message, Note, show
+from dco.foundations.ranks import (
+    Level,
+    Threshold,
+    as_rational,
+    checked_scores,
+    round_up,
+    smallest_marginal_n,
+)
+from dco.rows.conditions import rows_by_condition
+from dco.structure import ScoredRows
+
+Pattern: TypeAlias = tuple[Hashable, ...]  # the value of each column or function
+Group: TypeAlias = tuple[int, Hashable]  # the number of a column or function, and its value
+
+_FEW_ROWS = 20  # tuning rows of a pattern
+
+
+@dataclass(frozen=True)
+class OverlappingGroups(Calibrator):
+    """Cut the scores by quantile regression on group indicators (`conditional_conformal`).
+
+    A row is in one group for each column or function. Every group is covered with probability at
+    least 1 - alpha.
+    """
+
+    condition: PatternCondition
+
+    def calibrate(self, scored: ScoredRows, *, alpha: Fraction) -> ThresholdPerPattern:
+        return ThresholdPerPattern(self, scored, alpha)
+
+    def smallest_size(self, *, alpha: Fraction) -> int:
+        return smallest_marginal_n(alpha=alpha)
+
+    def asking(self, guarantee: str, *, delta: Fraction | None) -> OverlappingGroups:
+        if guarantee != "marginal":
+            raise ValueError(
+                Message(
+                    f"No {guarantee.upper()} statement is known for groups that overlap: use "
+                    f"⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."
+                )
+            )
+        return self
+
+    def covariates(self, X: Any, y: AnyArray) -> AnyArray:
+        return self.condition.of_rows(X, y)
+
+    def check_covariates(self, X: Any, y: AnyArray, covariates: AnyArray | None) -> None:
+        assert covariates is not None
+        check_condition_ignores_other_rows(self.condition, X, y, covariates)
+
+    def condition_for_tuning(self, X: Any, y: AnyArray) -> Condition:
+        """Pool the patterns of few rows, which have no quantile worth ranking by."""
+        count = Counter(self.condition.of_rows(X, y).tolist())
+        common = [pattern for pattern, rows in count.items() if rows >= _FEW_ROWS]
+        return PooledCondition(self.condition, frozenset(common))
+
+    def decides_by(self, source: Any) -> bool:
+        return self.condition.is_of(source)
+
+    def described_condition(self) -> str:
+        return self.condition.in_words()
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdPerPattern(Calibration):
+    """A threshold for each combination of groups; also for those without calibration rows."""
+
+    calibrator: OverlappingGroups
+
+    no_law = "groups overlap, and only a lower bound on the coverage of each is known"
+
+    @cached_property
+    def conditions(self) -> tuple[CalibratedCondition, ...]:
+        patterns = list(self._rows_of)
+        thresholds = self._thresholds_of(patterns)
+        conditions = []
+        for pattern, threshold in zip(patterns, thresholds, strict=True):
+            name = " & ".join(self._group_names[group] for group in groups_of(pattern))
+            scores = self.scored.scores[self._rows_of[pattern]]
+            conditions.append(CalibratedCondition(pattern, name, name, threshold, scores, None))
+        return tuple(conditions)
+
+    def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
+        patterns = self.calibrator.condition.of_trials(X, labels)
+        value_of = {entry.key: entry.threshold.value for entry in self.conditions}
+
+        new = [
+            pattern
+            for pattern in dict.fromkeys(patterns.ravel().tolist())
+            if pattern not in value_of
+        ]
+        for pattern, threshold in zip(new, self._thresholds_of(new), strict=True):
+            value_of[pattern] = threshold.value
+        values = [value_of[pattern] for pattern in patterns.ravel().tolist()]
+        return np.array(values, dtype=np.float64).reshape(patterns.shape)
+
+    def p_values(
+        self,
+        scores: Floats,
+        X: Any,
+        *,
+        targets: AnyArray | None = None,
+        labels: AnyArray | None = None,
+    ) -> Floats:
+        raise ValueError(
+            "p-values are not known for groups that overlap: ask for sets, at each level."
+        )
+
+    def condition_positions(self, X: Any, y: AnyArray) -> Integers:
+        position_of = {entry.key: position for position, entry in enumerate(self.conditions)}
+        patterns = self.calibrator.condition.of_rows(X, y).tolist()
+        return np.array([position_of.get(pattern, -1) for pattern in patterns], dtype=np.int64)
+
+    def evaluated_groups(self, X: Any, y: AnyArray) -> tuple[ConditionRows, ...]:
+        """Find the rows of each group. A row is in as many groups as there are columns."""
+        patterns = self.calibrator.condition.of_rows(X, y).tolist()
+        rows_of: dict[Group, list[int]] = {}
+        for row, pattern in enumerate(patterns):
+            for group in groups_of(pattern):
+                rows_of.setdefault(group, []).append(row)
+
+        name_of = self._name_groups([*self._group_sizes, *rows_of])
+        in_order = sorted(rows_of, key=lambda group: (group[0], name_of[group]))
+        return tuple(
+            ConditionRows(name_of[group], np.array(rows_of[group]), None) for group in in_order
+        )
+
+    def new_conditions(self, X: Any) -> Counter[str]:
+        """Count rows by the first of their groups that has no calibration rows."""
+        new: Counter[Group] = Counter()
+        for pattern in self.calibrator.condition.of_rows(X, np.empty(0)).tolist():
+            unknown = [group for group in groups_of(pattern) if group not in self._group_sizes]
+            new.update(unknown[:1])
+
+        name_of = self._name_groups([*self._group_sizes, *new])
+        return Counter({repr(name_of[group]): count for group, count in new.items()})
+
+    def facts(self) -> OverlappingFacts:
+        sizes = {self._group_names[group]: size for group, size in self._group_sizes.items()}
+        return OverlappingFacts(
+            rule="marginal",
+            alpha=float(self.alpha),
+            condition_on=self.calibrator.described_condition(),
+            thresholds=tuple(condition.certified() for condition in self.conditions),
+            groups=tuple(sorted(sizes.items())),
+        )
+
+    def notes(
+        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
+    ) -> list[Note]:
+        n_infinite = sum(np.isinf(entry.threshold.value) for entry in self.conditions)
+        if not n_infinite:
+            return []
+        smallest = self.calibrator.smallest_size(alpha=self.alpha)
+        small_groups = [
+            f"{self._group_names[group]!r}: {counted(size, 'row')}"
+            for group, size in self._group_sizes.items()
+            if size < smallest
+        ]
+        which = (
+            f"{n_infinite} of {counted(len(self.conditions), 'combination')} of groups "
+            f"{have(n_infinite)} too few calibration rows for alpha = {float(self.alpha):g}"
+        )
+        shown = f" ({first_few(small_groups)})" if small_groups else ""
+        needed = f"At least {counted(smallest, 'row')} {are(smallest)} needed in each group"
+        return [
+            Note(
+                "infeasible",
+                f"{which}{shown}: their thresholds are infinite and rule nothing out (valid, but "
+                f"useless).",
+                f"{needed}, and more where many groups overlap.",
+            )
+        ]
+
+    @cached_property
+    def _rows_of(self) -> dict[Pattern, Integers]:
+        assert self.scored.covariates is not None
+        return rows_by_condition(self.scored.covariates)
+
+    @cached_property
+    def _group_sizes(self) -> dict[Group, int]:
+        sizes: Counter[Group] = Counter()
+        for pattern, rows in self._rows_of.items():
+            sizes.update(dict.fromkeys(groups_of(pattern), len(rows)))
+        return dict(sizes)
+
+    @cached_property
+    def _group_names(self) -> dict[Group, str]:
+        return self._name_groups(list(self._group_sizes))
+
+    def _name_groups(self, groups: Sequence[Group]) -> dict[Group, str]:
+        """Name each group as people know it: "sex=F"; by repr where two share a text."""
+        part_names = self.calibrator.condition.part_names()
+        texts = {group: f"{part_names[group[0]]}={_value_text(group[1])}" for group in groups}
+        count = Counter(texts.values())
+        return {
+            (part, value): text if count[text] == 1 else f"{part_names[part]}={value!r}"
+            for (part, value), text in texts.items()
+        }
+
+    def _thresholds_of(self, patterns: Sequence[Pattern]) -> list[Threshold]:
+        """Compute the thresholds of patterns, whether calibration rows have them or not."""
+        n_rows_of = {pattern: len(rows) for pattern, rows in self._rows_of.items()}
+        groups = list(self._group_sizes)
+        rows = np.concatenate([*self._rows_of.values(), np.arange(0)])
+        values = cutoffs_of_patterns(
+            round_up(self.scored.scores[rows]),
+            np.repeat(mark_groups(n_rows_of, groups), list(n_rows_of.values()), axis=0),
+            mark_groups(patterns, groups),
+            alpha=self.alpha,
+        )
+        return [
+            Threshold(value, None, n_rows_of.get(pattern, 0), "marginal", float(self.alpha))
+            for pattern, value in zip(patterns, values, strict=True)
+        ]
+
+
+def groups_of(pattern: Pattern) -> list[Group]:
+    """List the groups that rows of a pattern are in: one for each column or function."""
+    return list(enumerate(pattern))
+
+
+def mark_groups(patterns: Iterable[Pattern], groups: Sequence[Group]) -> Floats:
+    """Make a constant and an indicator of each group, with a row for each pattern.
+
+    A group that is not among them marks nothing.
+    """
+    column_of = {group: column for column, group in enumerate(groups, start=1)}
+    patterns = list(patterns)
+    marks = np.zeros((len(patterns), len(groups) + 1))
+    marks[:, 0] = 1.0
+    for row, pattern in enumerate(patterns):
+        columns = [column_of[group] for group in groups_of(pattern) if group in column_of]
+        marks[row, columns] = 1.0
+    return marks
+
+
+def _value_text(value: Any) -> str:
+    """Write 1 and 1.0 alike: missing values turn a column of whole numbers into floats."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def conditional_conformal(
+    scores: ArrayLike, features: ArrayLike, new_features: ArrayLike, *, alpha: Level
+) -> Floats:
+    """Return a cut-off (m,) for each new row: coverage 1 - alpha in each group that a column marks.
+
+    Gibbs, Cherian and Candès (2025). With phi the new row's features and S its unknown score, let g
+    be the linear quantile regression at 1 - alpha of all n + 1 scores on their features. The set {S
+    : every such g has g(phi) >= S} is S <= c with
+
+        c = min phi'b over the b that minimise sum_i pinball(S_i - f_i'b) - (1 - alpha) phi'b,
+
+    and +inf where that sum has no minimum. Claim: if rows are exchangeable, E[w(X) (covered - (1 -
+    alpha))] >= 0 for every combination w >= 0 of the columns, so that each group of a 0/1 column is
+    covered with probability >= 1 - alpha, whether groups overlap or not; for distinct scores a
+    group's coverage is at most d / ((n + 1) P(group)) above that, with d the number of independent
+    columns. A constant alone is `split_conformal`, groups that do not overlap are one split
+    conformal threshold each, to the last bit. No constant is added: without one nothing is said of
+    all rows together.
+
+    `features` (n, d) and `new_features` (m, d) may hold any numbers. A new row outside the span of
+    the calibration rows' features (a group without calibration rows), or with all features 0, gets
+    +inf. The least float, which `NeverEmpty` gives the label that every set holds, counts as 0: a
+    score of -1.8e308 would decide every sum that it is in.
+    """
+    values = checked_scores(scores)
+    calibration_features = _check_features(features, "features")
+    features_of_new = _check_features(new_features, "new_features")
+    if (
+        len(calibration_features) != values.size
+        or calibration_features.shape[1] != features_of_new.shape[1]
+    ):
+        raise ValueError(
+            f"features must have one row for each of {values.size} scores and as many columns as "
+            f"new_features, got shapes {calibration_features.shape} and {features_of_new.shape}."
+        )
+
+    cutoffs = cutoffs_of_patterns(
+        round_up(values), calibration_features, features_of_new, alpha=as_rational(alpha)
+    )
+    n_infinite = int(np.count_nonzero(cutoffs == np.inf))
+    if n_infinite:
+        text = (
+            f"{n_infinite} of {counted(len(cutoffs), 'cut-off')} {are(n_infinite)} infinite, and "
+            f"sets are full there (valid, but useless): too few calibration rows share these "
+            f"features."
+        )
+        show([Note("infeasible", text, "More of them are needed.")])
+    return cutoffs
+
+
+def _check_features(values: Any, name: str) -> Floats:
+    """Return features as a finite matrix of float64."""
+    features = real_numbers(values, name=name).astype(np.float64)
+    if features.ndim != 2 or features.shape[1] == 0:
+        raise ValueError(
+            f"{name} must be a matrix with one row of features for each row, got shape "
+            f"{features.shape}."
+        )
+    is_finite = np.isfinite(features).all(axis=1)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite))
+        raise ValueError(
+            f"{name} must be finite numbers; row {row} is {features[row].tolist()}. Give missing "
+            f"values a column."
+        )
+    return features

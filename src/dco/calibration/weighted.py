@@ -1,0 +1,403 @@
+"""New rows that come in another, known mix than the calibration rows (covariate or label shift)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.calibration.base import CalibratedCondition, Calibration, Calibrator
+from dco.calibration.facts import WeightedFacts, WeightFacts
+from dco.calibration.full_sets import note_full_sets
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers
+from dco.foundations.display import are, counted, have
+from dco.foundations.errors import SealBrokenError
+from dco.foundations.notes import Message, Note, show
+from dco.foundations.ranks import (
+    Level,
+    Threshold,
+    WeightedThresholds,
+    as_rational,
+    checked_scores,
+    round_up,
+    smallest_marginal_n,
+)
+from dco.foundations.tables import n_rows, take_features
+from dco.structure import ScoredRows, describe, rows_scored_again
+
+_UNIT = 2.0**-51  # of the larger sum, for each term: four times what one addition can lose
+_LEAST = float(np.finfo(np.float64).smallest_subnormal)  # what scaling can lose of a weight
+
+
+@dataclass(frozen=True)
+class ShiftWeights:
+    """Ratios of new to old: a function of X that gives one weight per row, or {label: ratio} if
+    shares of labels changed.
+
+    The weight of a row is its density among new rows over that among calibration rows, up to one
+    factor that all share. Ratios that come from a design (sampling rates, a census) are known. If
+    they were estimated from rows, say ``estimated=True``: the sets are made in the same way, and
+    nothing is guaranteed.
+    """
+
+    given: Callable[[Any], Any] | Mapping[Any, float]
+    estimated: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.given) and not isinstance(self.given, Mapping):
+            kind = type(self.given).__name__
+            raise ValueError(
+                f"weights must be a function of X or a dict {{label: ratio}}, got {kind}: rows "
+                f"not yet seen need it."
+            )
+
+    @property
+    def by_label(self) -> bool:
+        """Whether the label decides."""
+        return isinstance(self.given, Mapping)
+
+    def of_rows(self, X: Any, y: AnyArray) -> Floats:
+        """Return the weight of each row with its target."""
+        if isinstance(self.given, Mapping):
+            return self._of_labels(y, self.given)
+        weights = check_weights(self.given(X), "weights")
+        if weights.shape != (n_rows(X),):
+            raise ValueError(
+                f"weights must give one number for each of {n_rows(X)} rows, got shape "
+                f"{weights.shape}."
+            )
+        return weights
+
+    def of_trials(self, X: Any, labels: AnyArray | None) -> Floats:
+        """Return the weights of new rows, (n,), or with labels that are tried (n, 1) or (1, K)."""
+        if self.by_label:
+            return self.of_rows(X, np.asarray(labels))[None, :]
+        weights = self.of_rows(X, np.empty(0))
+        return weights if labels is None else weights[:, None]
+
+    def _of_labels(self, labels: AnyArray, ratios: Mapping[Any, float]) -> Floats:
+        absent = [label for label in dict.fromkeys(labels.tolist()) if label not in ratios]
+        if absent:
+            raise ValueError(
+                f"weights lack the label {absent[0]!r}: give a ratio for every label of the fit."
+            )
+        return check_weights([ratios[label] for label in labels.tolist()], "weights")
+
+
+@dataclass(frozen=True)
+class Weighted(Calibrator):
+    """Weigh each calibration row by how much more frequent rows like it are among new rows.
+
+    Coverage is at least 1 - alpha for new rows, given the weights (`weighted_conformal`).
+    """
+
+    weights: ShiftWeights
+
+    def calibrate(self, scored: ScoredRows, *, alpha: Fraction) -> ThresholdPerWeight:
+        return ThresholdPerWeight(self, scored, alpha)
+
+    def smallest_size(self, *, alpha: Fraction) -> int:
+        return smallest_marginal_n(alpha=alpha)  # of equal weights; more if they differ
+
+    def asking(self, guarantee: str, *, delta: Fraction | None) -> Weighted:
+        if guarantee != "marginal":
+            raise ValueError(
+                Message(
+                    f'⟨weights⟩ cannot be combined with ⟨guarantee="{guarantee}"⟩: no threshold is '
+                    f"known for both."
+                )
+            )
+        return self
+
+    def covariates(self, X: Any, y: AnyArray) -> Floats:
+        return self.weights.of_rows(X, y)
+
+    def check_covariates(self, X: Any, y: AnyArray, covariates: AnyArray | None) -> None:
+        """Refuse weights that change when rows come in smaller batches.
+
+        Weights count relative to each other, so a function that divides by a sum over its rows
+        gives a row that comes alone the mass of all calibration rows. The rows of the smallest and
+        of the largest weight are weighed alone, since a function of ranks changes one of them.
+        """
+        if self.weights.by_label or covariates is None or not covariates.size:
+            return
+
+        first_rows, _ = rows_scored_again(covariates.size)
+        batches = [
+            first_rows,
+            first_rows[: (first_rows.size + 1) // 2],
+            np.array([covariates.argmin()]),
+            np.array([covariates.argmax()]),
+        ]
+        smallest_change = 1e-9 * covariates.max()
+        for rows in batches:
+            again = self.weights.of_rows(take_features(X, rows), y[rows])
+            if not np.allclose(again, covariates[rows], rtol=1e-4, atol=smallest_change):
+                raise SealBrokenError(
+                    Message(
+                        "⟨weights⟩ gives a row another weight when it comes with other rows, as a "
+                        "function does that divides by a sum over its rows or ranks them. Weigh "
+                        "each row by itself; the factor may be left out, since weights are needed "
+                        "up to a factor only."
+                    )
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdPerWeight(Calibration):
+    """A threshold for each new row, whose own weight counts as if its score were infinite."""
+
+    calibrator: Weighted
+
+    no_law = (
+        "each row has a threshold of its own, by its weight, and such sets have no known law of "
+        "coverage"
+    )
+    follows_from_rows = False  # a mean of weights depends on their order, in its last digits
+
+    @property
+    def weights(self) -> Floats:
+        """The weight of each calibration row."""
+        assert self.scored.covariates is not None
+        return self.scored.covariates
+
+    @cached_property
+    def conditions(self) -> tuple[CalibratedCondition, ...]:
+        """One threshold, that of a new row of mean weight; those of other rows differ."""
+        at_mean_weight = weighted_thresholds(
+            self.scored.scores, self.weights, np.array([np.mean(self.weights)]), alpha=self.alpha
+        )
+        threshold = Threshold(
+            value=float(at_mean_weight[0]),
+            rank=None,
+            n=self.scored.scores.size,
+            guarantee="none" if self.calibrator.weights.estimated else "marginal",
+            alpha=float(self.alpha),
+        )
+        return (CalibratedCondition(None, None, None, threshold, self.scored.scores, None),)
+
+    def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
+        """Return the threshold of each new row; a warning says how many are infinite."""
+        new_weights = self.calibrator.weights.of_trials(X, labels)
+        return weighted_conformal(
+            self.scored.scores, self.weights, new_weights, alpha=self.alpha
+        ).values
+
+    def p_values(
+        self,
+        scores: Floats,
+        X: Any,
+        *,
+        targets: AnyArray | None = None,
+        labels: AnyArray | None = None,
+    ) -> Floats:
+        raise ValueError("p-values are not known for weights: ask for sets, at each level.")
+
+    def facts(self) -> WeightedFacts:
+        shift = self.calibrator.weights
+        mean_weight = self.weights.mean() if self.weights.size else 1.0
+        return WeightedFacts(
+            rule="marginal",
+            alpha=float(self.alpha),
+            thresholds=tuple(condition.certified() for condition in self.conditions),
+            weights=WeightFacts(
+                of="label" if shift.by_label else "x",
+                given=describe(shift.given),
+                estimated=shift.estimated,
+                effective_n=effective_size(self.weights),
+                most=float(self.weights.max(initial=mean_weight) / mean_weight),
+            ),
+        )
+
+    def notes(
+        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
+    ) -> list[Note]:
+        return note_full_sets(
+            self.conditions[0].threshold,
+            smallest=self.calibrator.smallest_size(alpha=self.alpha),
+            dealt_from=dealt_from,
+        )
+
+
+def weighted_conformal(
+    scores: ArrayLike, weights: ArrayLike, new_weights: ArrayLike, *, alpha: Level
+) -> WeightedThresholds:
+    """Return a threshold for each new weight: a quantile of weighted scores.
+
+    For a new weight v it is the (1 - alpha) quantile of (sum_i w_i delta(s_i) + v delta(inf)) /
+    (sum_i w_i + v). A weight is the likelihood ratio of a row, its density among new rows over that
+    among calibration rows, up to one factor that all share: a function of x if the mix of x has
+    changed (covariate shift), of the label if the shares of labels have. The new row's own mass
+    lies at infinity: a new row unlike all calibration rows gets a full set. Claim (Tibshirani,
+    Foygel Barber, Candès and Ramdas 2019, Corollary 1 and Theorem 2): if rows are independent and
+    have these ratios, a new row is covered with probability >= 1 - alpha, and without ties with at
+    most 1 - alpha plus the mean of the largest mass. It holds given these weights; weights that
+    were estimated certify nothing.
+
+    `weights` (n,) belong to the calibration rows; for a label shift they are those of the observed
+    labels. The thresholds have the shape of `new_weights`: (m,) or (m, 1) for one per new row; (1,
+    K) for weights that only the label decides, and (m, K) for weights by row and label, where each
+    label is tried with its own weight (Podkopaev and Ramdas 2021).
+
+    With equal weights this is `split_conformal` to the last bit. Comparisons are exact: a weight is
+    the rational number that float64 holds.
+    """
+    values = checked_scores(scores)
+    level = as_rational(alpha)
+    row_weights = check_weights(weights, "weights")
+    weights_of_new = check_weights(new_weights, "new_weights")
+    if row_weights.shape != values.shape:
+        raise ValueError(
+            f"weights must hold one weight for each of {values.size} scores, got shape "
+            f"{row_weights.shape}."
+        )
+    if row_weights.size and not row_weights.any():
+        raise ValueError(
+            "weights are all 0: no calibration row says anything about these new rows."
+        )
+    _check_new_rows(weights_of_new)
+
+    places = _places_among(values, row_weights, weights_of_new, alpha=level)
+    thresholds = _scores_at(values, places)
+    effect = effective_size(row_weights)
+    _warn_infinite(places, n=values.size, effective_n=effect, alpha=level)
+    return WeightedThresholds(
+        thresholds,
+        guarantee="marginal",
+        alpha=float(level),
+        n=values.size,
+        effective_n=effect,
+    )
+
+
+def weighted_thresholds(
+    scores: Floats, weights: Floats, new_weights: Floats, *, alpha: Fraction
+) -> Floats:
+    """Return the thresholds of `weighted_conformal` for checked input, without its warning."""
+    return _scores_at(scores, _places_among(scores, weights, new_weights, alpha=alpha))
+
+
+def _places_among(
+    scores: Floats, weights: Floats, new_weights: Floats, *, alpha: Fraction
+) -> Integers:
+    """Return, for each new weight, how many of the lowest scores are below its threshold."""
+    by_score = np.argsort(scores, kind="stable")
+    places = _count_leading_weights(weights[by_score], new_weights.ravel(), alpha)
+    return places.reshape(new_weights.shape)
+
+
+def _scores_at(scores: Floats, places: Integers) -> Floats:
+    """Return the scores at these places in ascending order; infinity beyond the last."""
+    ascending = np.append(round_up(np.sort(scores)), np.inf)
+    return np.asarray(ascending[places])
+
+
+def _warn_infinite(places: Integers, *, n: int, effective_n: float, alpha: Fraction) -> None:
+    n_infinite = int(np.count_nonzero(places == n))
+    if not n_infinite:
+        return
+    share = float(alpha / (1 - alpha))
+    text = (
+        f"{n_infinite} of {counted(places.size, 'threshold')} {are(n_infinite)} infinite, and sets "
+        f"are full there (valid, but useless): the new weight is more than {share:.3g} times the "
+        f"sum of all calibration weights."
+    )
+    remedy = f"More calibration rows are needed; {n} {have(n)} the effect of {effective_n:.3g}."
+    show([Note("infeasible", text, remedy)])
+
+
+def _count_leading_weights(weights: Floats, new: Floats, alpha: Fraction) -> Integers:
+    """Count, for each new weight v, the leading weights whose running sum stays too small.
+
+    That is below (1 - alpha)(sum of weights + v). Sums in float64 decide where their error cannot
+    matter, integers the rest.
+    """
+    n = weights.size
+    largest = max(weights.max(initial=0.0), new.max(initial=0.0))
+    to_below_one = -int(np.frexp(largest)[1])
+
+    running = np.cumsum(np.ldexp(weights, to_below_one))
+    total = (running[-1] if n else 0.0) + np.ldexp(new, to_below_one)
+    needed = float(1 - alpha) * total
+    doubt = (n + 8) * (_UNIT * total + _LEAST)
+
+    first = np.searchsorted(running, needed - doubt)
+    last = np.searchsorted(running, needed + doubt)
+    in_doubt = np.flatnonzero(first != last)
+    if in_doubt.size:
+        kinds, one_of, kind = np.unique(new[in_doubt], return_index=True, return_inverse=True)
+        rows = in_doubt[one_of]
+        exact = _count_exactly(weights, kinds, low=first[rows], high=last[rows], alpha=alpha)
+        first[in_doubt] = exact[kind]
+    return first
+
+
+def _count_exactly(
+    weights: Floats, new: Floats, *, low: Integers, high: Integers, alpha: Fraction
+) -> Integers:
+    """Do as `_count_leading_weights` in integers; each count is known to lie in [low, high]."""
+    ratios = [value.as_integer_ratio() for value in (*weights.tolist(), *new.tolist())]
+    unit = max(denominator for _, denominator in ratios)  # powers of two: it is a multiple of all
+    whole = [numerator * (unit // denominator) for numerator, denominator in ratios]
+    whole_weights = whole[: weights.size]
+    whole_new = whole[weights.size :]
+
+    running = list(accumulate(whole_weights))
+    total = running[-1] if running else 0
+    covered_share = alpha.denominator - alpha.numerator  # over the denominator
+    counts = []
+    for weight, first, last in zip(whole_new, low.tolist(), high.tolist(), strict=True):
+        needed = -(-covered_share * (total + weight) // alpha.denominator)
+        counts.append(bisect_left(running, needed, first, last))
+    return np.array(counts, dtype=np.intp)
+
+
+def effective_size(weights: Floats) -> float:
+    """Return how many equally weighted rows would vary as much: (sum w)^2 / sum w^2."""
+    shares = weights / weights.max(initial=_LEAST)
+    return float(shares.sum() ** 2 / max(float(np.sum(shares**2)), _LEAST))
+
+
+def check_weights(values: Any, name: str) -> Floats:
+    """Return weights as float64; they must be finite and not negative."""
+    weights = real_numbers(values, name=name).astype(np.float64)
+    problems = {
+        "NaN.": np.isnan(weights),
+        "negative.": weights < 0,
+        "infinite. An infinite weight says that calibration rows cannot be like it.": np.isinf(
+            weights
+        ),
+    }
+    for problem, is_there in problems.items():
+        if is_there.any():
+            raise ValueError(
+                f"{name} must be finite and not negative; {_where(is_there)} {problem}"
+            )
+    return weights
+
+
+def _check_new_rows(new: Floats) -> None:
+    """Refuse a new row of weight 0, since it is there; a label may have weight 0."""
+    if new.ndim not in (1, 2) or 0 in new.shape[1:]:
+        raise ValueError(
+            f"new_weights must have shape (m,), (m, 1), (m, K) or (1, K), got {new.shape}."
+        )
+    is_impossible = new == 0 if new.ndim == 1 else np.all(new == 0, axis=1)
+    if is_impossible.any():
+        raise ValueError(
+            f"new_weights: {_where(is_impossible)} 0, which says that there can be no such new "
+            f"row. Check the weights."
+        )
+
+
+def _where(is_there: Bools) -> str:
+    count = int(np.count_nonzero(is_there))
+    first = ", ".join(str(axis[0]) for axis in np.nonzero(is_there))
+    return f"{count} of {is_there.size} (first: {first}) {are(count)}"
