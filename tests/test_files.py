@@ -21,7 +21,7 @@ from sklearn.linear_model import LinearRegression
 import dco
 from dco.cli.printing import print_json
 from dco.datasets.features import claim_cache, write_batch
-from dco.foundations.files import alone_in, plain, written_beside, written_together
+from dco.foundations.files import plain, wait_for_folder, written_beside, written_together
 from dco.paper.experiment import Experiment, Options
 from dco.paper.records import plain as records_plain
 from dco.paper.records import run_splits
@@ -395,15 +395,15 @@ def test_processes_and_threads_take_turns_in_a_folder(tmp_path):
     order = []
 
     def other():
-        with alone_in(tmp_path):
+        with wait_for_folder(tmp_path):
             order.append("other")
 
-    with alone_in(tmp_path):
+    with wait_for_folder(tmp_path):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(0.2)
         order.append("this")
     thread.join(10)
     assert order == ["this", "other"]
-    with alone_in(tmp_path / "none"):  # nothing to lock, and what is written says so
+    with wait_for_folder(tmp_path / "none"):  # nothing to lock, and what is written says so
         pass

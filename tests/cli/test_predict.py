@@ -227,7 +227,7 @@ def test_two_runs_cannot_write_one_output(dco, home, tmp_path, new, parts_of):
     """While a run is at work another is refused, whatever it says; nothing of the first is
     touched.
     """
-    from dco.foundations.files import held
+    from dco.foundations.files import lock_folder
 
     parts_of(new)
     for data, out, parts in (
@@ -236,7 +236,7 @@ def test_two_runs_cannot_write_one_output(dco, home, tmp_path, new, parts_of):
     ):
         parts.parent.mkdir(exist_ok=True)
         arguments = ("predict", home / "numbers.dco", data, "--out", out)
-        with held(parts):
+        with lock_folder(parts):
             (parts / "000000000").write_text("a part of the run at work")
             for option in ((), ("--force",), ("--resume",)):
                 assert "Another run is writing" in dco.refuses(*arguments, *option)

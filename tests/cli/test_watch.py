@@ -103,7 +103,7 @@ def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch, late):
     from dco.service.monitor import Monitor
 
     state = rows / "watch.json"
-    owner, name = (files, "alone_in") if late else (Monitor, "update_all")
+    owner, name = (files, "wait_for_folder") if late else (Monitor, "update_all")
     whole = getattr(owner, name)
 
     def interrupted(*given):

@@ -15,12 +15,13 @@ import numpy as np
 import dco
 from dco.cli.comparison import ADVICE, Split, comparison_tables, failures, shown
 from dco.cli.option_records import AskedColumns, Work
-from dco.cli.outputs import UNFINISHED, check_apart, check_folder, continues, finish_from_here
+from dco.cli.outputs import check_apart, check_folder, finish_from_here
 from dco.cli.printing import progress
 from dco.cli.sets_files import write_tables
 from dco.cli.tables.files import FOLDER, PARQUET, table_format
 from dco.cli.tables.table import Table
 from dco.cli.training import TrainingTable, read_training_table
+from dco.cli.unfinished import UNFINISHED, find_plan_to_continue
 from dco.foundations.arrays import Integers
 from dco.foundations.files import plain, put_in_place, write_file, write_files
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
@@ -267,10 +268,10 @@ def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool)
     is_in_use = out.exists() and any(out.iterdir())
     in_results = out / _SETTINGS_FILE
     in_unfinished = out / UNFINISHED / _SETTINGS_FILE
-    same = continues(
+    same = find_plan_to_continue(
         [in_unfinished, in_results],
         plain_settings,
-        begun=out if is_in_use else None,
+        in_use=out if is_in_use else None,
         resume=resume,
         force=force,
     )

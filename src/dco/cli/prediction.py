@@ -18,17 +18,7 @@ from typing import Any
 from dco.calibration.full_sets import note_new_conditions
 from dco.cli.model_files import StatedPromise, open_model, opened_once, stated_promise
 from dco.cli.option_records import OtherPromise, Work
-from dco.cli.outputs import (
-    PLAN,
-    UNFINISHED,
-    begin,
-    check_apart,
-    check_folder,
-    check_output,
-    fingerprint,
-    finish_from_here,
-    only_run,
-)
+from dco.cli.outputs import check_apart, check_folder, check_output, finish_from_here
 from dco.cli.printing import progress
 from dco.cli.sets_files import (
     SIGNATURE_KEY,
@@ -54,6 +44,13 @@ from dco.cli.tables.fitted import layout_of, read_model_features
 from dco.cli.tables.layout import Layout, need_column
 from dco.cli.tables.rows import NewValues
 from dco.cli.tables.table import Table
+from dco.cli.unfinished import (
+    PLAN,
+    UNFINISHED,
+    begin_or_continue,
+    file_digest,
+    hold_folder,
+)
 from dco.foundations.display import counted
 from dco.foundations.files import new_file, put_in_place
 from dco.foundations.notes import Note, show
@@ -146,7 +143,7 @@ def _sign(model_file: Path, model: Any, promise: StatedPromise) -> str:
     """Write which model and which promise the sets are from."""
     facts = {
         "version": versions()["decoupled-conformal"],
-        "model_sha256": fingerprint(model_file),
+        "model_sha256": file_digest(model_file),
         "structure_fingerprint": model.certificate_.structure_fingerprint,
         **asdict(promise),
     }
@@ -277,18 +274,17 @@ def _predict_file(run: _Run, promise: StatedPromise) -> Predicted:
     sets = SetsOfTable.open(run.model, order.data, order.sets)
     new_values = NewValues()
     folder = order.out.with_name(f"{order.out.name}.parts")
-    with only_run(folder, order.out):
+    with hold_folder(folder, order.out):
         check_output(order.out, force=order.force)  # another run may have finished since
         in_use = folder if any(not path.name.startswith(".") for path in folder.iterdir()) else None
-        identity = run.identity({order.data.name: fingerprint(order.data)})
-        begin(folder, identity, begun=in_use, resume=order.resume, force=order.force)
+        identity = run.identity({order.data.name: file_digest(order.data)})
+        begin_or_continue(folder, identity, in_use=in_use, resume=order.resume, force=order.force)
         with _kept_only_to_resume(folder, resume=order.resume):
             parts = _write_parts(run, sets, folder, new_values)
             if not parts:
                 raise ValueError(
                     f"{order.data} has column names and no rows; give a table with rows."
                 )
-            finish_from_here()
             assemble(parts, order.out, within=folder, force=order.force)
         shutil.rmtree(folder, ignore_errors=True)
     run.show_notes(new_values)
@@ -359,7 +355,7 @@ def _predict_folder(run: _Run, promise: StatedPromise) -> Predicted:
     names = [file.relative_to(order.data) for file in counts]
     targets = {name: order.out / name for name in names}
     unfinished = order.out / UNFINISHED
-    with _new_folder(order.out), only_run(unfinished, order.out):
+    with _new_folder(order.out), hold_folder(unfinished, order.out):
         old_sets = _begin_folder(run, list(counts), targets, unfinished)
         todo = _partitions_to_do(run, counts, unfinished)
         new_values = _write_partitions(todo, run)
@@ -409,16 +405,16 @@ def _begin_folder(
     has_other_files = any(path != unfinished for path in order.out.iterdir())
     is_in_use = (unfinished / PLAN).exists() or has_other_files
     digests = run_many(
-        fingerprint,
+        file_digest,
         [file.absolute() for file in files],  # a worker may stand elsewhere
         n_jobs=order.work.jobs,
         scheduler=order.work.scheduler,
     )
     tables = {str(name): digest for name, digest in zip(targets, digests, strict=True)}
-    begin(
+    begin_or_continue(
         unfinished,
         run.identity(tables),
-        begun=order.out if is_in_use else None,
+        in_use=order.out if is_in_use else None,
         resume=order.resume,
         force=order.force,
     )

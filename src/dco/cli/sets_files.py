@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dco.cli.outputs import finish_from_here
 from dco.cli.tables.arrow import arrow, compute, csv, feather, ipc, parquet, types
 from dco.cli.tables.files import CSV, FEATHER, table_format
 from dco.foundations.arrays import AnyArray
@@ -149,6 +150,7 @@ def assemble(parts: Mapping[Path, int], out: Path, *, within: Path, force: bool)
     """Put finished parts together, each with all its rows, then give the output its name."""
     with new_file(out, temporary_folder=within, overwrite=force) as temporary:
         write_tables(_read_parts(parts), temporary, output_format(out))
+        finish_from_here()
 
 
 def _read_parts(parts: Mapping[Path, int]) -> Iterator[Any]:

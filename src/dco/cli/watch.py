@@ -222,9 +222,9 @@ def page_of(monitor: Any, estimator: Any, model_file: Path, *, target: str | Non
 def replace_state(state_file: Path, contents: dict[Path, str], *, text_before: str | None) -> None:
     """Write the state and the page, unless another call has written the state meanwhile."""
     from dco.cli.outputs import finish_from_here
-    from dco.foundations.files import alone_in, write_files
+    from dco.foundations.files import wait_for_folder, write_files
 
-    with alone_in(state_file.resolve().parent):
+    with wait_for_folder(state_file.resolve().parent):
         if read_if_there(state_file) != text_before:
             raise ValueError(
                 f"{state_file} was written by another call meanwhile. Repeat this call: no row is "

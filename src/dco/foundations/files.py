@@ -22,15 +22,15 @@ from typing import Any
 
 __all__ = [
     "Written",
-    "alone_in",
     "check_regular",
-    "held",
     "is_at",
     "lock_file",
+    "lock_folder",
     "new_file",
     "plain",
     "put_in_place",
     "take_places",
+    "wait_for_folder",
     "write_file",
     "write_files",
     "write_whole",
@@ -222,7 +222,7 @@ def _second_name(target: Path) -> Iterator[Path | None]:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Make a folder, if needed, and lock it; a BlockingIOError if another process holds it.
 
     The lock ends with the process, so a kill leaves none. On disks without locks, nothing is
@@ -245,7 +245,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def wait_for_folder(folder: Path) -> Iterator[None]:
     """Wait until no other process is in here for this folder.
 
     Where folders cannot be locked, nothing is.
