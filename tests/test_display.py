@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import dco
 from dco.foundations.display import ShownAsPrinted, are, counted, first_few, have, number
-from dco.tuning.strategies import Found, Trial
+from dco.tuning.strategies import SearchResult, Trial
 
 
 class Printer:
@@ -161,7 +161,7 @@ def test_one_is_singular_and_every_other_number_is_not():
             "^the only candidate failed",
         ),
         (
-            lambda: Found((Trial(0, None, None, None, reason="why"),)).best,
+            lambda: SearchResult((Trial(0, None, None, None, reason="why"),)).best,
             "^the only trial failed .* trial 0: why",
         ),
     ],

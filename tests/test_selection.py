@@ -21,7 +21,7 @@ from dco.scores.inverse import check_inverse
 from dco.scores.names import named_scores, score_label
 from dco.sets import Intervals
 from dco.tuning.evaluated import TuningPredictions
-from dco.tuning.strategies import Found, Optuna, Trial
+from dco.tuning.strategies import Optuna, SearchResult, Trial
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(400, 3))
@@ -31,9 +31,9 @@ Y = 3 * X[:, 0] + rng.normal(size=400)
 class Noted(Optuna):
     """Optuna, with what it found kept for the test."""
 
-    found: Found
+    found: SearchResult
 
-    def search(self, evaluate: Any, candidates: Any = ()) -> Found:
+    def search(self, evaluate: Any, candidates: Any = ()) -> SearchResult:
         object.__setattr__(self, "found", super().search(evaluate, candidates))
         return self.found
 

@@ -2,6 +2,6 @@
 `Optuna(space, trials, seed)`.
 """
 
-from dco.tuning.strategies import Exhaustive, Found, Optuna, Random, Strategy, Trial
+from dco.tuning.strategies import Exhaustive, Optuna, Random, SearchResult, Strategy, Trial
 
-__all__ = ["Exhaustive", "Found", "Optuna", "Random", "Strategy", "Trial"]
+__all__ = ["Exhaustive", "Optuna", "Random", "SearchResult", "Strategy", "Trial"]

@@ -105,7 +105,7 @@ def choose(
     # 3. Describe the winner.
     trial = contest.trials[ranking.best]
     can_condition = statement.calibrator.takes_condition
-    notes = note_choice(candidates, contest, ranking, tuning, can_condition=can_condition)
+    notes = note_choice(listed, candidates, contest, ranking, tuning, can_condition=can_condition)
     rows_are_known = listed.rows_are_known
     if listed.strategy is not None:
         rows_are_known = rows_are_known and not holds_frozen(trial.candidate.model)
@@ -231,6 +231,7 @@ def measure_stability(contest: Contest, ranking: Ranking, *, seed: int) -> float
 
 
 def note_choice(
+    listed: Listed,
     candidates: list[Candidate],
     contest: Contest,
     ranking: Ranking,
@@ -265,6 +266,7 @@ def note_choice(
         outcome.sizes,
         winner.predictions.centres,
         alpha=outcome.alpha,
+        scores_are_named=not listed.adds_levelled_scores,
         is_even_aim=isinstance(tuning.objective, Even),
     )
     if tuning.support is None and resampling.targets.min() >= 0:

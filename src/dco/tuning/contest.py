@@ -13,7 +13,7 @@ from dco.tuning.ranking import FailedCandidate, Ranking, RankingRow, all_failed
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class CandidateTrial:
     """What a candidate did on the tuning rows."""
 
     candidate: Candidate
@@ -33,7 +33,7 @@ class Contest:
 
     fits: ModelFits
     comparison: Comparison
-    trials: dict[str, Trial] = field(default_factory=dict)  # by name of the candidate
+    trials: dict[str, CandidateTrial] = field(default_factory=dict)  # by name of the candidate
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Try the candidates that are new, and put all of them in order."""
@@ -68,7 +68,7 @@ class Contest:
             objective=self.comparison.objective.name,
         )
 
-    def best_trials(self, ranking: Ranking, n: int) -> list[Trial]:
+    def best_trials(self, ranking: Ranking, n: int) -> list[CandidateTrial]:
         """Return the trials of the feasible ones among the n best, in the order of trying."""
         names = {row.name for row in ranking.table[:n] if row.feasible}
         return [trial for name, trial in self.trials.items() if name in names]
@@ -86,18 +86,18 @@ class Contest:
                 reasons[name] = failed[candidate.name]
         return reasons
 
-    def _trial(self, candidate: Candidate, fit: FittedModel) -> Trial:
+    def _trial(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
         trial = self.trials.get(candidate.name)
         if trial is None or trial.fit is not fit:
             trial = self._try(candidate, fit)
             self.trials[candidate.name] = trial
         return trial
 
-    def _try(self, candidate: Candidate, fit: FittedModel) -> Trial:
+    def _try(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
         predictions = fit.predictions[candidate.record_type]
         y = self.fits.resampling.tuning_rows.y
         evaluated = evaluate_pair(candidate.name, candidate.score, predictions, y)
-        return Trial(candidate, fit, evaluated, self.comparison.measure(evaluated))
+        return CandidateTrial(candidate, fit, evaluated, self.comparison.measure(evaluated))
 
     def _explain_failed_models(self, candidates: Sequence[Candidate]) -> str:
         """Give the reason of each model, once, however many scores it was tried with."""

@@ -60,12 +60,21 @@ def note_classes(y: AnyArray, covered: Bools, sizes: Floats, *, can_condition: b
 
 
 def note_one_width(
-    covered: Bools, sizes: Floats, centres: Floats, *, alpha: float, is_even_aim: bool
+    covered: Bools,
+    sizes: Floats,
+    centres: Floats,
+    *,
+    alpha: float,
+    scores_are_named: bool,
+    is_even_aim: bool,
 ) -> list[Note]:
     """Note that all sets have one width although some rows are surely covered far less often.
 
-    Some fifth of the prediction is then covered at least .1 less than the level.
+    Some fifth of the prediction is then covered at least .1 less than the level. What is advised
+    depends on what the search did already: try other scores, and prefer even structures.
     """
+    if is_even_aim and not scores_are_named:
+        return []
     if np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0):
         return []
     slices = find_low_slices(fifths(centres), covered, 1 - alpha - _LOW_FIFTH)
@@ -78,12 +87,13 @@ def note_one_width(
         f"{worst + 1} of the prediction is covered {100 * slices.coverage(worst):.0f} % of the "
         f"time."
     )
-    remedy = (
-        "Add models whose widths follow the row (⟨models=dco.models.QuantilePair(model)⟩, "
-        "⟨models=dco.models.ResidualSpread(model)⟩)"
-    )
-    remedy += "." if is_even_aim else ", and choose with ⟨objective=even⟩."
-    return [Note("one-width", text, Message(remedy))]
+    advice = []
+    if scores_are_named:
+        advice.append("leave ⟨scores⟩ out, so that widths that follow the prediction are tried")
+    if not is_even_aim:
+        advice.append("choose with ⟨objective=even⟩")
+    remedy = ", and ".join(advice)
+    return [Note("one-width", text, Message(f"{remedy[0].upper()}{remedy[1:]}."))]
 
 
 def note_below_zero(score: Score, records: Sequence[Prediction], threshold: float) -> list[Note]:

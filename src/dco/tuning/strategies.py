@@ -1,8 +1,8 @@
 """Which candidates to try: all of them, some at random, or those that Optuna proposes.
 
-A strategy sees one function, ``evaluate(model, score) -> objective``, which must look at train and
-tune rows only. What it finds is then a function of those rows and the seed, so any strategy, over
-any space, leaves the guarantee untouched.
+A strategy sees one function, ``evaluate(model, score) -> objective``, which must look at training
+and tuning rows only. What a search finds is then a function of those rows and the seed, so any
+strategy, over any space, leaves the guarantee untouched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import copy
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -21,7 +22,7 @@ from dco.foundations.extras import require
 from dco.foundations.ranks import as_count
 
 Evaluate: TypeAlias = Callable[..., float]
-Pair: TypeAlias = tuple[Any, Any]
+Pair: TypeAlias = tuple[Any, Any]  # a model and a score
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,34 +40,41 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """Every trial, in the order of trying; `best` has the smallest objective, the earliest among
-    equals.
-    """
+class SearchResult:
+    """Every trial, in the order of trying."""
 
     trials: tuple[Trial, ...]
 
     @property
     def best(self) -> Trial:
-        """The winner; one error with every reason if no trial gave a number."""
-        finished = [trial for trial in self.trials if trial.objective is not None]
-        if not finished:
-            reasons = " | ".join(f"trial {trial.number}: {trial.reason}" for trial in self.trials)
-            who = "the only trial" if len(self.trials) == 1 else f"all {len(self.trials)} trials"
-            raise ValueError(f"{who} failed on the tuning rows. {reasons}")
-        return min(
-            finished, key=lambda trial: math.inf if trial.objective is None else trial.objective
-        )
+        """The trial with the smallest objective, the earliest among equals.
+
+        If no trial gave a number, one error tells every reason.
+        """
+        best: Trial | None = None
+        smallest = math.inf
+        for trial in self.trials:
+            if trial.objective is None:
+                continue
+            if best is None or trial.objective < smallest:
+                best = trial
+                smallest = trial.objective
+        if best is not None:
+            return best
+
+        who = "the only trial" if len(self.trials) == 1 else f"all {len(self.trials)} trials"
+        reasons = " | ".join(f"trial {trial.number}: {trial.reason}" for trial in self.trials)
+        raise ValueError(f"{who} failed on the tuning rows. {reasons}")
 
 
 class Strategy(ABC):
     """A way of searching."""
 
     @abstractmethod
-    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
-        """Try some candidates. `evaluate(model, score)` gives the objective, smaller is better; a
-        trial that raises failed.
+    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> SearchResult:
+        """Try some candidates.
 
+        `evaluate(model, score)` gives the objective, smaller is better; a trial that raises failed.
         `candidates` lists (model, score) pairs for strategies that have no space of their own.
         """
 
@@ -75,9 +83,9 @@ class Strategy(ABC):
 class Exhaustive(Strategy):
     """Try every candidate."""
 
-    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
+    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> SearchResult:
         """Try every candidate, in order."""
-        return _try_all(evaluate, candidates, range(len(candidates)))
+        return _try_listed(evaluate, candidates, range(len(candidates)))
 
 
 @dataclass(frozen=True)
@@ -92,12 +100,13 @@ class Random(Strategy):
     def __post_init__(self) -> None:
         as_count(self.n, least=1)
 
-    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
-        """Try the drawn candidates, in their original order, so that ties fall as in an exhaustive
-        search.
+    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> SearchResult:
+        """Try the drawn candidates in their original order, so that ties fall as if all were
+        tried.
         """
-        drawn = np.random.default_rng(self.seed).permutation(len(candidates))[: self.n]
-        return _try_all(evaluate, candidates, sorted(drawn.tolist()))
+        shuffled = np.random.default_rng(self.seed).permutation(len(candidates))
+        drawn = sorted(shuffled[: self.n].tolist())
+        return _try_listed(evaluate, candidates, drawn)
 
 
 @dataclass(frozen=True)
@@ -120,63 +129,87 @@ class Optuna(Strategy):
     def __post_init__(self) -> None:
         as_count(self.trials, name="trials", least=1)
 
-    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
+    def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> SearchResult:
         """Run the study in memory; `candidates` is not used, the space says what to try."""
         optuna = require("optuna", extra="search")
-        known = inspect.signature(evaluate).parameters.values()
-        reports = self.pruner is not None and any(
-            each.name == "report" or each.kind is each.VAR_KEYWORD for each in known
-        )
+        reports = self.pruner is not None and _takes_report(evaluate)
         log: list[Trial] = []
 
-        def objective(trial: Any) -> float:
-            stopped = False
+        def objective(optuna_trial: Any) -> float:
+            trial = self._run_trial(evaluate, optuna_trial, reports=reports)
+            log.append(trial)
+            if trial.reason == "pruned":
+                raise optuna.TrialPruned
+            return math.nan if trial.objective is None else trial.objective  # NaN: it failed
 
-            def report(step: int, value: float) -> bool:
-                nonlocal stopped
-                trial.report(float(value), step)
-                stopped = stopped or bool(trial.should_prune())
-                return stopped
-
-            model = score = None
-            try:
-                model, score = _own_pair(self.space(trial))
-                value = _number(evaluate(model, score, **({"report": report} if reports else {})))
-                if stopped:
-                    raise optuna.TrialPruned
-            except Exception as problem:
-                pruned = isinstance(problem, optuna.TrialPruned)
-                reason = "pruned" if pruned else f"{type(problem).__name__}: {problem}"
-                log.append(Trial(trial.number, model, score, None, dict(trial.params), reason))
-                if pruned:
-                    raise
-                return math.nan  # Optuna counts a NaN as a failed trial and goes on
-            log.append(Trial(trial.number, model, score, value, dict(trial.params)))
-            return value
-
-        verbosity = optuna.logging.get_verbosity()
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        try:
+        with _without_messages(optuna):
             study = optuna.create_study(
                 sampler=self._sampler(optuna), pruner=copy.deepcopy(self.pruner)
             )
             study.optimize(objective, n_trials=self.trials)
-        finally:
-            optuna.logging.set_verbosity(verbosity)
-        return Found(tuple(log))
+        return SearchResult(tuple(log))
+
+    def _run_trial(self, evaluate: Evaluate, optuna_trial: Any, *, reports: bool) -> Trial:
+        """Evaluate what the space proposes, and tell Optuna's pruner about each step."""
+        was_stopped = False
+
+        def report(step: int, value: float) -> bool:
+            nonlocal was_stopped
+            optuna_trial.report(float(value), step)
+            was_stopped = was_stopped or bool(optuna_trial.should_prune())
+            return was_stopped
+
+        model = score = value = None
+        reason = ""
+        try:
+            model, score = _copy_pair(self.space(optuna_trial))
+            options = {"report": report} if reports else {}
+            value = _check_number(evaluate(model, score, **options))
+        except Exception as error:
+            reason = "pruned" if _is_pruned(error) else f"{type(error).__name__}: {error}"
+        if was_stopped and not reason:
+            value = None
+            reason = "pruned"
+        params = dict(optuna_trial.params)
+        return Trial(optuna_trial.number, model, score, value, params, reason)
 
     def _sampler(self, optuna: Any) -> Any:
         if self.sampler is None:
             return optuna.samplers.TPESampler(seed=self.seed)
-        return (
-            self.sampler(seed=self.seed) if callable(self.sampler) else copy.deepcopy(self.sampler)
-        )
+        if callable(self.sampler):
+            return self.sampler(seed=self.seed)
+        return copy.deepcopy(self.sampler)
 
 
-def _own_pair(proposed: Any) -> Pair:
-    """(model, score) of a trial; the model as a copy, since a space may give one object with other
-    parameters every time.
-    """
+def _takes_report(evaluate: Evaluate) -> bool:
+    """Return whether the function can be told of a way to report steps."""
+    parameters = inspect.signature(evaluate).parameters.values()
+    return any(
+        parameter.name == "report" or parameter.kind is parameter.VAR_KEYWORD
+        for parameter in parameters
+    )
+
+
+def _is_pruned(error: Exception) -> bool:
+    """Return whether a space or an evaluation stopped the trial by itself."""
+    import optuna
+
+    return isinstance(error, optuna.TrialPruned)
+
+
+@contextmanager
+def _without_messages(optuna: Any) -> Iterator[None]:
+    """Silence Optuna's log, and put its verbosity back."""
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _copy_pair(proposed: Any) -> Pair:
+    """Return (model, score) with a copy of the model, which the space may change later."""
     if not (isinstance(proposed, (tuple, list)) and len(proposed) == 2):
         raise TypeError(
             f"space(trial) must return a pair (model, score), got {type(proposed).__name__}"
@@ -184,25 +217,31 @@ def _own_pair(proposed: Any) -> Pair:
     from sklearn.base import clone
 
     model, score = proposed
-    return clone(model) if hasattr(model, "get_params") else model, score
+    if hasattr(model, "get_params"):
+        model = clone(model)
+    return model, score
 
 
-def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]) -> Found:
+def _try_listed(
+    evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]
+) -> SearchResult:
+    """Evaluate the candidates of these numbers."""
     if not len(candidates):
         raise ValueError("there is no candidate to try: pass (model, score) pairs.")
     trials = []
     for number in numbers:
         model, score = candidates[number]
+        value = None
+        reason = ""
         try:
-            trials.append(Trial(number, model, score, _number(evaluate(model, score))))
-        except Exception as problem:
-            trials.append(
-                Trial(number, model, score, None, reason=f"{type(problem).__name__}: {problem}")
-            )
-    return Found(tuple(trials))
+            value = _check_number(evaluate(model, score))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        trials.append(Trial(number, model, score, value, reason=reason))
+    return SearchResult(tuple(trials))
 
 
-def _number(objective: float) -> float:
+def _check_number(objective: float) -> float:
     value = float(objective)
     if math.isnan(value):
         raise ValueError("the objective is NaN.")

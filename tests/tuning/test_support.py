@@ -1,99 +1,21 @@
-"""What fit notes of tuning rows, seldom when it is not due and blind to calibration rows; and sets
-cut to a support.
-"""
+"""``support=``: sets are cut to where y lies, in ranking too, and coverage keeps its law."""
 
 import json
-import warnings
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from scipy.stats import beta, binom, kstest, norm
+from scipy.stats import beta, kstest, norm
 from sklearn.dummy import DummyRegressor
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression
 
 import dco
 from dco.cli.main import main
 from dco.scores import AbsoluteResidual
-from dco.tuning.notes import note_classes, note_one_width
 
-RNG = np.random.default_rng(0)
 LINES = {"line": LinearRegression(), "through 0": LinearRegression(fit_intercept=False)}
-X = RNG.normal(size=(2000, 3))
-RARE = np.where(X[:, 0] + RNG.normal(size=2000) > 2.4, "rare", "common")
-
-
-def noted(est, y, **rows):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return {note.kind: note for note in est.fit(X, y, **rows).notes_}
-
-
-def test_a_class_that_is_left_behind_is_named_with_what_mends_it():
-    found = noted(dco.DecoupledClassifier(LogisticRegression(), random_state=0), RARE)
-    assert "rare" in found["low-classes"].text
-    assert "condition_on" in found["low-classes"].remedy
-    assert not noted(
-        dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0), RARE
-    )
-
-
-def test_empty_sets_are_counted():
-    y = np.where(X[:, 0] > 0, "a", "b")
-    found = noted(
-        dco.DecoupledClassifier(
-            [LogisticRegression(), LogisticRegression(C=0.5)],
-            dco.scores.LAC(),
-            alpha=0.2,
-            random_state=0,
-        ),
-        y,
-    )
-    assert "% of the sets of the tuning rows are empty" in found["empty-sets"].text
-    assert not noted(dco.DecoupledClassifier(LogisticRegression(), alpha=0.2, random_state=0), y)
-
-
-@pytest.mark.parametrize("spread", [0.0, 1.0])
-def test_one_width_is_noted_where_errors_differ_in_size(spread):
-    y = X[:, 0] + np.exp(spread * X[:, 0]) * np.random.default_rng(1).normal(size=2000)
-    found = noted(dco.DecoupledRegressor([Ridge(), Ridge(2)], random_state=0), y)
-    assert ("one-width" in found) == (spread > 0)
-    if spread:
-        assert "objective=even" in found["one-width"].remedy
-
-
-def test_notes_are_seldom_wrong():
-    """Coverage of .7 in each of five classes, .8 in each fifth: a note appears with probability at
-    most 5 %.
-    """
-    rng, classes, widths = np.random.default_rng(2), 0, 0
-    for _ in range(400):
-        y, centres = rng.integers(0, 5, size=150), rng.normal(size=150)
-        classes += bool(note_classes(y, rng.random(150) < 0.7, np.ones(150), can_condition=True))
-        widths += bool(
-            note_one_width(
-                rng.random(150) < 0.8, np.ones(150), centres, alpha=0.1, is_even_aim=False
-            )
-        )
-    assert max(classes, widths) <= binom.ppf(0.999, 400, 0.05)
-
-
-def test_calibration_rows_change_no_note():
-    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0)
-    parts = {"tune": (X[500:1000], RARE[500:1000])}
-    notes = []
-    for seed in (0, 1):
-        labels = np.random.default_rng(seed).choice(["rare", "common"], size=500)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            est.fit(X[:500], RARE[:500], calibrate=(X[1000:1500], labels), **parts)
-        notes.append([note for note in est.notes_ if note.kind == "low-classes"])
-    assert notes[0] == notes[1] != []
-
-
-# ``support=``: sets are cut to where y lies, in ranking too, and coverage keeps its law
 
 
 def rows(n=400, seed=0):
@@ -166,18 +88,6 @@ def test_coverage_follows_its_beta_law():
         ((low, high),) = est.predict_set(np.zeros((1, 1)))
         coverage.append(2 * (norm.cdf(high) - norm.cdf(low)))
     assert kstest(coverage, beta(36, 4).cdf).pvalue > 0.01
-
-
-def test_it_is_advised_and_never_inferred():
-    X, y = rows()
-    # advice is no warning
-    est = dco.DecoupledRegressor(LINES, random_state=0).fit(X, y)
-    (note,) = est.notes_
-    assert note.kind == "below-zero"
-    assert "support=(0, None)" in note.remedy
-    assert est.predict_set(X).lower.min() < 0
-    assert dco.DecoupledRegressor(LINES, support=(0, None), random_state=0).fit(X, y).notes_ == []
-    assert dco.DecoupledRegressor(LINES, random_state=0).fit(X, y - 1).notes_ == []
 
 
 def test_targets_outside_the_support_are_told():
