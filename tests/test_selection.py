@@ -310,9 +310,9 @@ def test_a_score_of_ones_own_is_checked_in_single_precision() -> None:
 
 
 class Broken(dco.scores.APS):
-    """A user's score of a kind that shares passes, with a fault in it."""
+    """A user's score with a fault in it."""
 
-    def formula(self, *values: Any) -> Any:
+    def observed(self, prediction: Any, y: Any) -> Any:
         raise IndexError("out of reach")
 
 
