@@ -117,66 +117,72 @@ def to_float64(column: AnyArray) -> AnyArray:
     return numbers
 
 
-def check_one_kind(y: Any) -> None:
+# ------------------------------------------------------------------------------------------- labels
+
+
+def check_one_kind(y: AnyArray) -> None:
     """Refuse text and numbers in one y: they cannot be sorted, and NumPy makes 1 and "1" one label
     where it joins them.
     """
-    if getattr(getattr(y, "dtype", None), "kind", "O") != "O":
+    if y.dtype.kind != "O":
         return
-    labels = np.asarray(y, dtype=object).ravel().tolist()
-    text = next((label for label in labels if isinstance(label, (str, bytes))), None)
-    number = next(
-        (label for label in labels if isinstance(label, (int, float, np.number, np.bool_))), None
-    )
-    if text is not None and number is not None:
+    labels = y.ravel().tolist()
+    texts = [label for label in labels if isinstance(label, (str, bytes))]
+    numbers = [label for label in labels if isinstance(label, (int, float, np.number, np.bool_))]
+    if texts and numbers:
         raise ValueError(
-            f"y holds text ({text!r}) and numbers ({number!r}) as labels: give all labels one "
-            f"type, in fit and afterwards, "
-            "by astype(str) say."
+            f"y holds text ({texts[0]!r}) and numbers ({numbers[0]!r}) as labels: give all labels "
+            f"one type, in fit and afterwards, by astype(str) say."
         )
 
 
 def check_label_kinds(labels: Mapping[str, AnyArray]) -> None:
-    """Refuse text in one place and numbers in another: joined, numbers would become texts, and
+    """Refuse text from one source and numbers from another.
+
+    `labels` are keyed by their source, as messages call it. Joined, numbers would become texts, and
     classes of their own.
     """
-    kinds = {
-        place: "text" if isinstance(own[0], (str, bytes)) else "numbers"
-        for place, own in labels.items()
-        if len(own)
-    }
-    if len(set(kinds.values())) > 1:
-        found = "; ".join(
-            f"those of {place} are {kind} ({_listed(dict.fromkeys(labels[place].tolist()))})"
-            for place, kind in kinds.items()
-        )
-        raise ValueError(
-            f"Labels must be of one kind in all roles and models, but {found}. Spell "
-            f"them in one way."
-        )
+    kinds = {}
+    for source, values in labels.items():
+        if len(values) > 0:
+            kinds[source] = "text" if isinstance(values[0], (str, bytes)) else "numbers"
+    if len(set(kinds.values())) <= 1:
+        return
+
+    listed = [
+        f"those of {source} are {kind} ({_list_labels(labels[source].tolist())})"
+        for source, kind in kinds.items()
+    ]
+    raise ValueError(
+        f"Labels must be of one kind in all roles and models, but {'; '.join(listed)}. Spell them "
+        f"in one way."
+    )
 
 
 def note_unknown_labels(labels: AnyArray, classes: AnyArray) -> list[Note]:
-    """A note on labels that no set can hold; an error if there are no others."""
-    counts, known = Counter(labels.tolist()), dict.fromkeys(classes.tolist())
+    """Note labels that no set can hold. If there are no others, that is an error."""
+    counts = Counter(labels.tolist())
+    known = set(classes.tolist())
     unknown = {label: count for label, count in counts.most_common() if label not in known}
-    if counts and len(unknown) == len(counts):
-        raise ValueError(
-            f"None of y's labels is among classes_: y holds {_listed(counts)}, the classes are "
-            f"{_listed(known)}. "
-            "Spell labels as in fit, and give them the same type."
-        )
     if not unknown:
         return []
-    n = sum(unknown.values())
-    shown = first_few([f"{label!r}: {count}" for label, count in unknown.items()])
+    if len(unknown) == len(counts):
+        raise ValueError(
+            f"None of y's labels is among classes_: y holds {_list_labels(counts)}, the classes "
+            f"are {_list_labels(classes.tolist())}. Spell labels as in fit, and give them the "
+            f"same type."
+        )
+
+    n_unknown = sum(unknown.values())
+    have_labels = "has a label that is" if n_unknown == 1 else "have labels that are"
+    listed = first_few([f"{label!r}: {count}" for label, count in unknown.items()])
     text = (
-        f"{n} of {counted(len(labels), 'row')} "
-        f"{'has a label that is' if n == 1 else 'have labels that are'} not in "
-        f"classes_ ({shown}): no set holds such a label, so these rows are misses."
+        f"{n_unknown} of {counted(len(labels), 'row')} {have_labels} not in classes_ ({listed}): "
+        f"no set holds such a label, so these rows are misses."
     )
     return [Note("unknown-labels", text, "Are labels spelt as in fit?")]
 
 
-def _listed(labels: Iterable[Any]) -> str:
-    return first_few([repr(label) for label in labels])
+def _list_labels(labels: Iterable[Any]) -> str:
+    """List the first few labels, each once."""
+    return first_few([repr(label) for label in dict.fromkeys(labels)])
