@@ -70,10 +70,8 @@ def test_a_wrong_keyword_is_named(kind):
             kind(*args, **keywords)
         return str(told.value)
 
-    assert called(Ridge(), alpa=0.1).startswith(
-        "Decoupled.__init__() got an unexpected keyword argument 'alpa'"
-    )
-    assert called(1, 2, 3).startswith("Decoupled.__init__() takes from 1 to 3 positional arguments")
+    assert "__init__() got an unexpected keyword argument 'alpa'" in called(Ridge(), alpa=0.1)
+    assert "__init__() takes from 1 to 3 positional arguments" in called(1, 2, 3)
     assert list(inspect.signature(kind).parameters)[:3] == ["models", "scores", "alpha"]
     assert typing.get_type_hints(kind.__init__)["refit"] is bool
 
@@ -199,7 +197,6 @@ def test_a_category_that_only_tuning_rows_have_is_not_blamed_on_training_rows():
     town = np.where(np.arange(600)[:, None] < 400, "here", "there").astype(object)
     est = dco.DecoupledRegressor(
         [make_pipeline(OneHotEncoder(), model) for model in (Ridge(), BayesianRidge())],
-        tune_size=0.5,
         random_state=0,
     )
     with pytest.raises(

@@ -52,15 +52,12 @@ tune(candidates, y_tune | alpha)
 direct_tune(score, prediction_tune, y_tune | alpha)
 select_and_calibrate(candidates, y, new | alpha, method='modsel')
 DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
-tune_size=None, \
-calibrate_size=None, tune_folds=None, refit=True, condition_on=None, \
-search=None, n_jobs=None, \
-duplicates='natural', random_state=None)
+condition_on=None, weights=None, tune_size=None, calibrate_size=None, tune_folds=None, \
+refit=True, search=None, objective=None, duplicates='natural', n_jobs=None, random_state=None)
 DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, \
-tune_size=None, \
-calibrate_size=None, tune_folds=None, refit=True, condition_on=None, \
-search=None, n_jobs=None, \
-duplicates='natural', random_state=None)
+condition_on=None, weights=None, tune_size=None, calibrate_size=None, tune_folds=None, \
+refit=True, search=None, objective=None, support=None, \
+duplicates='natural', n_jobs=None, random_state=None)
 DecoupledClassifier.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledRegressor.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledClassifier.predict(self, X |)

@@ -4,8 +4,10 @@ certified sets found.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn import get_config
@@ -15,30 +17,27 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dco.calibration.base import Calibration
+from dco.calibration.guarantee import guarantee_called
 from dco.calibration.statement import make_statement
 from dco.certificate.certificate import Certificate
 from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, without_mask
 from dco.foundations.notes import Message, Note, show
-from dco.foundations.ranks import Level
-from dco.foundations.seeds import as_seed
+from dco.foundations.ranks import Level, as_rational
+from dco.foundations.seeds import Seed, as_seed
 from dco.foundations.tables import check_table, is_frame, n_rows
-from dco.models.own_models import (
-    copy_and_seed,
-    default_names,
-    note_fitted_again,
-    own_models,
-)
+from dco.models.own_models import copy_and_seed, default_names, note_fitted_again, own_models
 from dco.models.records import predict_record
 from dco.models.wrapped import input_tags, is_frozen
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
-from dco.rows.roles import Split
+from dco.rows.roles import Duplicates, Split
 from dco.rows.rows import Rows, read_brought_rows, rows_of
 from dco.rows.sizes import default_sizes
-from dco.rows.splits import Splits
+from dco.rows.splits import Size, Splits
 from dco.rows.targets import check_label_kinds, check_one_kind, note_unknown_labels, read_targets
 from dco.scores.names import given_scores
 from dco.scores.registry import scores_called
@@ -46,16 +45,20 @@ from dco.scores.transformed import support_of
 from dco.tuning import Ranking
 from dco.tuning.choose import Tuning
 from dco.tuning.defaults import FOLDS_BELOW, Models
-from dco.tuning.objectives import EVEN, MEAN_SIZE, objective_of
+from dco.tuning.objectives import EVEN, MEAN_SIZE, Objective, objective_of
+
+Guarantee = Literal["marginal", "pac"]
+DEFAULT_DELTA = 0.05
 
 
 class Decoupled(HoldsModels, ABC):
-    """What the classifier and the regressor share: checks of what scikit-learn users bring, and a
-    call of `predictor`.
-    """
+    """What the classifier and the regressor share."""
 
     predictor_: DecoupledPredictor
-    objective: Any = "mean_size"  # of files written before there was a choice
+    support: tuple[float | None, float | None] | None = None
+    # Whether models take missing values and sparse tables, as read in `fit`: tags of many
+    # candidates take longer to read than a row takes to predict.
+    _accepted_input: Mapping[str, bool] | None = None
 
     def __init__(
         self,
@@ -63,38 +66,38 @@ class Decoupled(HoldsModels, ABC):
         scores: Any = None,
         *,
         alpha: Level = 0.1,
-        guarantee: str = "marginal",
-        delta: Level = 0.05,
-        tune_size: float | int | None = None,
-        calibrate_size: float | int | None = None,
-        tune_folds: int | None = None,
-        refit: bool = True,
+        guarantee: Guarantee = "marginal",
+        delta: Level = DEFAULT_DELTA,
         condition_on: Any = None,
         weights: Any = None,
+        tune_size: Size | None = None,
+        calibrate_size: Size | None = None,
+        tune_folds: int | None = None,
+        refit: bool = True,
         search: Any = None,
         objective: Any = None,
-        support: Any = None,
-        duplicates: Literal["natural", "drop", "allow"] = "natural",
+        duplicates: Duplicates = "natural",
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: Seed = None,
     ) -> None:
         self.models = models
         self.scores = scores
         self.alpha = alpha
         self.guarantee = guarantee
         self.delta = delta
+        self.condition_on = condition_on
+        self.weights = weights
         self.tune_size = tune_size
         self.calibrate_size = calibrate_size
         self.tune_folds = tune_folds
         self.refit = refit
-        self.condition_on = condition_on
-        self.weights = weights
         self.search = search
         self.objective = objective
-        self.support = support
         self.duplicates = duplicates
         self.n_jobs = n_jobs
         self.random_state = random_state
+
+    # ----------------------------------------------------------------------------------------- fit
 
     def fit(
         self,
@@ -105,137 +108,225 @@ class Decoupled(HoldsModels, ABC):
         calibrate: Any = None,
         groups: Any = None,
         **params: Any,
-    ) -> Any:
+    ) -> Self:
         """Search on training and tuning rows, fix one structure, calibrate it once on sealed rows.
 
-        Alone, the rows of X are dealt to roles by `tune_size`, `calibrate_size` and `random_state`.
-        ``calibrate=(X, y)`` and ``tune=(X, y)`` bring the caller's own rows (a third entry, a dict,
-        holds their fit parameters and groups). `groups` has one label per row: whole groups stay in
-        one role, and the statement is about a row picked at random from a new group. Other keyword
-        arguments (``sample_weight`` ...) are cut by role and passed to the models' ``fit``; they
-        never weight the calibration. A fit that fails leaves the estimator as it was.
+        A fit that fails leaves the estimator as it was.
+
+        Parameters
+        ----------
+        X, y
+            Rows and their targets. They are dealt to roles by `tune_size`, `calibrate_size` and
+            `random_state`.
+        tune, calibrate
+            ``(X, y)``: rows of your own for a role. A third entry, a dict, holds their fit
+            parameters and groups.
+        groups
+            One label per row. Whole groups stay in one role, and the statement is about a row
+            picked at random from a new group.
+        params
+            What the models' ``fit`` gets (``sample_weight`` ...), cut by role. It never weights the
+            calibration.
         """
         if y is None:
             raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but "
-                f"the target y is None."
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                f"is None."
             )
-        self._check_parameters()
+        self._check_parameters(tune=tune, calibrate=calibrate)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
-            # an unset or unknown request is an error here, not a failed candidate
+            # An unset or unknown request is an error here, not a failed candidate.
             process_routing(self, "fit", **params)
-        new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
-        new.__dict__.update(self.__dict__)
+
+        fitted = copy.copy(self)  # takes what is fitted, until all of it is there
+        fitted._accepted_input = None
+        fitted._accepted_input = fitted._read_accepted_input()
+        rows = rows_of(
+            fitted._check_features(X, reset=True),
+            self.check_targets(y),
+            groups=groups,
+            params=params,
+        )
+        brought_tune = fitted._read_brought_rows("tune", tune)
+        brought_calibrate = fitted._read_brought_rows("calibrate", calibrate)
+        fitted.predictor_ = fitted._fit_predictor(rows, brought_tune, brought_calibrate)
+        show(fitted.predictor_.notes)
+
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _fit_predictor(
+        self, rows: Rows, brought_tune: Rows | None, brought_calibrate: Rows | None
+    ) -> DecoupledPredictor:
+        """Turn parameters into what `fit_decoupled` takes, and call it."""
         seed = as_seed(self.random_state)
-        rows = rows_of(new._checked(X, reset=True), self._targets(y), groups=groups, params=params)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        models = own_models(self.models)
-        copies = copy_and_seed(models, seed=seed)
-        show(note_fitted_again(models, copies))
-        candidates = self._models(copies, seed)
-        brought = {
-            "tune": new._brought_rows("tune", tune),
-            "calibrate": new._brought_rows("calibrate", calibrate),
-        }
-        parts = [part for part in (rows, *brought.values()) if part is not None]
+        parts = (rows, brought_tune, brought_calibrate)
         statement = make_statement(
             self.alpha,
             guarantee=self.guarantee,
             delta=self.delta,
             condition_on=self.condition_on,
             weights=self.weights,
-            is_clustered=any(part.clusters is not None for part in parts),
+            is_clustered=any(part is not None and part.clusters is not None for part in parts),
         )
-        frozen = (
-            not candidates.has_defaults
-            and self.search is None
-            and all(map(is_frozen, models.values()))
+        models = self._make_models(seed)
+        are_frozen = (
+            self.search is None
+            and not models.has_defaults
+            and all(is_frozen(model) for model in models.own.values())
         )
+
+        brings_rows = brought_tune is not None or brought_calibrate is not None
         sizes = default_sizes(
             rows.n_units,
             smallest_calibration=statement.smallest_size(),
             tune=self.tune_size,
             calibrate=self.calibrate_size,
             folds=self.tune_folds,
-            may_fold=self.refit and not frozen and tune is None and calibrate is None,
-            deals_tuning=not frozen and tune is None,
-            fold_below=FOLDS_BELOW if candidates.default_names is None else 0,
+            may_fold=self.refit and not are_frozen and not brings_rows,
+            deals_tuning=not are_frozen and brought_tune is None,
+            fold_below=FOLDS_BELOW if models.default_names is None else 0,
         )
         split = Split(
-            sizes,
-            self.duplicates,
-            tune=brought["tune"],
-            calibrate=brought["calibrate"],
-            trains_models=not frozen,
+            sizes=sizes,
+            duplicates=self.duplicates,
+            tune=brought_tune,
+            calibrate=brought_calibrate,
+            trains_models=not are_frozen,
         )
-        is_even_by_default = candidates.has_defaults and not candidates.of_classes
-        objective = self.objective
-        if objective is None:
-            objective = EVEN if is_even_by_default else MEAN_SIZE
-        new.predictor_ = fit_decoupled(
-            candidates,
+        tuning = Tuning(
+            strategy=self.search,
+            objective=self._make_objective(models),
+            refit=self.refit,
+            support=None if self.support is None else support_of(self.support),
+            n_jobs=self.n_jobs,
+        )
+        return fit_decoupled(
+            models,
             given_scores(self.scores, scores_called),
             rows,
             statement,
-            classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
+            classes=self._read_classes(*parts),
             split=split,
-            tuning=Tuning(
-                strategy=self.search,
-                objective=objective_of(objective),
-                refit=self.refit,
-                support=None if self.support is None else support_of(self.support),
-                n_jobs=self.n_jobs,
-            ),
+            tuning=tuning,
             seed=seed,
         )
-        if new.predictor_.notes:
-            show(new.predictor_.notes)
-        self.__dict__ = new.__dict__
-        return self
 
-    def _brought_rows(self, role: str, brought: Any) -> Rows | None:
+    def _check_parameters(self, *, tune: Any, calibrate: Any) -> None:
+        """Refuse parameters that have no effect with the others, or no meaning."""
+        if self.search is not None and not hasattr(self.search, "search"):
+            raise ValueError(
+                f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got "
+                f"{self.search!r}."
+            )
+        guarantee = guarantee_called(self.guarantee, delta=as_rational(self.delta, name="delta"))
+        if self.delta != DEFAULT_DELTA and not guarantee.needs_delta:
+            raise ValueError(
+                Message(
+                    f"⟨delta={self.delta}⟩ belongs to ⟨guarantee=pac⟩: a {self.guarantee} "
+                    f"guarantee has no delta."
+                )
+            )
+        if self.tune_size is not None and self.tune_folds is not None:
+            raise ValueError(
+                Message("⟨tune_size⟩ has no effect with ⟨tune_folds⟩: leave one of the two out.")
+            )
+        for size, rows, role in (
+            ("tune_size", tune, "tune"),
+            ("calibrate_size", calibrate, "calibrate"),
+        ):
+            if getattr(self, size) is not None and rows is not None:
+                raise ValueError(
+                    f"{size} has no effect on rows that you bring: leave {size}= or {role}= out."
+                )
+
+    def _make_models(self, seed: int) -> Models:
+        """Copy the caller's models, and name the default ones that are asked for."""
+        own = own_models(self.models)
+        copies = copy_and_seed(own, seed=seed)
+        show(note_fitted_again(own, copies))
+
+        names = default_names(self.models)
+        if names is None and self.search is not None:
+            names = ()  # the search proposes models
+        if names == () and not own and self.search is None:
+            raise ValueError(
+                "models is empty: pass an estimator, a list or a dict of them, or None for the "
+                "default ones."
+            )
+        return Models(
+            own=copies,
+            default_names=names,
+            of_classes=self._has_classes(),
+            alpha=self.alpha,
+            seed=seed,
+        )
+
+    def _make_objective(self, models: Models) -> Objective:
+        if self.objective is not None:
+            return objective_of(self.objective)
+        is_even = models.has_defaults and not models.of_classes
+        return objective_of(EVEN if is_even else MEAN_SIZE)
+
+    def _read_brought_rows(self, role: str, brought: Any) -> Rows | None:
         """Check the rows that the caller brings for a role."""
         if brought is None:
             return None
         parts = read_brought_rows(role, brought)
         return rows_of(
-            self._checked(parts.X, reset=False),
-            self._targets(parts.y),
+            self._check_features(parts.X, reset=False),
+            self.check_targets(parts.y),
             groups=parts.groups,
             params=parts.params,
         )
 
+    @abstractmethod
+    def _has_classes(self) -> bool:
+        """Return whether targets are labels."""
+
+    @abstractmethod
+    def check_targets(self, y: Any) -> AnyArray:
+        """Read y, or say why it cannot be the target of this estimator."""
+
+    def _read_classes(self, *parts: Rows | None) -> AnyArray | None:
+        """Return the labels of all rows, None for numbers."""
+        return None
+
+    # -------------------------------------------------------------------------------- fitted models
+
     def predict(self, X: Any) -> AnyArray:
-        """The point prediction of the chosen model."""
-        X = self._features(X)
-        return np.asarray(self.predictor_.structure.model.predict(X))
+        """Predict by the chosen model, one value for each row."""
+        features = self.check_features(X)
+        return np.asarray(self.predictor_.structure.model.predict(features))
 
     def predict_set(
-        self, X: Any, alpha: Any = None, *, guarantee: str | None = None, delta: Level | None = None
+        self,
+        X: Any,
+        alpha: Any = None,
+        *,
+        guarantee: Guarantee | None = None,
+        delta: Level | None = None,
     ) -> Any:
-        """The prediction set of each row; with a list of levels, a list of sets from the one
-        calibration.
+        """Make the prediction set of each row; with a list of levels, a list of sets.
 
         `guarantee` and `delta` ask for the other statement from the same calibration scores, in
         place of that of the fit. Each level is guaranteed if it was fixed without looking at
         calibration or test results; for a level picked by its result, coverage may be lower by
         ``certificate_.simultaneous_slack()``.
         """
-        X = self._features(X)
+        features = self.check_features(X)
         predictor = self.predictor_
-        is_one_level = alpha is None or np.ndim(alpha) == 0
-        calibrations = [
-            predictor.at(level, guarantee=guarantee, delta=delta)
-            for level in ([alpha] if is_one_level else alpha)
-        ]
-        show(predictor.notes_on(X, calibrations))
+        calibrations = self._calibrations_at(alpha, guarantee=guarantee, delta=delta)
+        show(predictor.notes_on(features, calibrations))
 
-        prediction = predictor.structure.prediction(X)
+        prediction = predictor.structure.prediction(features)
         sets = [
-            predictor.sets(X, calibration, prediction=prediction) for calibration in calibrations
+            predictor.sets(features, calibration, prediction=prediction)
+            for calibration in calibrations
         ]
-        return sets[0] if is_one_level else sets
+        return sets if _is_list(alpha) else sets[0]
 
     def evaluate(
         self,
@@ -243,7 +334,7 @@ class Decoupled(HoldsModels, ABC):
         y: Any,
         *,
         alpha: Any = None,
-        guarantee: str | None = None,
+        guarantee: Guarantee | None = None,
         delta: Level | None = None,
         by: Any = None,
     ) -> Any:
@@ -258,19 +349,25 @@ class Decoupled(HoldsModels, ABC):
         there is no verdict. There is none either after a fit with `groups`, since the law is for
         independent rows. Labels that are not in ``classes_`` are misses, counted in a warning too.
         """
-        features = self._features(X)
-        notes: list[Note] = []
-        targets = self._known_targets(y, notes)
-
-        predictor = self.predictor_
-        is_one_level = alpha is None or np.ndim(alpha) == 0
-        levels = [alpha] if is_one_level else alpha
-        calibrations = [predictor.at(level, guarantee=guarantee, delta=delta) for level in levels]
+        features = self.check_features(X)
+        targets, notes = self._known_targets(y)
+        calibrations = self._calibrations_at(alpha, guarantee=guarantee, delta=delta)
         evaluations, further_notes = evaluate_on_rows(
-            predictor, features, targets, calibrations, by=by
+            self.predictor_, features, targets, calibrations, by=by
         )
         show([*notes, *further_notes])
-        return evaluations[0] if is_one_level else evaluations
+        return evaluations if _is_list(alpha) else evaluations[0]
+
+    def _calibrations_at(
+        self, alpha: Any, *, guarantee: Guarantee | None, delta: Level | None
+    ) -> list[Calibration]:
+        """Calibrate the scores of the fit at one level or at several; None is that of the fit."""
+        levels = alpha if _is_list(alpha) else [alpha]
+        return [self.predictor_.at(level, guarantee=guarantee, delta=delta) for level in levels]
+
+    def _known_targets(self, y: Any) -> tuple[AnyArray, list[Note]]:
+        """Read the targets of rows to be evaluated, with notes on them."""
+        return read_targets(y, as_numbers=not self._has_classes()), []
 
     @property
     def certificate_(self) -> Certificate:
@@ -292,7 +389,7 @@ class Decoupled(HoldsModels, ABC):
 
     @property
     def splits_(self) -> Splits:
-        """Which row of X had which role."""
+        """The position in X of the rows of each role."""
         check_is_fitted(self, "predictor_")
         return self.predictor_.splits
 
@@ -302,87 +399,72 @@ class Decoupled(HoldsModels, ABC):
         check_is_fitted(self, "predictor_")
         return list(self.predictor_.notes)
 
-    def _check_parameters(self) -> None:
-        if self.search is not None and not hasattr(self.search, "search"):
-            raise ValueError(
-                f"search must be None, dco.search.Random(...) or "
-                f"dco.search.Optuna(...), got {self.search!r}."
-            )
-        if (
-            isinstance(self, RegressorMixin)
-            and self.condition_on is not None
-            and is_label(self.condition_on)
-        ):
-            raise ValueError(
-                f'condition_on="{self.condition_on}" is for classes; a regression '
-                f"takes columns or callables."
-            )
-        if self.support is not None and isinstance(self, ClassifierMixin):
-            raise ValueError(
-                Message("⟨support⟩ is for numbers; the labels of a classifier are those of y.")
-            )
+    # ------------------------------------------------------------------------------- scikit-learn
 
-    def _models(self, own: dict[str, Any], seed: int) -> Models:
-        """List the models to try: the default ones that are asked for, and the caller's own."""
-        names = () if self.search is not None else default_names(self.models)
-        if self.search is None and not own and names == ():
-            raise ValueError(
-                "models is empty: pass an estimator, a list or a dict of them, or "
-                "None for the default ones."
-            )
-        return Models(
-            own=own,
-            default_names=names,
-            of_classes=isinstance(self, DecoupledClassifier),
-            alpha=self.alpha,
-            seed=seed,
-        )
-
-    def _features(self, X: Any) -> Any:
-        """New rows for a fitted estimator: the same columns as in ``fit``."""
+    def check_features(self, X: Any) -> Any:
+        """Check new rows for a fitted estimator: they have the columns of ``fit``."""
         check_is_fitted(self, "predictor_")
-        return self._checked(X, reset=False)
+        return self._check_features(X, reset=False)
 
-    def _checked(self, X: Any, *, reset: bool) -> Any:
-        """X with its columns checked; frames and text pass untouched."""
+    def _check_features(self, X: Any, *, reset: bool) -> Any:
+        """Check the columns of X, and the cells of arrays; cells of frames and texts are left to
+        the models.
+        """
         if isinstance(X, np.ma.MaskedArray):
             X = without_mask(X)
         if not isinstance(X, np.ndarray):
             check_table(X)
-            if is_frame(X):
-                validate_data(self, X, skip_check_array=True, reset=reset)
-                if n_rows(X) == 0:
-                    raise ValueError("Found array with 0 sample(s): X has no rows.")
-                return X
-        finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
-        kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
-        texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
-        kinds: Any = {
-            "accept_sparse": "csr",
-            "ensure_all_finite": finite,
-            "dtype": None if texts else "numeric",
-        }
-        return validate_data(self, X, reset=reset, **kinds)
+        if is_frame(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if n_rows(X) == 0:
+                raise ValueError("Found array with 0 sample(s): X has no rows.")
+            return X
+
+        allows_nan = get_tags(self).input_tags.allow_nan
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            ensure_all_finite="allow-nan" if allows_nan else True,
+            dtype=None if _holds_text(X) else "numeric",
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inputs = [
-            own for own in map(input_tags, own_models(self.models).values()) if own is not None
-        ]
-        # one that takes NaN is enough: others fail as candidates, with their own words; a search
-        # may propose any model
-        free = self.search is not None or not own_models(self.models)
-        tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
-        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
+        accepted = self._accepted_input or self._read_accepted_input()
+        tags.input_tags.allow_nan = accepted["allow_nan"]
+        tags.input_tags.sparse = accepted["sparse"]
         return tags
 
-    @abstractmethod
-    def _targets(self, y: Any) -> AnyArray:
-        """y as this estimator takes it, or an error."""
+    def _read_accepted_input(self) -> dict[str, bool]:
+        """Read off the models whether they take missing values and sparse tables.
 
-    def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:
-        """The targets of rows to be evaluated."""
-        return read_targets(y, as_numbers=self.predictor_.structure.classes is None)
+        One that takes missing values is enough: the others fail as candidates, with their own
+        words. Default models take them, and a search may propose any model.
+        """
+        models = own_models(self.models)
+        model_tags = [input_tags(model) for model in models.values()]
+        known_tags = [tags for tags in model_tags if tags is not None]
+        takes_any = self.search is not None or default_names(self.models) != ()
+        return {
+            "allow_nan": takes_any or any(tags.allow_nan for tags in known_tags),
+            "sparse": bool(known_tags) and all(tags.sparse for tags in known_tags),
+        }
+
+
+def _is_list(alpha: Any) -> bool:
+    """Return whether several levels are asked for."""
+    return alpha is not None and np.ndim(alpha) > 0
+
+
+def _holds_text(X: Any) -> bool:
+    """Return whether an array has cells with text."""
+    if not isinstance(X, np.ndarray):
+        return False
+    if X.dtype.kind == "O":
+        return any(isinstance(cell, str) for cell in X.flat)
+    return X.dtype.kind in "US"
 
 
 class DecoupledClassifier(ClassifierMixin, Decoupled):
@@ -390,43 +472,52 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
 
     Parameters
     ----------
-    models : None, estimator, list of estimators or of (name, estimator), or dict {name: estimator}
-        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
-        None tries linear models, trees, boosting and the average of the best few, as `dco fit`
-        does, also for frames with categories and gaps; a list of names tries some of them.
-    scores : None, a score or its short name ("lac"), list, or dict {name: score}
-        None tries every score that fits the models' predictions.
-    alpha, guarantee, delta
-        "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1
-        - delta over the calibration rows, at least 1 - alpha of new rows are covered.
-    tune_size, calibrate_size : None, share, count
-        Rows held out for tuning and for calibration. None is a quarter; for few rows, what
-        calibration needs at least, and `tune_folds=5`.
-    tune_folds : int or None
-        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
-    refit : bool
-        Refit the winner on train + tune before calibrating (valid, and narrower); False is the
-        paper's procedure.
-    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list
-        One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels
-        whose scores are alike. With "pac", delta holds for each group separately. With
-        a list of columns and callables each value of each is a group: all are covered at once,
+    models : None, estimator, name, dict, or list of these
+        The models of the candidates. Estimators are cloned and fitted; ``FrozenEstimator(model)``
+        is used as it is. A dict names its models. None tries the default models (linear models,
+        trees, boosting and the average of the best few, also for frames with categories and gaps);
+        names such as "linear" try some of them, and "default" all of them beside your own.
+    scores : None, score, short name, dict, or list of these
+        The scores of the candidates, such as ``dco.scores.LAC()`` or "lac". None tries every score
+        that fits the models' predictions.
+    alpha : float, default=0.1
+        The share of new rows that sets may miss: the level is 1 - alpha.
+    guarantee : "marginal" or "pac", default="marginal"
+        "marginal": a new row is covered with probability at least 1 - alpha. "pac": with
+        probability at least 1 - delta over the calibration rows, at least 1 - alpha of new rows
+        are covered.
+    delta : float, default=0.05
+        The failure probability of "pac".
+    condition_on : None, "label", "label-clusters", column, function of X, or list
+        One threshold for each group (Mondrian). With "label-clusters", rare labels share one with
+        labels whose scores are alike. With "pac", delta holds for each group separately. With a
+        list of columns and functions, each value of each is a group: all are covered at once,
         though they overlap.
-    weights : None, a function of X, {label: ratio} or dco.ShiftWeights
-        How much more frequent rows (labels) are among new rows than in calibration, where that is
-        known.
-    search : None, dco.search.Random, dco.search.Optuna
-    objective : None, "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
-        What the search minimises. None is "even" for the default models of numbers, otherwise the
-        paper's "mean_size".
-    support : None or (low, high)
-        For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are
-        cut to it.
-    duplicates : "natural", "drop", "allow"
-        What repeated rows are: natural (roles ignore them), recording errors (dropped), or natural
-        also in caller's roles.
-    n_jobs : None or joblib's number of jobs, of its backend in use (``joblib.parallel_config``).
-    random_state : seed of roles, folds, uniforms, and of models that have none.
+    weights : None, function of X, dict {label: ratio}, or dco.ShiftWeights
+        How much more frequent rows (or labels) are among new rows than in calibration, where that
+        is known.
+    tune_size : None, share or count
+        Rows held out to rank candidates. None is a quarter, or `tune_folds` for few rows.
+    calibrate_size : None, share or count
+        Rows held out to calibrate. None is a quarter, or the smallest number with a finite
+        threshold if that is more.
+    tune_folds : int or None
+        Rank candidates by so many folds of all rows but calibration rows, so that no rows are lost
+        to tuning.
+    refit : bool, default=True
+        Refit the winner on training and tuning rows before it is calibrated (valid, and narrower).
+        False is the paper's procedure.
+    search : None, dco.search.Random or dco.search.Optuna
+        Propose candidates instead of trying all of them.
+    objective : None, "mean_size", "p95_size", "even", objective, or function (sets, y) -> float
+        What the choice minimises. None is the mean size.
+    duplicates : "natural", "drop" or "allow", default="natural"
+        What repeated rows are: natural, so that roles ignore them; recording errors, which are
+        dropped; or natural also in roles that you bring.
+    n_jobs : int or None
+        joblib's number of jobs, of the backend in use (``joblib.parallel_config``).
+    random_state : int, generator or None
+        Seed of roles, folds, uniforms, and of models that have none.
 
     Attributes
     ----------
@@ -440,49 +531,53 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         return np.asarray(self.predictor_.structure.classes)
 
     def predict_proba(self, X: Any) -> Floats:
-        """The chosen model's class probabilities, in the order of ``classes_``; labels it never saw
-        have 0.
+        """Predict the probability of each label by the chosen model, in the order of ``classes_``.
+
+        Labels that the model never saw have probability 0.
         """
-        features = self._features(X)
+        features = self.check_features(X)
         record: Any = predict_record(self.predictor_.structure.model, features, ClassProbabilities)
+        columns = np.searchsorted(self.classes_, np.asarray(record.classes))
         result = np.zeros((len(record), len(self.classes_)), dtype=record.probabilities.dtype)
-        result[:, np.searchsorted(self.classes_, np.asarray(record.classes))] = record.probabilities
+        result[:, columns] = record.probabilities
         return result
 
     def predict_p(self, X: Any) -> Floats:
-        """The conformal p-value of every label, (n, K) in the order of ``classes_``.
+        """Compute the conformal p-value of every label, (n, K) in the order of ``classes_``.
 
         p > alpha iff the label is in the set of the marginal guarantee at level alpha (write 0.1,
         not 1 - 0.9, which is a float below it); sets of "pac" are larger.
         """
-        return self.predictor_.p_values(self._features(X))
+        return self.predictor_.p_values(self.check_features(X))
 
-    def _targets(self, y: Any) -> AnyArray:
+    def _has_classes(self) -> bool:
+        return True
+
+    def check_targets(self, y: Any) -> AnyArray:
         labels = read_targets(y, as_numbers=False)
         check_one_kind(labels)
         check_classification_targets(labels)
         return labels
 
-    def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:
-        labels = super()._known_targets(y, notes)
-        notes += note_unknown_labels(labels, self.classes_)
-        return labels
+    def _known_targets(self, y: Any) -> tuple[AnyArray, list[Note]]:
+        labels, notes = super()._known_targets(y)
+        return labels, [*notes, *note_unknown_labels(labels, self.classes_)]
 
-    def _known_classes(self, rows: Rows, split: Split) -> AnyArray:
-        given = {
-            "the train rows": rows,
-            "the tune rows": split.tune,
-            "the calibrate rows": split.calibrate,
+    def _read_classes(self, *parts: Rows | None) -> AnyArray:
+        """Return the labels of all rows, ascending; frozen models must spell them alike."""
+        roles = ("train", "tune", "calibrate")
+        labels = {
+            f"the {role} rows": rows.y
+            for role, rows in zip(roles, parts, strict=True)
+            if rows is not None and len(rows) > 0
         }
-        labels = {place: own.y for place, own in given.items() if own is not None and len(own)}
-        frozen = {
-            name: model for name, model in own_models(self.models).items() if is_frozen(model)
-        }
-        known = {
+        of_models = {
             f"the model {name!r}": np.asarray(getattr(model, "classes_", []))
-            for name, model in frozen.items()
+            for name, model in own_models(self.models).items()
+            if is_frozen(model)
         }
-        check_label_kinds(labels | known)
+        check_label_kinds(labels | of_models)
+
         classes = np.unique(np.concatenate(list(labels.values())))
         if len(classes) < 2:
             raise ValueError(
@@ -496,15 +591,120 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
     """Prediction intervals (or unions of them) with a guarantee, the smallest found among models x
     scores.
 
-    Parameters and attributes are those of `DecoupledClassifier`; ``condition_on="label"`` is for
-    classes only.
+    Parameters
+    ----------
+    models : None, estimator, name, dict, or list of these
+        The models of the candidates. Estimators are cloned and fitted; ``FrozenEstimator(model)``
+        is used as it is. A dict names its models. None tries the default models (linear models,
+        trees, boosting, quantiles and the average of the best few, also for frames with categories
+        and gaps); names such as "linear" try some of them, and "default" all of them beside your
+        own.
+    scores : None, score, short name, dict, or list of these
+        The scores of the candidates, such as ``dco.scores.AbsoluteResidual()`` or "absolute". None
+        tries every score that fits the models' predictions.
+    alpha : float, default=0.1
+        The share of new rows that sets may miss: the level is 1 - alpha.
+    guarantee : "marginal" or "pac", default="marginal"
+        "marginal": a new row is covered with probability at least 1 - alpha. "pac": with
+        probability at least 1 - delta over the calibration rows, at least 1 - alpha of new rows
+        are covered.
+    delta : float, default=0.05
+        The failure probability of "pac".
+    condition_on : None, column, function of X, or list
+        One threshold for each group (Mondrian). With "pac", delta holds for each group separately.
+        With a list of columns and functions, each value of each is a group: all are covered at
+        once, though they overlap.
+    weights : None, function of X, or dco.ShiftWeights
+        How much more frequent rows are among new rows than in calibration, where that is known.
+    tune_size : None, share or count
+        Rows held out to rank candidates. None is a quarter, or `tune_folds` for few rows.
+    calibrate_size : None, share or count
+        Rows held out to calibrate. None is a quarter, or the smallest number with a finite
+        threshold if that is more.
+    tune_folds : int or None
+        Rank candidates by so many folds of all rows but calibration rows, so that no rows are lost
+        to tuning.
+    refit : bool, default=True
+        Refit the winner on training and tuning rows before it is calibrated (valid, and narrower).
+        False is the paper's procedure.
+    search : None, dco.search.Random or dco.search.Optuna
+        Propose candidates instead of trying all of them.
+    objective : None, "mean_size", "p95_size", "even", objective, or function (sets, y) -> float
+        What the choice minimises. None is "even" if default models are tried, otherwise the mean
+        size.
+    support : None or (low, high)
+        Where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
+    duplicates : "natural", "drop" or "allow", default="natural"
+        What repeated rows are: natural, so that roles ignore them; recording errors, which are
+        dropped; or natural also in roles that you bring.
+    n_jobs : int or None
+        joblib's number of jobs, of the backend in use (``joblib.parallel_config``).
+    random_state : int, generator or None
+        Seed of roles, folds, uniforms, and of models that have none.
+
+    Attributes
+    ----------
+    certificate_, ranking_, best_candidate_, splits_, notes_, predictor_
     """
 
-    def predict_p(self, X: Any, y: Any) -> Floats:
-        """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the
-        marginal guarantee).
-        """
-        return self.predictor_.p_values(self._features(X), self._targets(y))
+    def __init__(
+        self,
+        models: Any = None,
+        scores: Any = None,
+        *,
+        alpha: Level = 0.1,
+        guarantee: Guarantee = "marginal",
+        delta: Level = DEFAULT_DELTA,
+        condition_on: Any = None,
+        weights: Any = None,
+        tune_size: Size | None = None,
+        calibrate_size: Size | None = None,
+        tune_folds: int | None = None,
+        refit: bool = True,
+        search: Any = None,
+        objective: Any = None,
+        support: tuple[float | None, float | None] | None = None,
+        duplicates: Duplicates = "natural",
+        n_jobs: int | None = None,
+        random_state: Seed = None,
+    ) -> None:
+        super().__init__(
+            models,
+            scores,
+            alpha=alpha,
+            guarantee=guarantee,
+            delta=delta,
+            condition_on=condition_on,
+            weights=weights,
+            tune_size=tune_size,
+            calibrate_size=calibrate_size,
+            tune_folds=tune_folds,
+            refit=refit,
+            search=search,
+            objective=objective,
+            duplicates=duplicates,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.support = support
 
-    def _targets(self, y: Any) -> AnyArray:
+    def predict_p(self, X: Any, y: Any) -> Floats:
+        """Compute the conformal p-value of each given y, (n,).
+
+        p > alpha iff y is in the row's set of the marginal guarantee at level alpha.
+        """
+        return self.predictor_.p_values(self.check_features(X), self.check_targets(y))
+
+    def _check_parameters(self, *, tune: Any, calibrate: Any) -> None:
+        super()._check_parameters(tune=tune, calibrate=calibrate)
+        if self.condition_on is not None and is_label(self.condition_on):
+            raise ValueError(
+                f'condition_on="{self.condition_on}" is for classes; a regression takes columns '
+                f"or callables."
+            )
+
+    def _has_classes(self) -> bool:
+        return False
+
+    def check_targets(self, y: Any) -> AnyArray:
         return read_targets(y, as_numbers=True)

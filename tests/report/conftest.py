@@ -110,7 +110,7 @@ def estimated_weights() -> Case:
 
 def infeasible() -> Case:
     with pytest.warns(InfeasibleLevelWarning):
-        estimator = DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(*numbers(120, 1))
+        estimator = DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(*numbers(100, 1))
     return Case(estimator, *numbers(80, 2))
 
 

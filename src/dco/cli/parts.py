@@ -154,7 +154,7 @@ def score_file(
     found, hashes, values, row, kept = list[ScoredBatches](), list[Hashes](), NewValues(), 0, 0
     for batch in known_batches(model, path, how, values, every=True):
         rows = rows_of(
-            model._features(batch.X), model._targets(batch.y), groups=batch.by, params={}
+            model.check_features(batch.X), model.check_targets(batch.y), groups=batch.by, params={}
         )
         left_out = _within(out, row, row + len(rows))
         hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))

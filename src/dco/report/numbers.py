@@ -24,7 +24,7 @@ from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.comparisons import point_in_words
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.foundations.histograms import MOST_BINS, count_in_bins, nice_step, size_edges
-from dco.foundations.notes import Note, NoteWarning, show
+from dco.foundations.notes import NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.foundations.tables import n_rows, take_features
 from dco.predictions import fifths
@@ -348,13 +348,13 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
     private methods.
     """
     own: DecoupledPredictor = estimator.predictor_
-    target, notes = str(getattr(y, "name", None) or "target"), list[Note]()
-    X, y, structure = estimator._features(X), np.asarray(y), own.structure
+    target = str(getattr(y, "name", None) or "target")
+    X, y, structure = estimator.check_features(X), np.asarray(y), own.structure
     if y.shape != (n_rows(X),):
         raise ValueError(
             f"X has {n_rows(X)} rows and y has shape {y.shape}: give one true value per row."
         )
-    y = estimator._known_targets(y, notes)
+    y, notes = estimator._known_targets(y)
     show(notes)
     _refuse_used_rows(own, X, y)
     points, conditions = np.asarray(estimator.predict(X)), own.calibration.evaluated_groups(X, y)

@@ -248,7 +248,7 @@ class Monitor:
     def _score(self, X: Any, y: Any, by: Any) -> _ScoredBatch:
         """Compute all that is needed of a batch, and look at no other rows."""
         structure = self._predictor.structure
-        X = self._est._features(X)
+        X = self._est.check_features(X)
         y = read_targets(y, as_numbers=structure.classes is None)
         sets = self._est.predict_set(X)
         slices: list[str | None] = [None] * len(y)

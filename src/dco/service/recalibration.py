@@ -48,9 +48,8 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     say how the mix of rows to come differs from that of these rows; weights of the fit no longer
     count.
     """
-    return recalibrated(
-        est, rows_of(est._features(X), est._targets(y), groups=groups, params={}), weights=weights
-    )
+    rows = rows_of(est.check_features(X), est.check_targets(y), groups=groups, params={})
+    return recalibrated(est, rows, weights=weights)
 
 
 @dataclass(frozen=True, eq=False)
