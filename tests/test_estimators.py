@@ -858,8 +858,7 @@ def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
         (
             "scores",
             {"r": AbsoluteResidual},
-            r"the class AbsoluteResidual: make a score of it, "
-            r"AbsoluteResidual\(",
+            r"got the class AbsoluteResidual: write AbsoluteResidual\(",
         ),
         ("condition_on", "age", "column number below 4 or a callable, as X is an array; got 'age'"),
         ("condition_on", 5, "got 5"),
