@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy.stats import beta, binom, binomtest, kstest, norm
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LogisticRegression, Ridge
+from zero_intervals import rank_zero
 
 import dco
 from dco.tuning.objectives import OBJECTIVES, Objective, objective_of, register_objective
@@ -244,46 +244,14 @@ def test_objectives_choose_by_what_they_name():
     assert [row.objective for row in p95.table] == [row.p95_size for row in p95.table]
 
 
-class Zero(RegressorMixin, BaseEstimator):
-    """Predicts 0 for every row."""
-
-    def fit(self, X, y):
-        self.n_features_in_ = X.shape[1]
-        return self
-
-    def predict(self, X):
-        return np.zeros(len(X))
-
-
-def shortfall(y, *, part, clusters=None):
-    """The shortfall of intervals around 0 on these tuning rows, where `part` is a slice."""
-    X = part[:, None].astype(float)
-    est = dco.DecoupledRegressor(
-        {"zero": Zero(), "again": Zero()},
-        dco.scores.AbsoluteResidual(),
-        objective=dco.objectives.Even(by=[0]),
-        random_state=0,
-    )
-    rest = np.arange(40.0)
-    train = (2 + rest[:, None], rest)
-    calibrate = (100 + rest[:, None], rest)
-    if clusters is None:
-        est.fit(*train, tune=(X, y), calibrate=calibrate)
-    else:
-        est.fit(
-            *train,
-            groups=2000 + rest,
-            tune=(X, y, {"groups": clusters}),
-            calibrate=(*calibrate, {"groups": 1000 + rest}),
-        )
-    return est.ranking_.table[0]
+BY_PART = dco.objectives.Even(by=[0])
 
 
 def test_a_slice_named_by_the_caller_is_left_behind():
     """A slice of 200 rows is covered .7 of the time, the others always."""
     part = np.arange(600) < 200
     y = np.where(np.arange(600) % 10 < np.where(part, 3, 0), 2.0, 0.5)
-    row = shortfall(y, part=part)
+    row = rank_zero(y, part=part, objective=BY_PART)
     assert row.miscoverage == 0.1
     assert 0.1 < row.shortfall <= 0.15  # .9 - .7 - the tolerance, or less by chance
 
@@ -292,9 +260,9 @@ def test_rows_that_belong_together_are_no_more_evidence_than_their_clusters():
     """The slice that is surely low if rows are independent may be chance in 4 clusters."""
     part = np.arange(600) < 200
     y = np.where(np.arange(600) % 10 < np.where(part, 3, 0), 2.0, 0.5)
-    alone = shortfall(y, part=part)
-    in_pairs = shortfall(y, part=part, clusters=np.arange(600) // 2)
-    in_fifties = shortfall(y, part=part, clusters=np.arange(600) // 50)
+    alone = rank_zero(y, part=part, objective=BY_PART)
+    in_pairs = rank_zero(y, part=part, objective=BY_PART, clusters=np.arange(600) // 2)
+    in_fifties = rank_zero(y, part=part, objective=BY_PART, clusters=np.arange(600) // 50)
     assert in_fifties.miscoverage == in_pairs.miscoverage == pytest.approx(0.1)
     assert alone.shortfall >= in_pairs.shortfall > in_fifties.shortfall == 0
 
