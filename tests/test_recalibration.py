@@ -15,7 +15,8 @@ from sklearn.pipeline import make_pipeline
 import dco
 from dco.foundations.notes import NoteWarning
 from dco.rows.rows import Rows
-from dco.service.recalibration import ScoredBatches, recalibrated
+from dco.service.recalibration import recalibrate_scored
+from dco.service.scored_batches import join_batches, score_batch
 from dco.structure import rows_scored_again
 
 
@@ -207,10 +208,9 @@ def test_rows_that_are_scored_in_batches_give_the_same_calibration(cuts):
             Rows(X[start:stop], y[start:stop]),
             again[(again >= start) & (again < stop)] - start,
         )
-        batches.append(ScoredBatches.of(est.predictor_, rows, own))
+        batches.append(score_batch(est.predictor_, rows, score_again=own))
         start = stop
-    scored = ScoredBatches.together(batches)
-    parts = recalibrated(est, Rows(scored, scored.y)).predictor_
+    parts = recalibrate_scored(est, join_batches(batches)).predictor_
     assert parts.calibration.scored.rounding == whole.calibration.scored.rounding > 2.0**-39
     assert replace(parts.certificate, seal_log=()) == replace(whole.certificate, seal_log=())
     np.testing.assert_array_equal(parts.calibration.scored.scores, whole.calibration.scored.scores)

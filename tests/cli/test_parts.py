@@ -289,7 +289,7 @@ def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, sma
     assert new.certificate_.rows == {**est.certificate_.rows, "calibrate": len(y)}
     assert new.certificate_.replaces == est.certificate_.fingerprint
     np.testing.assert_array_equal(
-        new.predictor_.calibration.scored.scores, whole.predictor_.calibration.scores
+        new.predictor_.calibration.scored.scores, whole.predictor_.calibration.scored.scores
     )
     assert new.certificate_.thresholds == whole.certificate_.thresholds
     assert (
@@ -351,10 +351,10 @@ def test_rows_of_the_sample_do_not_calibrate(dco, folder, monkeypatch):
     words = ("recalibrate", model, folder / "in", "--in-parts")
     assert "took part in the fit" in dco.refuses(*words, *out)
     with monkeypatch.context() as planted:  # one training row is not left out
-        own = parts._places_of_the_fit
+        own = parts._rows_of_the_fit
         planted.setattr(
             parts,
-            "_places_of_the_fit",
+            "_rows_of_the_fit",
             lambda *given: {role: rows[role == "train" :] for role, rows in own(*given).items()},
         )
         assert "not at their places" in dco.refuses(*words, "--rest", *out)

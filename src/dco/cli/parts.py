@@ -1,11 +1,9 @@
-"""Tables larger than memory: files of a folder are evaluated or scored by themselves, in batches,
-here or on a cluster.
-"""
+"""Tables larger than memory: evaluate or score file by file, here or on a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +13,7 @@ import numpy as np
 from dco.cli.model_files import opened_once
 from dco.cli.option_records import TargetOptions
 from dco.cli.printing import progress
-from dco.cli.tables.files import files_of, row_counts
+from dco.cli.tables.files import errors_named, files_of, row_counts
 from dco.cli.tables.fitted import StoredTable, known_batches
 from dco.cli.tables.rows import NewValues
 from dco.evaluation.evaluation import Evaluation
@@ -25,17 +23,17 @@ from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerpri
 from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.foundations.tables import take_features
-from dco.rows.rows import Rows, rows_of
+from dco.rows.rows import rows_of
 from dco.scores.inverse import is_ours
-from dco.service.recalibration import ScoredBatches, recalibrated
+from dco.service.recalibration import recalibrate_scored
+from dco.service.scored_batches import ScoredBatch, join_batches, score_batch
 from dco.structure import rows_scored_again
 
-# plain data, which travels to workers: the file of a model with the types that are trusted, and
-# options
+# plain data, which travels to workers: the file of a model with the types that are trusted
 ModelFile: TypeAlias = tuple[Path, tuple[str, ...]]
-How: TypeAlias = Mapping[str, Any]
-# a file, which rows are left out, which of the others are scored again
-Piece: TypeAlias = tuple[Path, Integers, Integers]
+
+
+# ---------------------------------------------------------------- evaluation
 
 
 def evaluate_in_parts(
@@ -44,37 +42,58 @@ def evaluate_in_parts(
     data: Path,
     *,
     how: TargetOptions,
-    asked: How,
+    asked: Mapping[str, Any],
     jobs: int,
     scheduler: str | None,
     quiet: bool,
 ) -> Evaluation:
-    """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch
-    of each process.
+    """Count every file of a folder (or one file), and add the counts up.
+
+    `asked` has the level and the guarantee. One batch of each process is in memory at a time.
     """
     paths = [path.absolute() for path in files_of(data)]  # a worker may stand elsewhere
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
-        work = partial(count_file, file=file, how=how, asked=asked)
-        found = run_many(
-            work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done)
+        counted_files = run_many(
+            partial(count_file, file=file, how=how, asked=asked),
+            paths,
+            n_jobs=jobs,
+            scheduler=scheduler,
+            progress=lambda n_done, n_files: reached(n_done),
         )
-    show(NewValues.total(values for _, values in found).notes())
-    predictor, counts = model.predictor_, PartCounts.total(counts for counts, _ in found)
+    show(NewValues.total(counted.new_values for counted in counted_files).notes())
+
+    counts = PartCounts.total(counted.counts for counted in counted_files)
     if not counts.rows:
         raise ValueError(f"{data} has no rows; give a table with rows.")
+    predictor = model.predictor_
     return evaluate_counts(predictor, predictor.at(**asked), counts)
 
 
+@dataclass(frozen=True, eq=False)
+class CountedFile:
+    """What was counted in one file."""
+
+    counts: PartCounts
+    new_values: NewValues
+
+
 def count_file(
-    path: Path, *, file: ModelFile, how: TargetOptions, asked: How
-) -> tuple[PartCounts, NewValues]:
-    """What is counted in one file."""
-    model, values = opened_once(*file), NewValues()
-    own, calibration = model.predictor_, model.predictor_.at(**asked)
-    batches = known_batches(model, path, how, values)
-    return PartCounts.total(
-        PartCounts.of(own, rows.X, rows.y, calibration) for rows in batches
-    ), values
+    path: Path, *, file: ModelFile, how: TargetOptions, asked: Mapping[str, Any]
+) -> CountedFile:
+    """Count rows, hits and sizes in one file."""
+    model = opened_once(*file)
+    predictor = model.predictor_
+    calibration = predictor.at(**asked)
+    new_values = NewValues()
+    with errors_named(path):
+        counts = PartCounts.total(
+            PartCounts.of(predictor, rows.X, rows.y, calibration)
+            for rows in known_batches(model, path, how, new_values)
+        )
+    return CountedFile(counts, new_values)
+
+
+# ---------------------------------------------------------------- calibration
 
 
 def recalibrate_in_parts(
@@ -88,104 +107,161 @@ def recalibrate_in_parts(
     scheduler: str | None,
     quiet: bool,
 ) -> Any:
-    """`dco.recalibrate` on all rows of a table, or on the `rest`: those that neither trained nor
-    tuned the model.
+    """Recalibrate on all rows of a table, or on the `rest` of the table of the fit.
 
-    Rows are scored where they lie; a score, a target, a fingerprint and a group of each come back,
-    and no features.
+    The rest are the rows that neither trained nor tuned the model. Rows are scored where they lie;
+    a score, a target, a fingerprint and a group of each come back, and no features.
     """
-    own = model.predictor_
-    if not is_ours(own.structure.score):
+    if not is_ours(model.predictor_.structure.score):
         raise ValueError("Scores of your own need all predictions at once: leave --in-parts out.")
-    counts = row_counts(data)
-    starts = np.cumsum([0, *counts.values()])
-    roles = _places_of_the_fit(model, int(starts[-1]), data) if rest else {}
-    out = np.sort(np.concatenate([np.arange(0), *roles.values()]))
-    kept = starts - np.searchsorted(out, starts)  # how many rows stay before each file
-    if kept[-1] == 0:
-        raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
-    again = np.union1d(*rows_scored_again(int(kept[-1])))
-    pieces: list[Piece] = [
-        (path.absolute(), _within(out, *starts[i : i + 2]), _within(again, *kept[i : i + 2]))
-        for i, path in enumerate(counts)
-    ]
 
-    def scored(classes: AnyArray | None) -> tuple[ScoredBatches, NewValues]:
+    counts = row_counts(data)
+    n_rows = sum(counts.values())
+    left_out = _rows_of_the_fit(model, n_rows, data) if rest else {}
+    pieces = cut_into_pieces(counts, left_out)
+    if sum(piece.n_scored for piece in pieces) == 0:
+        raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
+
+    def score_all(classes: AnyArray | None) -> list[ScoredFile]:
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
-            work = partial(score_file, file=file, how=how, classes=classes)
-            found = run_many(
-                work,
+            return run_many(
+                partial(score_file, file=file, how=how, classes=classes),
                 pieces,
                 n_jobs=jobs,
                 scheduler=scheduler,
-                progress=lambda done, of: reached(done),
+                progress=lambda n_done, n_files: reached(n_done),
             )
-        left_out = np.concatenate(
-            [hashes for _, each, _ in found for hashes in each] or [np.empty(0, "S16")]
-        )
-        for role, places in roles.items():
-            hashes = left_out[np.searchsorted(out, places)]
-            if hashes.size and role_fingerprint(hashes) != own.certificate.row_fingerprints[role]:
-                raise ValueError(
-                    f"The {role} rows of the fit are not at their places in {data}: rows or files "
-                    f"were changed, added or "
-                    "reordered. Give the table as it was at the fit, or other rows without --rest."
-                )
-        rows = ScoredBatches.together([batch for batches, _, _ in found for batch in batches])
-        return rows, NewValues.total(values for _, _, values in found)
 
-    rows, values = scored(classes := own.structure.classes)
-    # labels that the fit does not know: all at once
-    if classes is not None and np.setdiff1d(rows.y, classes).size:
-        rows, values = scored(np.union1d(classes, rows.y))
-    show(values.notes())
-    return recalibrated(model, Rows(rows, rows.y, rows.clusters), rest=rest)
+    classes = model.predictor_.structure.classes
+    scored_files = score_all(classes)
+    scored = join_batches([batch for scored in scored_files for batch in scored.batches])
+    if classes is not None and np.setdiff1d(scored.y, classes).size:
+        # labels that the fit does not know must be known in every file
+        scored_files = score_all(np.union1d(classes, scored.y))
+        scored = join_batches([batch for scored in scored_files for batch in scored.batches])
+
+    _check_rows_left_out(scored_files, left_out, model.predictor_.certificate, data)
+    show(NewValues.total(scored_file.new_values for scored_file in scored_files).notes())
+    return recalibrate_scored(model, scored, is_rest=rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """One file, and what is to be done with its rows.
+
+    `left_out` are rows that are not scored, by their position in the file; `score_again` are rows
+    that are scored a second time, by their position among those that are scored.
+    """
+
+    path: Path
+    n_scored: int
+    left_out: Integers
+    score_again: Integers
+
+
+def cut_into_pieces(counts: Mapping[Path, int], left_out: Mapping[str, Integers]) -> list[Piece]:
+    """Say what is to be done with the rows of each file; `left_out` has rows of roles."""
+    all_left_out = np.sort(np.concatenate([np.arange(0), *left_out.values()]))
+    n_scored = sum(counts.values()) - all_left_out.size
+    score_again = np.union1d(*rows_scored_again(n_scored))
+
+    pieces = []
+    first_row = 0
+    first_scored = 0
+    for path, n_rows in counts.items():
+        left_out_here = _within(all_left_out, first_row, first_row + n_rows)
+        n_scored_here = n_rows - left_out_here.size
+        pieces.append(
+            Piece(
+                path=path.absolute(),
+                n_scored=n_scored_here,
+                left_out=left_out_here,
+                score_again=_within(score_again, first_scored, first_scored + n_scored_here),
+            )
+        )
+        first_row += n_rows
+        first_scored += n_scored_here
+    return pieces
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredFile:
+    """The scored rows of a file, and fingerprints of those that were left out."""
+
+    batches: list[ScoredBatch]
+    hashes_left_out: list[Hashes]
+    new_values: NewValues
 
 
 def score_file(
     piece: Piece, *, file: ModelFile, how: TargetOptions, classes: AnyArray | None
-) -> tuple[list[ScoredBatches], list[Hashes], NewValues]:
-    """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the
-    fit never saw.
-    """
-    (path, out, again), model = piece, opened_once(*file)
+) -> ScoredFile:
+    """Score the rows of one file, batch by batch; `classes` are all labels of the table."""
+    model = opened_once(*file)
     structure = replace(model.predictor_.structure, classes=classes)
     predictor = replace(model.predictor_, structure=structure)
-    found, hashes, values, row, kept = list[ScoredBatches](), list[Hashes](), NewValues(), 0, 0
-    for batch in known_batches(model, path, how, values, every=True):
-        rows = rows_of(
-            model.check_features(batch.X), model.check_targets(batch.y), groups=batch.by, params={}
-        )
-        left_out = _within(out, row, row + len(rows))
-        hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
-        if stay := len(rows) - left_out.size:
-            others = rows.take(np.setdiff1d(np.arange(len(rows)), left_out))
-            found.append(ScoredBatches.of(predictor, others, _within(again, kept, kept + stay)))
-            kept += stay
-        row += len(rows)
-    return found, hashes, values
+    scored = ScoredFile(batches=[], hashes_left_out=[], new_values=NewValues())
+
+    first_row = 0
+    first_scored = 0
+    with errors_named(piece.path):
+        for batch in known_batches(model, piece.path, how, scored.new_values, every=True):
+            X = model.check_features(batch.X)
+            rows = rows_of(X, model.check_targets(batch.y), groups=batch.by, params={})
+            left_out = _within(piece.left_out, first_row, first_row + len(rows))
+            first_row += len(rows)
+            hashes = row_fingerprints(take_features(rows.X, left_out), rows.y[left_out])
+            scored.hashes_left_out.append(hashes)
+
+            stay = np.setdiff1d(np.arange(len(rows)), left_out)
+            if stay.size:
+                again = _within(piece.score_again, first_scored, first_scored + stay.size)
+                scored.batches.append(score_batch(predictor, rows.take(stay), score_again=again))
+                first_scored += stay.size
+    return scored
 
 
-def _within(places: Integers, start: int, stop: int) -> Integers:
-    """Those of ascending places that are in a range, counted from its start."""
-    return places[np.searchsorted(places, start) : np.searchsorted(places, stop)] - start
+def _within(positions: Integers, start: int, stop: int) -> Integers:
+    """Return those of ascending positions that are in a range, counted from its start."""
+    first, last = np.searchsorted(positions, [start, stop])
+    return positions[first:last] - start
 
 
-def _places_of_the_fit(model: Any, total: int, data: Path) -> dict[str, Integers]:
-    """Where the rows are that trained and tuned the model, in the table of its fit."""
+def _rows_of_the_fit(model: Any, n_rows: int, data: Path) -> dict[str, Integers]:
+    """Find the rows that trained and tuned the model, in the table of its fit."""
     stored = StoredTable.of(model)
-    if stored is None or stored.n_rows != total:
-        known = (
-            "the model does not know its table"
-            if stored is None
-            else f"that had {stored.n_rows:,} rows"
-        )
+    if stored is None or stored.n_rows != n_rows:
+        difference = "the model does not know its table"
+        if stored is not None:
+            difference = f"that had {stored.n_rows:,} rows"
         raise ValueError(
-            f"--rest is for the table of the fit: {data} has {total:,} rows, and {known}."
+            f"--rest is for the table of the fit: {data} has {n_rows:,} rows, and {difference}."
         )
     if model.predictor_.calibration.scored.clusters is not None:
         raise ValueError(
-            "--rest would calibrate on rows that belong together with training rows: "
-            "give DATA of new groups."
+            "--rest would calibrate on rows that belong together with training rows: give DATA of "
+            "new groups."
         )
     return {role: stored.fitted_rows[model.splits_[role]] for role in ("train", "tune")}
+
+
+def _check_rows_left_out(
+    scored_files: list[ScoredFile],
+    left_out: Mapping[str, Integers],
+    certificate: Any,
+    data: Path,
+) -> None:
+    """Check by their fingerprints that the rows left out are those that trained and tuned."""
+    if not left_out:
+        return
+    all_left_out = np.sort(np.concatenate(list(left_out.values())))
+    hashes = np.concatenate([part for scored in scored_files for part in scored.hashes_left_out])
+    for role, positions in left_out.items():
+        hashes_of_role = hashes[np.searchsorted(all_left_out, positions)]
+        is_same = role_fingerprint(hashes_of_role) == certificate.row_fingerprints.get(role)
+        if positions.size and not is_same:
+            raise ValueError(
+                f"The {role} rows of the fit are not at their places in {data}: rows or files were "
+                "changed, added or reordered. Give the table as it was at the fit, or other rows "
+                "without --rest."
+            )

@@ -34,6 +34,7 @@ from dco.cli.tables.files import (
     CSV,
     FOLDER,
     column_names,
+    errors_named,
     parquet_files,
     read_batches,
     row_counts,
@@ -462,7 +463,10 @@ def write_partition(partition: _Partition) -> NewValues:
     model = opened_once(partition.model, partition.options.trust)
     sets = SetsOfTable.open(model, partition.data, partition.options, notes_key=False)
     new_values = NewValues()
-    with new_file(partition.out, temporary_folder=partition.unfinished) as temporary:
+    with (
+        errors_named(partition.data),
+        new_file(partition.out, temporary_folder=partition.unfinished) as temporary,
+    ):
         tables = (
             sets.make_sets(
                 table,

@@ -7,11 +7,12 @@ import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from dco.calibration.base import CalibratedCondition
+from dco.estimators import Decoupled
 from dco.evaluation.outcomes import Outcomes
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import are, counted
@@ -19,6 +20,7 @@ from dco.foundations.fingerprints import row_fingerprints
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.foundations.tables import take_features
+from dco.predictor import DecoupledPredictor
 from dco.rows.targets import read_targets
 from dco.service.drift import SortedScores, Stakes
 from dco.service.evidence import Evidence, confidence_sequence, likely_start
@@ -27,10 +29,6 @@ from dco.service.rounding import choose_step, round_scores
 from dco.service.state import MonitorSettings, TakenRows, read_state, write_state
 from dco.service.timeline import Timeline
 from dco.service.watched_threshold import WatchedThreshold
-
-if TYPE_CHECKING:
-    from dco.estimators import Decoupled
-    from dco.predictor import DecoupledPredictor
 
 
 class Monitor:

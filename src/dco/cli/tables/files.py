@@ -25,6 +25,7 @@ import numpy as np
 from dco.cli.tables.arrow import arrow, ipc, parquet, types
 from dco.cli.tables.arrow import csv as arrow_csv
 from dco.cli.tables.table import Table
+from dco.foundations.notes import Message
 
 CSV = "csv"
 PARQUET = "parquet"
@@ -410,6 +411,19 @@ def _empty_csv(file: Path) -> ValueError:
 
 
 # --- files that cannot be read --------------------------------------------------------------------
+
+
+@contextmanager
+def errors_named(path: Path) -> Iterator[None]:
+    """Name the file in an error about its rows, such as cells that a damaged page made infinite."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError or path.name in str(error):
+            raise
+        message = error.args[0] if error.args else ""
+        text = getattr(message, "template", str(message))
+        raise ValueError(Message(f"{path}: {text}")) from error
 
 
 @contextmanager
