@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dco.cli.printing import print_table, say
@@ -11,7 +10,6 @@ from dco.cli.printing import print_table, say
 if TYPE_CHECKING:  # slow to import
     from dco import Certificate, Evaluation
     from dco.evaluation.group_evaluation import GroupEvaluation
-    from dco.theory import Consistency
 
 _MOST_VALUES = 30  # of a column, that are printed
 _MOST_CLASSES = 10
@@ -30,7 +28,7 @@ def print_evaluation(
         say(NO_LAW)
     _print_slices(evaluation)
     if evaluation.by_group:
-        _print_values(evaluation.by_group, certificate, by)
+        _print_values(evaluation, certificate, by)
 
 
 def _facts_of_all_rows(evaluation: Evaluation) -> list[list[str | float]]:
@@ -47,8 +45,9 @@ def _facts_of_all_rows(evaluation: Evaluation) -> list[list[str | float]]:
         facts.append(["verdict", f"none: {evaluation.no_verdict}"])
     elif test is not None:
         facts.append(["expected coverage", f"{test.expected_coverage:.4f}"])
-        facts.append(["nine times in ten", f"{test.low:.4f} to {test.high:.4f}"])
-        facts.append(["verdict", f"{test.verdict} (p = {test.p_value:.3g})"])
+        facts.append(["expected in 9 of 10 cases", f"{test.low:.4f} to {test.high:.4f}"])
+        held = "did not hold" if evaluation.too_low else "held"
+        facts.append(["verdict", f"the promise {held} (p = {test.p_value:.3g})"])
 
     facts.append(["mean size", sizes.mean])
     if not math.isnan(sizes.median):
@@ -103,10 +102,9 @@ def _print_slices(evaluation: Evaluation) -> None:
         )
 
 
-def _print_values(
-    groups: Sequence[GroupEvaluation], certificate: Certificate, by: str | None
-) -> None:
+def _print_values(evaluation: Evaluation, certificate: Certificate, by: str | None) -> None:
     """Print the values with most rows, in their order, and what the guarantee says about them."""
+    groups = evaluation.by_group
     largest = sorted(groups, key=lambda row: -row.n)[:_MOST_VALUES]
     shown = [row for row in groups if row in largest]
     columns = [by or "condition", "rows", "coverage", "95 % interval", "mean size"]
@@ -121,7 +119,7 @@ def _print_values(
     if any(row.consistency is not None for row in shown):
         columns += ["expected", "verdict"]
         for group, cells in zip(shown, rows, strict=True):
-            cells += _test_cells(group.consistency)
+            cells += _test_cells(group, is_too_low=group.group in evaluation.too_low)
 
     title = f"By {by or 'condition'} ({_describe_promise(certificate, by)})"
     print_table(columns, rows, title=title, spare=["median", "95 % up to", "expected"])
@@ -129,11 +127,12 @@ def _print_values(
         say(f"and {len(groups) - len(shown)} more, none with more rows: --json lists them all.")
 
 
-def _test_cells(test: Consistency | None) -> list[str]:
-    """Write the expected coverage of a group, and the result of its test."""
+def _test_cells(group: GroupEvaluation, *, is_too_low: bool) -> list[str]:
+    """Write the expected coverage of a condition, and the result of its test."""
+    test = group.consistency
     if test is None:
         return ["–", "none"]
-    verdict = test.verdict.partition(":")[0]
+    verdict = "too low" if is_too_low else "held"
     return [f"{test.expected_coverage:.4f}", f"{verdict} (p = {test.p_value:.3g})"]
 
 

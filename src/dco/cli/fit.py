@@ -265,7 +265,7 @@ def _print_ranking(ranking: Any) -> None:
     columns = {
         "candidate": "name",
         "mean size": "mean_size",
-        "95 % of sizes up to": "p95_size",
+        "95 % up to": "p95_size",
         "missed": "miscoverage",
     }
     if ranking.objective not in ("mean_size", "p95_size", "even"):  # these have a column already
@@ -281,7 +281,7 @@ def _print_ranking(ranking: Any) -> None:
             row_cells.append("yes" if row.feasible else "no")
 
     title = f"{counted(len(rows), 'candidate')} on the tuning rows, best first"
-    print_table(names, cells, title=title, spare=["95 % of sizes up to"])
+    print_table(names, cells, title=title, spare=["95 % up to"])
     if len(rows) > _MOST_CANDIDATES:
         say(f"and {len(rows) - _MOST_CANDIDATES} more: --json lists them all.")
     say("missed: the share of tuning rows whose set misses the true value.")
