@@ -149,7 +149,7 @@ def slice_by_outcome(labels: AnyArray | None, centres: ArrayLike | None) -> list
 
 
 def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Note]:
-    """Name every class that is covered rarely, and what helps."""
+    """Name every class that is covered rarely, and what helps; nothing helps an unknown label."""
     low = [row for row in slices if row.by == "class" and row.coverage < LOW_COVERAGE]
     if not low:
         return []
@@ -161,7 +161,8 @@ def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Not
     ]
     many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
     text = f"{many} covered in less than {100 * LOW_COVERAGE:.0f} % of rows: {first_few(names)}."
-    return [Note("low-classes", text, remedy)]
+    has_known_class = any(row.unknown_labels == 0 for row in low)
+    return [Note("low-classes", text, remedy if has_known_class else "")]
 
 
 def check_arguments(sets: PredictionSets, threshold: Thresholds, by: ArrayLike | None) -> None:
