@@ -89,7 +89,7 @@ def test_groups_exclude_conditions(dco, tmp_path):
     rows_with_a_rare_class(900, 0).to_csv(tmp_path / "rows.csv", index=False)
     words = ("--target", "y", "--groups", "patient", "--condition-on", "y")
     refused = dco.refuses("fit", tmp_path / "rows.csv", *words)
-    assert "--groups and --condition-on cannot be combined" in refused
+    assert "--groups cannot be combined with --condition-on" in refused
 
 
 def test_no_threshold_is_advised_for_a_label_that_the_fit_never_saw(fit, evaluate):

@@ -150,7 +150,6 @@ def test_condition_on_several_columns_covers_groups_that_overlap(dco, home, tmp_
     told = dco(*words(*given)).output
     groups = {f"ward={value}" for value in ("A1", "B2", "C3", "(missing)")}
     groups |= {f"site={at}" for at in ("north", "south", "east")}
-    assert {name for name, _ in library.load(tmp_path / "m.dco").certificate_.groups} == groups
     assert "they overlap; the guarantee holds in each" in " ".join(told.split())
     dco("audit", tmp_path / "m.dco", "--data", home / "rows.csv")
     for by in ((), ("--by", "site")):
@@ -252,8 +251,7 @@ BAD = {
     "--target grade --task regression": "a regression needs numbers",
     "--target outcome --out x.html --report x.html": "both name x.html",
     "--target outcome --report report.pdf": "report.pdf must end in .html",
-    "--target outcome --groups patient --condition-on site": "--groups and --condition-on cannot "
-    "be combined",
+    "--target outcome --groups patient --condition-on site": "--groups cannot be combined with",
     "--target outcome --test-size 319": "--test-size 319 of 320 rows leaves 1 to fit on",
     "--target outcome --test-size 0 --by site": "--test-size 0 sets none aside",
     "--target outcome --models linear --scores quantile": "Quantiles come from --models quantiles",
