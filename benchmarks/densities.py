@@ -115,9 +115,9 @@ def residuals(rows: int, repeats: int) -> None:
 
 def grid_sets(mixtures: GaussianMixtures, level: float, points: int = 400) -> np.ndarray:
     """What people do: the log-density on a grid, row by row; the ends by linear interpolation."""
-    log_peaks = -np.log(mixtures.sds) - 0.5 * np.log(2 * np.pi) - np.log(mixtures.means.shape[1])
+    log_peaks = -np.log(mixtures.sds) - 0.5 * np.log(2 * np.pi) - np.log(mixtures.means.shape[0])
     ends = np.empty((len(mixtures), 2))
-    for row, means in enumerate(mixtures.means):
+    for row, means in enumerate(mixtures.means.T):
         grid = np.linspace(means.mean() - 6, means.mean() + 6, points)
         heights = (
             logsumexp(log_peaks - 0.5 * ((grid[:, None] - means) / mixtures.sds) ** 2, axis=1)
@@ -133,14 +133,14 @@ def exact_ends(mixtures: GaussianMixtures, level: float, start: np.ndarray) -> n
     """Float64 brute force: bisection of SciPy's log-density from the grid's answer, to the last
     bit.
     """
-    log_peaks = -np.log(mixtures.sds) - 0.5 * np.log(2 * np.pi) - np.log(mixtures.means.shape[1])
+    log_peaks = -np.log(mixtures.sds) - 0.5 * np.log(2 * np.pi) - np.log(mixtures.means.shape[0])
     ends = np.empty_like(start)
     for side, outward in enumerate((-0.05, 0.05)):
         inside, outside = start[:, side] - outward, start[:, side] + outward
         for _ in range(50):
             middle = 0.5 * (inside + outside)
             heights = logsumexp(
-                log_peaks - 0.5 * ((middle[:, None] - mixtures.means) / mixtures.sds) ** 2, axis=1
+                log_peaks - 0.5 * ((middle[:, None] - mixtures.means.T) / mixtures.sds) ** 2, axis=1
             )
             held = heights >= level
             inside, outside = np.where(held, middle, inside), np.where(held, outside, middle)
@@ -152,7 +152,7 @@ def densities(rows: int, draws: int, sample: int, repeats: int) -> None:
     rng = np.random.default_rng(1)
     means = rng.normal(size=(rows, 1)) + 0.25 * rng.normal(size=(rows, draws))
     sds = 0.7 * np.exp(0.05 * rng.normal(size=draws))
-    mixtures = GaussianMixtures(means, sds)
+    mixtures = GaussianMixtures(means, sds, draws_first=False)
     few = mixtures.take(slice(0, sample))
     assert isinstance(few, GaussianMixtures)
     y = means[:, 0] + 0.7 * rng.normal(size=rows)
@@ -199,7 +199,9 @@ def growth(draws: int, repeats: int) -> None:
     times = []
     for rows in sizes:
         mixtures = GaussianMixtures(
-            rng.normal(size=(rows, 1)) + 0.25 * rng.normal(size=(rows, draws)), np.full(draws, 0.7)
+            rng.normal(size=(rows, 1)) + 0.25 * rng.normal(size=(rows, draws)),
+            np.full(draws, 0.7),
+            draws_first=False,
         )
         times.append(least(lambda m=mixtures: PredictiveDensity().sets(m, 2.0), repeats))
     slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]

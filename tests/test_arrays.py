@@ -104,7 +104,7 @@ def test_every_record_takes_tensors_on_a_gpu():
         (dco.Points(on_gpu).mean, column),
         (dco.PointsWithSpread(on_gpu, on_gpu).spread, column),
         (dco.Quantiles(on_gpu, on_gpu, on_gpu).upper, column),
-        (dco.GaussianMixtures(table, Tensor(PROBABILITIES[0])).means, PROBABILITIES),
+        (dco.GaussianMixtures(table, Tensor(PROBABILITIES[:, 0])).means, PROBABILITIES),
         (dco.ClassDraws(Tensor(PROBABILITIES[None])).draws[0], PROBABILITIES),
         (dco.ClassProbabilities(PROBABILITIES, uniforms=on_gpu).uniforms, column),
     ):
@@ -238,7 +238,10 @@ TARGETS = {
 @pytest.mark.parametrize("name", TARGETS)
 def test_targets_that_floats_cannot_hold_are_refused_wherever_they_are_scored(name):
     y, words = TARGETS[name]
-    points, mixtures = dco.Points(np.zeros(3)), dco.GaussianMixtures(np.zeros((3, 4)), np.ones(4))
+    points, mixtures = (
+        dco.Points(np.zeros(3)),
+        dco.GaussianMixtures(np.zeros((3, 4)), np.ones(4), draws_first=False),
+    )
     sets = dco.scores.AbsoluteResidual().sets(points, 1.0)
     wheres = [
         lambda: dco.scores.AbsoluteResidual().observed(points, y),

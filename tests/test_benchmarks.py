@@ -216,7 +216,9 @@ def test_the_plain_diabetes_way_has_our_scores_and_widths():
         "sd": rng.uniform(0.8, 1.2, size=60),
     }
     X, y = rng.normal(size=(7, 3)) / 3, rng.normal(size=7)
-    mixtures = GaussianMixtures(X @ fit["slopes"].T + fit["intercept"], fit["sd"])
+    mixtures = GaussianMixtures(
+        X @ fit["slopes"].T + fit["intercept"], fit["sd"], draws_first=False
+    )
     score = PredictiveDensity()
     assert diabetes_table.plain_scores(fit, X, y) == pytest.approx(
         score.observed(mixtures, y), rel=1e-9

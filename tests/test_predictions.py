@@ -197,8 +197,11 @@ def test_rows_of_draws_keep_their_uniforms_and_labels(drawn):
 def test_rows_of_mixtures_share_the_sds_that_all_share():
     rng = np.random.default_rng(0)
     means, sds = rng.normal(size=(4, 3)), rng.uniform(1, 2, size=(4, 3))
-    np.testing.assert_array_equal(GaussianMixtures(means, sds[0]).take(ROWS).sds, sds[0])
-    np.testing.assert_array_equal(GaussianMixtures(means, sds).take(ROWS).sds, sds[ROWS])
+    shared = GaussianMixtures(means.T, sds[0]).take(ROWS)
+    own = GaussianMixtures(means.T, sds.T).take(ROWS)
+    np.testing.assert_array_equal(shared.means, means[ROWS].T)
+    np.testing.assert_array_equal(shared.sds, sds[0])
+    np.testing.assert_array_equal(own.sds, sds[ROWS].T)
 
 
 def test_rows_of_numbers():
@@ -219,6 +222,30 @@ def test_the_mean_over_draws_keeps_labels_and_uniforms():
     np.testing.assert_allclose(mean.probabilities, draws.mean(axis=0), rtol=1e-12)
     np.testing.assert_array_equal(mean.uniforms, u)
     assert mean.labels().tolist() == ["a", "b", "c", "d"]
+
+
+def test_draws_come_first_in_every_record_that_holds_them():
+    means = np.arange(6.0).reshape(2, 3)
+    mixtures = GaussianMixtures(means, [1.0, 2.0])
+    assert len(mixtures) == 3
+    assert mixtures.centres.tolist() == [1.5, 2.5, 3.5]
+    turned = GaussianMixtures(means.T, [1.0, 2.0], draws_first=False)
+    assert turned.means.tolist() == mixtures.means.tolist() == means.tolist()
+
+
+@pytest.mark.parametrize("draws_first", [True, False])
+def test_as_many_draws_as_rows_need_a_word(draws_first):
+    """Nothing else tells (T, n) from (n, T), and the sets would be wrong in silence."""
+    means = np.array([[0.0, 10.0], [1.0, 11.0]])
+    with pytest.raises(ValueError, match="as many draws as rows, 2: pass draws_first=True"):
+        GaussianMixtures(means, [1.0, 1.0])
+    mixtures = GaussianMixtures(means, [1.0, 1.0], draws_first=draws_first)
+    assert mixtures.centres.tolist() == ([0.5, 10.5] if draws_first else [5.0, 6.0])
+
+
+def test_means_in_the_other_order_are_told():
+    with pytest.raises(ValueError, match=r"draws_first=False is for means of shape \(n, T\)"):
+        GaussianMixtures(np.zeros((5, 3)), np.ones(3))
 
 
 # --- numbers

@@ -15,7 +15,7 @@ y = np.where(rng.random(2000) < 0.5, x, -x) + 0.3 * rng.normal(size=2000)
 
 
 def mixture(x):
-    return dco.GaussianMixtures(np.column_stack([x, -x]), np.array([0.3, 0.3]))
+    return dco.GaussianMixtures(np.stack([x, -x]), np.array([0.3, 0.3]))
 
 
 score = dco.scores.PredictiveDensity()

@@ -411,46 +411,66 @@ class Quantiles(Prediction):
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixtures(Prediction):
-    """The posterior predictive of a Bayesian regression: row i is an even mixture of N(means[i, t],
-    sds[i, t]^2).
+    """The posterior predictive of a Bayesian regression: each row is an even mixture of Gaussians.
 
-    `means` is (n, T); `sds` is (T,), shared by all rows, or (n, T).
+    Row i has the T components N(means[t, i], sds[t, i]^2).
+
+    `means` is (T, n), draws first as in `ClassDraws`; `sds` is (T,), shared by all rows, or (T, n).
+    With ``draws_first=False`` both are given as (n, T). Where there are as many draws as rows, say
+    which they are: without `draws_first` a square matrix is refused.
     """
 
     means: Floats
     sds: Floats
 
-    def __init__(self, means: ArrayLike, sds: ArrayLike) -> None:
+    def __init__(
+        self, means: ArrayLike, sds: ArrayLike, *, draws_first: bool | None = None
+    ) -> None:
         centres = _read_on_host(means, "means")
         scales = _read_on_host(sds, "sds")
-        if centres.ndim != 2 or centres.shape[1] == 0:
+        if centres.ndim != 2:
+            raise ValueError(f"means must be a (T, n) matrix, got shape {centres.shape}.")
+        if draws_first is None and 1 < centres.shape[0] == centres.shape[1]:
             raise ValueError(
-                f"means must be an (n, T) matrix with T >= 1, got shape {centres.shape}."
+                f"means has as many draws as rows, {len(centres)}: pass draws_first=True if it is "
+                "(T, n), a row of the matrix for each draw, and draws_first=False if it is (n, T)."
             )
-        if scales.shape not in ((centres.shape[1],), centres.shape):
+        if draws_first is False:
+            centres, scales = centres.T, scales.T
+        self._check(centres, scales)
+
+        # stored row by row, whatever came in: a row's numbers must not depend on the layout
+        object.__setattr__(self, "means", np.ascontiguousarray(centres.T).T)
+        object.__setattr__(self, "sds", np.ascontiguousarray(scales.T).T)
+
+    @staticmethod
+    def _check(means: Floats, sds: Floats) -> None:
+        n_draws = means.shape[0]
+        if n_draws == 0:
+            raise ValueError("means must hold at least one draw, got none.")
+        if sds.shape not in ((n_draws,), means.shape):
             raise ValueError(
-                f"sds must have shape (T,) = ({centres.shape[1]},) or "
-                f"{centres.shape}, got {scales.shape}."
+                f"sds must hold one number for each of the {n_draws} draws, or one for each of "
+                f"means, which are {means.shape} as (T, n); got shape {sds.shape}. "
+                "draws_first=False is for means of shape (n, T)."
             )
-        if not np.all(np.isfinite(centres)):
+        if not np.all(np.isfinite(means)):
             raise ValueError("means must be finite.")
-        if not (np.all(np.isfinite(scales)) and np.all(scales > 0)):
+        if not (np.all(np.isfinite(sds)) and np.all(sds > 0)):
             raise ValueError("sds must be finite and greater than 0.")
-        object.__setattr__(self, "means", centres)
-        object.__setattr__(self, "sds", scales)
 
     def __len__(self) -> int:
-        return int(self.means.shape[0])
+        return int(self.means.shape[1])
 
     @property
     def centres(self) -> Floats:
         """The mean of each mixture, in float64."""
-        return np.asarray(self.means.mean(axis=1, dtype=np.float64))
+        return np.asarray(self.means.T.mean(axis=1, dtype=np.float64))
 
     def take(self, rows: Integers | slice) -> Self:
         """Return the record of some of the rows."""
         return self._with(
-            means=self.means[rows], sds=self.sds if self.sds.ndim == 1 else self.sds[rows]
+            means=self.means.T[rows].T, sds=self.sds if self.sds.ndim == 1 else self.sds.T[rows].T
         )
 
 

@@ -71,7 +71,7 @@ def normal_problem(n, n_draws, seed):
     rng = np.random.default_rng(seed)
     y = rng.normal(size=n)
     theta = rng.normal(y.mean(), 1 / np.sqrt(n), size=n_draws)
-    return y, theta, GaussianMixtures(np.tile(theta, (n, 1)), np.ones(n_draws))
+    return y, theta, GaussianMixtures(np.tile(theta, (n, 1)), np.ones(n_draws), draws_first=False)
 
 
 def test_normal_mean_against_the_conjugate_answer():
@@ -81,7 +81,7 @@ def test_normal_mean_against_the_conjugate_answer():
     n = 40
     y, theta, train = normal_problem(n, 20_000, 2)
     candidates = np.linspace(-4, 4, 81)
-    test = GaussianMixtures(theta[None, :], np.ones(len(theta)))
+    test = GaussianMixtures(theta[None, :], np.ones(len(theta)), draws_first=False)
     ours = full_conformal_intervals(train, y, test, candidates, alpha=0.1)
     for g, candidate in enumerate(candidates):
         everything = np.append(y, candidate)
@@ -96,7 +96,8 @@ def test_runs_arewiden_to_neighbours_to_the_candidates_that_are_out_and_p_values
     y, theta, train = normal_problem(30, 2000, 4)
     candidates = np.linspace(-6, 6, 61)
     one, many = (
-        GaussianMixtures(np.tile(theta, (count, 1)), np.ones(len(theta))) for count in (1, 61)
+        GaussianMixtures(np.tile(theta, (count, 1)), np.ones(len(theta)), draws_first=False)
+        for count in (1, 61)
     )
     result = full_conformal_intervals(train, y, one, candidates, alpha=0.2, least_effective_draws=0)
     assert np.array_equal(result.p_values[0], full_conformal_p_values(train, y, many, candidates))
@@ -152,7 +153,10 @@ def test_a_label_that_no_draw_allows_is_out_unless_rows_are_too_few(alpha, sets)
     assert result.ranks.tolist() == [[6, 1]]
 
 
-DRAWS, MIXTURE = ClassDraws(np.full((5, 4, 2), 0.5)), GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0])
+DRAWS, MIXTURE = (
+    ClassDraws(np.full((5, 4, 2), 0.5)),
+    GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0], draws_first=False),
+)
 AB, BA = (ClassDraws(np.full((5, 4, 2), 0.5), classes=order) for order in (["a", "b"], ["b", "a"]))
 
 
@@ -201,8 +205,8 @@ def test_candidates_far_outside_their_sets_rest_on_few_draws_without_a_warning()
     rng = np.random.default_rng(7)
     means, y = rng.normal(scale=0.2, size=(1, 400)), rng.normal(size=20)
     train, test = (
-        GaussianMixtures(np.repeat(means, 20, axis=0), np.ones(400)),
-        GaussianMixtures(means, np.ones(400)),
+        GaussianMixtures(np.repeat(means, 20, axis=0), np.ones(400), draws_first=False),
+        GaussianMixtures(means, np.ones(400), draws_first=False),
     )
     found = full_conformal_intervals(train, y, test, np.linspace(-30, 30, 61), alpha=0.2)
     assert found.effective_draws.min() < 20

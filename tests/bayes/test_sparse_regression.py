@@ -219,10 +219,10 @@ def test_predictions_are_the_moments_of_the_mixture(diabetes):
     X, y, X_new, _ = diabetes
     model = SparseBayesianRegression(draws=2001, random_state=0).fit(X, y)
     mixture = model.predict_distribution(X_new)
-    assert mixture.means.shape == (len(X_new), 2001)
+    assert mixture.means.shape == (2001, len(X_new))
     mean, sd = model.predict(X_new, return_std=True)
-    np.testing.assert_allclose(mean, mixture.means.mean(axis=1))
-    np.testing.assert_allclose(sd, np.sqrt(mixture.means.var(axis=1) + np.mean(mixture.sds**2)))
+    np.testing.assert_allclose(mean, mixture.means.mean(axis=0))
+    np.testing.assert_allclose(sd, np.sqrt(mixture.means.var(axis=0) + np.mean(mixture.sds**2)))
     np.testing.assert_array_equal(model.predict(X_new), mean)
 
 

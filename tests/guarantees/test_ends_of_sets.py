@@ -89,7 +89,7 @@ def test_counts_of_zero_lie_in_the_hull_of_density_sets(score):
     rng = np.random.default_rng(2)
     for n in (200, 500, 1000) if FULL else (500,):
         y, new = np.where(rng.uniform(size=(2, n)) < 0.2, 0, 1 + rng.poisson(4, size=(2, n)))
-        prediction = GaussianMixtures(np.repeat([[3, 6.1]], n, axis=0), [1.5, 2])
+        prediction = GaussianMixtures(np.repeat([[3, 6.1]], n, axis=0), [1.5, 2], draws_first=False)
         threshold = split_conformal(score.observed(prediction, y), alpha=0.1)
         assert threshold.value == score.observed(prediction, np.zeros(n))[0]
         sets = score.sets(prediction, threshold)
@@ -192,7 +192,9 @@ def mixture_case(rng, n):
     y = np.round(3 * rng.normal(size=n), 1)
     if rng.uniform() < 0.5:
         y = means[:, 0] + rng.choice([0, 1e-9, 1, 9]) * rng.normal(size=n)
-    return GaussianMixtures((scale * means).astype(kind), (scale * sds).astype(kind)), scale * y
+    return GaussianMixtures(
+        (scale * means).astype(kind), (scale * sds).astype(kind), draws_first=False
+    ), scale * y
 
 
 @pytest.mark.parametrize("score", [PredictiveDensity(), HighestDensityMass()])
@@ -207,7 +209,7 @@ def test_no_density_set_loses_a_member(score):
         assert np.all(in_pieces(sets, y)[seen <= threshold])
         hull, smallest = (
             sets.hull(),
-            np.broadcast_to(prediction.sds.min(axis=-1), n).astype(np.float64),
+            np.broadcast_to(prediction.sds.T.min(axis=-1), n).astype(np.float64),
         )
         for end, side in ((hull.lower, -1), (hull.upper, 1)):
             value = np.nan_to_num(end, posinf=0, neginf=0)

@@ -393,7 +393,7 @@ def test_bad_input_gets_one_sentence():
     )
     one, mixtures = (
         {"a": (AbsoluteResidual(), points)},
-        dco.GaussianMixtures(np.zeros((3, 2)), np.ones(2)),
+        dco.GaussianMixtures(np.zeros((3, 2)), np.ones(2), draws_first=False),
     )
     other = dco.ClassProbabilities(np.full((3, 2), 0.5), classes=["x", "y"])
     for match, candidates, new, options in (

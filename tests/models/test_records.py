@@ -335,7 +335,9 @@ class Mixture(RegressorMixin, BaseEstimator):
         return self
 
     def predict_distribution(self, X) -> dco.GaussianMixtures:
-        return dco.GaussianMixtures(np.tile([0.0, 3.0], (len(X), 1)), np.array([1.0, 2.0]))
+        return dco.GaussianMixtures(
+            np.tile([0.0, 3.0], (len(X), 1)), np.array([1.0, 2.0]), draws_first=False
+        )
 
     def predict(self, X):
         return np.full(len(X), 1.5)
@@ -349,7 +351,9 @@ def test_a_mixture_is_also_a_mean_with_its_standard_deviation():
     np.testing.assert_allclose(record.mean, 1.5)
     np.testing.assert_allclose(record.spread, np.sqrt(4.75))
     assert isinstance(predict_record(model, X), dco.GaussianMixtures)
-    wide = dco.GaussianMixtures(np.tile([0.0, 3.0], (2, 1)), np.tile([1.0, 2.0], (2, 1)))
+    wide = dco.GaussianMixtures(
+        np.tile([0.0, 3.0], (2, 1)), np.tile([1.0, 2.0], (2, 1)), draws_first=False
+    )
     np.testing.assert_allclose(convert(wide, dco.PointsWithSpread).spread, np.sqrt(4.75))
     np.testing.assert_allclose(convert(wide, dco.Points).mean, 1.5)
     with pytest.raises(
@@ -364,7 +368,8 @@ def test_a_mixture_in_single_precision_keeps_the_digits_that_its_draws_have():
     """
     means = (4096 + np.array([[0, 1, 2, 3]]) / 2048).astype(np.float32)
     record = convert(
-        dco.GaussianMixtures(means, np.full(4, 2.0**-11, dtype=np.float32)), dco.PointsWithSpread
+        dco.GaussianMixtures(means, np.full(4, 2.0**-11, dtype=np.float32), draws_first=False),
+        dco.PointsWithSpread,
     )
     assert record.mean[0] == 4096 + 1.5 / 2048
     np.testing.assert_allclose(record.spread, np.sqrt(1 + 1.25) / 2048)
@@ -522,9 +527,15 @@ def test_records_are_averaged_part_by_part_and_draws_are_pooled():
     assert (average.lower[0], average.median[0], average.upper[0]) == (1.0, 2.0, 4.0)
     assert average_records([ends[0], dco.Quantiles([2.0], [6.0])]).median is None
     mixed = average_records(
-        [dco.GaussianMixtures([[0.0, 1.0]], [1.0, 2.0]), dco.GaussianMixtures([[5.0]], [[3.0]])]
+        [
+            dco.GaussianMixtures([[0.0, 1.0]], [1.0, 2.0], draws_first=False),
+            dco.GaussianMixtures([[5.0]], [[3.0]], draws_first=False),
+        ]
     )
-    assert (mixed.means.tolist(), mixed.sds.tolist()) == ([[0.0, 1.0, 5.0]], [[1.0, 2.0, 3.0]])
+    assert (mixed.means.tolist(), mixed.sds.tolist()) == (
+        [[0.0], [1.0], [5.0]],
+        [[1.0], [2.0], [3.0]],
+    )
     with pytest.raises(ValueError, match="different classes"):
         average_records(
             [dco.ClassDraws(draws[0], classes=names) for names in (["a", "b"], ["b", "a"])]

@@ -30,11 +30,13 @@ def test_ends_are_the_extreme_accepted_grid_points(threshold):
     the grid.
     """
     rng = np.random.default_rng(0)
-    record = dco.GaussianMixtures(rng.normal(size=(30, 4)) * 2, np.array([0.2, 0.3, 0.2, 0.4]))
+    record = dco.GaussianMixtures(
+        rng.normal(size=(30, 4)) * 2, np.array([0.2, 0.3, 0.2, 0.4]), draws_first=False
+    )
     grid = np.linspace(-5, 5, 60)
     found = on_grid(PredictiveDensity().sets(record, threshold), grid)
     for row in range(30):
-        one = dco.GaussianMixtures(np.repeat(record.means[row : row + 1], 60, axis=0), record.sds)
+        one = dco.GaussianMixtures(np.repeat(record.means[:, [row]], 60, axis=1), record.sds)
         accepted = grid[PredictiveDensity().observed(one, grid) <= threshold]
         if accepted.size:
             assert (found.lower[row], found.upper[row]) == (accepted[0], accepted[-1])

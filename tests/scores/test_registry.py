@@ -39,14 +39,16 @@ def registered(monkeypatch):
 
 def test_a_registered_score_is_tried_by_default(registered):
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, Y)
-    names = {row.name for row in est.ranking_.table}
-    assert names == {"ridge / AbsoluteResidual", "ridge / Doubled"}
+    assert {"ridge / AbsoluteResidual", "ridge / Doubled"} <= {
+        row.name for row in est.ranking_.table
+    }
 
 
 def test_estimators_know_its_short_name(registered):
     est = dco.DecoupledRegressor(Ridge(), ["doubled", "absolute"], random_state=0).fit(X, Y)
-    names = {row.name for row in est.ranking_.table}
-    assert names == {"ridge / AbsoluteResidual", "ridge / Doubled"}
+    assert {"ridge / AbsoluteResidual", "ridge / Doubled"} <= {
+        row.name for row in est.ranking_.table
+    }
 
 
 def test_certificates_and_files_hold_a_registered_score(registered, tmp_path):

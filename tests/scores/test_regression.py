@@ -40,7 +40,9 @@ def quantiles(a, b, c):
 
 
 def two_draws(a, b, c):
-    return GaussianMixtures(np.stack([a, b], axis=1), np.abs(np.stack([c, a], axis=1)) + 1)
+    return GaussianMixtures(
+        np.stack([a, b], axis=1), np.abs(np.stack([c, a], axis=1)) + 1, draws_first=False
+    )
 
 
 def _cube(z):
@@ -443,7 +445,10 @@ def test_the_centre_of_a_mixture_is_its_mean_and_its_spread_the_standard_deviati
     """The law of total variance; skewed means, so that the median is another number."""
     rng = np.random.default_rng(0)
     means, sds, y = rng.exponential(size=(30, 7)), rng.uniform(0.5, 2, size=7), rng.normal(size=30)
-    record, distance = GaussianMixtures(means, sds), np.abs(y - means.mean(axis=1))
+    record, distance = (
+        GaussianMixtures(means, sds, draws_first=False),
+        np.abs(y - means.mean(axis=1)),
+    )
     np.testing.assert_allclose(AbsoluteResidual().observed(record, y), distance, rtol=1e-12)
     sd = np.sqrt(means.var(axis=1) + np.mean(sds**2))
     np.testing.assert_allclose(NormalisedResidual().observed(record, y), distance / sd, rtol=1e-12)

@@ -267,7 +267,8 @@ def test_coverage_of_a_positive_target_is_kept_and_sizes_shrink():
 def test_a_union_made_by_a_score_keeps_its_rule():
     rng = np.random.default_rng(1)
     sets = PredictiveDensity().sets(
-        GaussianMixtures(3 * rng.normal(size=(30, 4)), np.full((30, 4), 0.4)), 3.0
+        GaussianMixtures(3 * rng.normal(size=(30, 4)), np.full((30, 4), 0.4), draws_first=False),
+        3.0,
     )
     cut = pickle.loads(pickle.dumps(sets.clip(0, 2)))
     assert sets.contains(np.full(30, 2.5)).any()

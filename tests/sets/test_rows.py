@@ -95,7 +95,7 @@ def scored(rng) -> dict[str, Intervals | IntervalUnions]:
     return {
         "intervals": AbsoluteResidual().sets(Points(means[:, 0]), 0.7),
         "unions": PredictiveDensity().sets(
-            GaussianMixtures(4 * means, np.full(means.shape, 0.3)), 3.0
+            GaussianMixtures(4 * means, np.full(means.shape, 0.3), draws_first=False), 3.0
         ),
     }
 

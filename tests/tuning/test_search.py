@@ -362,7 +362,7 @@ def library():
     labels, y = rng.integers(5, size=n), rng.standard_normal(n)
     classes = ClassProbabilities(draws[0], uniforms=uniforms)
     lower = rng.uniform(-2, 0, size=n)
-    mixtures = GaussianMixtures(rng.standard_normal((n, 6)), np.full(6, 0.7))
+    mixtures = GaussianMixtures(rng.standard_normal((n, 6)), np.full(6, 0.7), draws_first=False)
     return {
         "LAC": (scores.LAC(), classes, labels),
         "APS": (scores.APS(), classes, labels),

@@ -305,10 +305,9 @@ def _log_observed(mixture: GaussianMixtures, y: ArrayLike) -> Floats:
 
 def _log_densities(mixture: GaussianMixtures, y: Floats) -> Floats:
     """Return log N(y; mean, sd^2) for every draw, (T, n, G), of y (n, G)."""
-    means = np.asarray(mixture.means, dtype=np.float64)
-    sds = np.broadcast_to(np.asarray(mixture.sds, dtype=np.float64), means.shape)
-    means = means.T[:, :, None]
-    sds = sds.T[:, :, None]
+    means = np.asarray(mixture.means, dtype=np.float64)[:, :, None]
+    sds = np.asarray(mixture.sds, dtype=np.float64)
+    sds = sds[:, None, None] if sds.ndim == 1 else sds[:, :, None]
     standardised = (y[None] - means) / sds
     return np.asarray(-0.5 * standardised**2 - np.log(sds) - 0.5 * np.log(2 * np.pi))
 

@@ -129,7 +129,7 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         inputs: Floats = validate_data(self, X, dtype=np.float64, reset=False)
         means = inputs @ self.coef_draws_.T + self.intercept_draws_
-        return GaussianMixtures(means, self.noise_sd_draws_)
+        return GaussianMixtures(means, self.noise_sd_draws_, draws_first=False)
 
     def _standardise(self, X: ArrayLike, y: ArrayLike) -> StandardisedRows:
         """Check the parameters and the rows, and bring the rows to standard units."""

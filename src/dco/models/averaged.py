@@ -74,9 +74,11 @@ def average_records(records: Sequence[Any]) -> Prediction:
             probabilities = np.minimum(mean, 1)  # not above 1 by a rounding error
             return ClassProbabilities(probabilities, first.classes, first.uniforms, first.unseen)
         case GaussianMixtures():
-            means = [record.means for record in records]
-            sds = [np.broadcast_to(record.sds, record.means.shape) for record in records]
-            return GaussianMixtures(np.concatenate(means, axis=1), np.concatenate(sds, axis=1))
+            means = [record.means.T for record in records]  # (n, T)
+            sds = [np.broadcast_to(record.sds.T, record.means.T.shape) for record in records]
+            return GaussianMixtures(
+                np.concatenate(means, axis=1), np.concatenate(sds, axis=1), draws_first=False
+            )
         case Quantiles():
             medians = [record.median for record in records]
             has_medians = all(median is not None for median in medians)

@@ -33,7 +33,7 @@ from dco.predictions import (
     Prediction,
     Quantiles,
 )
-from dco.scores.mixtures import mean_and_sd
+from dco.scores.densities.mixtures import mean_and_sd
 
 CLASS_RECORDS: tuple[type, ...] = (ClassDraws, ClassProbabilities)
 

@@ -1,10 +1,9 @@
-"""Scores of a posterior predictive density (an even mixture of Gaussians per row). Their sets may
-have several pieces.
+"""Scores of a posterior predictive density (an even mixture of Gaussians per row).
 
-Ends come from root finding on the exact density (`level_sets`), never from a grid. `contains` asks
-the score, so it equals ``observed(prediction, y) <= threshold`` exactly; the ends are moved
-outwards by what the score rounds, so that no member lies beyond them: some 1e-12 of the smallest
-sd, or 1e-8 for `HighestDensityMass`, whose score comes from roots itself.
+Their sets may have several pieces. Ends come from root finding on the exact density, never from a
+grid. `contains` asks the score, so it equals ``observed(prediction, y) <= threshold`` exactly; the
+ends are moved outwards by what the score rounds, so that no member lies beyond them: some 1e-12 of
+the smallest sd, or 1e-8 for `HighestDensityMass`, whose score comes from roots itself.
 """
 
 from __future__ import annotations
@@ -17,16 +16,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from dco.foundations.arrays import Floats, Integers, as_float_targets
+from dco.foundations.arrays import Bools, Doubles, Floats, Integers, as_float_targets
 from dco.predictions import GaussianMixtures, Prediction
-from dco.scores.level_sets import Segments, level_sets, level_sets_at, outer_level_sets
-from dco.scores.mixtures import distribution, log_density, log_density_and_slope, mean_and_sd
+from dco.scores.densities.level_sets import level_sets, level_sets_at, outer_level_sets
+from dco.scores.densities.mixtures import (
+    distribution,
+    log_density,
+    log_density_and_slope,
+    mean_and_sd,
+)
+from dco.scores.densities.pieces import Pieces
 from dco.scores.registry import register
 from dco.scores.score import Score, at_most, expect
 from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 from dco.sets.intervals import IntervalUnions
 
-STEPS = 3  # Newton steps that follow the ends of a level set to another level
+_NEWTON_STEPS = 3  # that follow the ends of a level set to another level
+_MOST_TURNS = 300
+_EXACT_MASS = 1e-12  # a mass this close to the wanted one is right
 
 
 @dataclass(frozen=True)
@@ -39,42 +46,39 @@ class PredictiveDensity(Score):
     needs: ClassVar[tuple[type, ...]] = (GaussianMixtures,)
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """-log f(y | x), (n,)."""
+        """Return -log f(y | x), (n,)."""
         mixtures = expect(self, prediction, GaussianMixtures)
         return -log_density(mixtures, as_float_targets(y, len(mixtures)))
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> IntervalUnions:
-        """All y whose density is at least exp(-t), a piece for each mode that rises above it."""
+        """Return all y whose density is at least exp(-t), a piece for each mode above it."""
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = thresholds_of_rows(threshold, len(mixtures))
-        return replace(
-            outer_level_sets(mixtures, -np.asarray(limit)), member=at_most(self, prediction, limit)
-        )
+        sets = outer_level_sets(mixtures, -np.asarray(limit))
+        return replace(sets, member=at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """The total length of each row's pieces."""
+        """Return the total length of each row's pieces, without rounding their ends outwards."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        return level_sets(
-            mixtures, -np.asarray(thresholds_of_rows(threshold, len(mixtures)))
-        ).sizes()
+        limit = thresholds_of_rows(threshold, len(mixtures))
+        return level_sets(mixtures, -np.asarray(limit)).sizes()
 
     def sizes_at_several(
         self, prediction: Prediction, thresholds: Sequence[AnyThreshold] | Floats
     ) -> Floats:
-        """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again
-        near each end.
+        """Return `sizes` at several thresholds, (J, n).
+
+        The density is looked at once for all, and again near each end.
         """
         mixtures = expect(self, prediction, GaussianMixtures)
-        n = len(mixtures)
-        limits = [
-            np.broadcast_to(np.asarray(thresholds_of_rows(each, n), dtype=np.float64), (n,))
-            for each in thresholds
+        n_rows = len(mixtures)
+        if not len(thresholds):
+            return np.empty((0, n_rows))
+        levels = [
+            np.broadcast_to(-np.asarray(thresholds_of_rows(threshold, n_rows), float), (n_rows,))
+            for threshold in thresholds
         ]
-        return (
-            np.stack([each.sizes() for each in level_sets_at(mixtures, -np.stack(limits))])
-            if limits
-            else np.empty((0, n))
-        )
+        return np.stack([sets.sizes() for sets in level_sets_at(mixtures, np.stack(levels))])
 
 
 @dataclass(frozen=True)
@@ -89,162 +93,200 @@ class HighestDensityMass(Score):
     needs: ClassVar[tuple[type, ...]] = (GaussianMixtures,)
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """The mass of all points of higher density than y, (n,)."""
+        """Return the mass of all points of higher density than y, (n,)."""
         mixtures = expect(self, prediction, GaussianMixtures)
         levels = log_density(mixtures, as_float_targets(y, len(mixtures)))
-        unknown = np.isnan(levels)  # y is NaN: so is its score
-        masses = _mass(mixtures, level_sets(mixtures, np.where(unknown, np.inf, levels)))
-        masses[unknown] = np.nan
+        is_missing = np.isnan(levels)  # y is NaN: so is its score
+        masses = _mass_of_sets(mixtures, level_sets(mixtures, np.where(is_missing, np.inf, levels)))
+        masses[is_missing] = np.nan
         return masses
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> IntervalUnions:
-        """The highest-density region of mass t, a piece for each mode that belongs to it."""
+        """Return the highest-density region of mass t, a piece for each mode that belongs to it."""
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = thresholds_of_rows(threshold, len(mixtures))
         masses = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),))
-        # what `observed` rounds: its roots are right to 1e-9 sd
-        slack = 4e-9 * (1 - np.clip(masses, 0, 1)) + 2.0**-51
-        return replace(_regions(mixtures, masses, slack), member=at_most(self, prediction, limit))
+        sets = _outer_regions(mixtures, masses)
+        return replace(sets, member=at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """The total length of each row's pieces."""
+        """Return the total length of each row's pieces, without rounding their ends outwards."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        masses = np.broadcast_to(
-            np.asarray(thresholds_of_rows(threshold, len(mixtures)), dtype=np.float64),
-            (len(mixtures),),
-        )
+        limit = thresholds_of_rows(threshold, len(mixtures))
+        masses = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),))
         return _regions(mixtures, masses).sizes()
 
 
-def _mass(mixtures: GaussianMixtures, found: IntervalUnions) -> Floats:
-    rows = found.rows()
-    pieces = distribution(mixtures, found.upper, rows) - distribution(mixtures, found.lower, rows)
-    return np.clip(np.bincount(rows, weights=pieces, minlength=len(mixtures)), 0.0, 1.0)
+def _mass_of_sets(mixtures: GaussianMixtures, sets: IntervalUnions) -> Doubles:
+    """Return the probability of each row's set."""
+    rows = sets.rows()
+    of_pieces = distribution(mixtures, sets.upper, rows) - distribution(mixtures, sets.lower, rows)
+    masses = np.bincount(rows, weights=of_pieces, minlength=len(mixtures))
+    return np.clip(masses, 0.0, 1.0)
 
 
-def _regions(
-    mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = None
-) -> IntervalUnions:
-    """The highest-density region of the given mass in each row: the whole line for mass >= 1,
-    nothing for mass < 0.
+def _regions(mixtures: GaussianMixtures, masses: Doubles) -> IntervalUnions:
+    """Return the highest-density region of the given mass in each row.
 
-    With `slack`, the region of more mass by about that and by no less than half of it, ends moved
-    outwards.
+    That is the whole line for mass >= 1, and nothing for mass < 0.
     """
-    aim = masses if slack is None else masses + slack
-    everything = np.flatnonzero(aim >= 1)
-    segments: list[Segments] = [
-        (everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))
-    ]
-    rows = np.flatnonzero((masses >= 0) & (aim < 1))
-    levels = np.where(aim >= 1, -np.inf, np.inf)
+    parts = [Pieces.whole_line(np.flatnonzero(masses >= 1))]
+    rows = np.flatnonzero((masses >= 0) & (masses < 1))
     if rows.size:
-        some = mixtures.take(rows)
-        short = 1e-12 if slack is None else np.minimum(1e-12, slack[rows] / 2)
-        solved, levels[rows] = _solve_mass(some, aim[rows], np.broadcast_to(short, rows.shape))
-        segments += [(rows[owner], lower, upper) for owner, lower, upper in solved]
-    # searched again a little below: the mass of a peak that just reaches the level grows as a root
-    if slack is not None:
-        return outer_level_sets(mixtures, levels)
-    owner, lower, upper = (np.concatenate(part) for part in zip(*segments, strict=True))
-    # those of a row are in one segment, ascending
-    return IntervalUnions.of_pieces(len(masses), owner, lower, upper)
+        search = _LevelSearch(mixtures.take(rows), masses[rows], np.full(rows.size, _EXACT_MASS))
+        search.run()
+        parts += [Pieces(rows[part.rows], part.lower, part.upper) for part in search.pieces]
+    pieces = Pieces.together(parts)  # those of a row are in one part, ascending
+    return IntervalUnions.of_pieces(len(masses), pieces.rows, pieces.lower, pieces.upper)
 
 
-def _solve_mass(
-    mixtures: GaussianMixtures, masses: Floats, short: Floats
-) -> tuple[list[Segments], Floats]:
-    """The level sets with the given masses in [0, 1), at most `short` of them, and levels at which
-    they are complete.
+def _outer_regions(mixtures: GaussianMixtures, masses: Doubles) -> IntervalUnions:
+    """Return regions that hold every y whose score, as it is rounded, is at most the mass.
 
-    From one level set the level of the wanted mass is foreseen by following its ends; the level set
-    found there is the answer if its mass is right, and otherwise the next to start from, within a
-    bracket.
+    They have a little more mass, by what `observed` rounds (its roots are right to 1e-9 sd) and by
+    no less than half of that. Their pieces are searched again a little below the level, since the
+    mass of a peak that just reaches it grows as a root.
     """
-    goal = _deviation(masses)
-    scales = mixtures.sds if mixtures.sds.ndim == 2 else mixtures.sds[None, :]
-    # no density exceeds the highest component: from there on up the mass is 0
-    high = np.broadcast_to(
-        -np.log(scales.min(axis=1)) - 0.5 * np.log(2 * np.pi), goal.shape
-    ).astype(np.float64)
-    low = np.full(len(goal), -np.inf)
-    todo: Integers = np.arange(len(goal))
-    mean, sd = mean_and_sd(mixtures)
-    # right for a single Gaussian
-    level = np.minimum(high, log_density(mixtures, mean)) - 0.5 * np.square(goal)
-    target = _foreseen(mixtures, todo, mean - goal * sd, mean + goal * sd, goal)
-    level = np.where(
-        goal > 0, np.where((target > level - 1) & (target < high), target, level), high
-    )
-    segments: list[Segments] = []
-    levels = np.empty(len(goal))
-    for turn in range(300):
-        if not todo.size:
-            break
-        part = mixtures.take(todo)
-        here = level[todo]
-        found = level_sets(part, here)
-        mass = _mass(part, found)
-        enough = mass >= masses[todo]
-        low[todo] = np.where(enough, here, low[todo])
-        high[todo] = np.where(enough, high[todo], here)
-        bracketed = np.isfinite(low[todo])
-        more = mass - masses[todo]
-        close = ((more <= 1e-12) & (-more <= short[todo])) | (goal[todo] == 0)
-        narrow = bracketed & (high[todo] - low[todo] <= 1e-13 * np.maximum(1.0, np.abs(high[todo])))
-        done = close | narrow | (turn == 299)
-        levels[todo] = np.where(bracketed & ~close, low[todo], here)
-        rows = found.rows()
-        kept, owner = done[rows], todo[rows]
-        segments.append((owner[kept], found.lower[kept], found.upper[kept]))
-        target = _foreseen(mixtures, owner[~kept], found.lower[~kept], found.upper[~kept], goal)[
-            todo
-        ]
+    slack = 4e-9 * (1 - np.clip(masses, 0, 1)) + 2.0**-51
+    aim = masses + slack
+    levels = np.where(aim >= 1, -np.inf, np.inf)
+    rows = np.flatnonzero((masses >= 0) & (aim < 1))
+    if rows.size:
+        most_missing = np.minimum(_EXACT_MASS, slack[rows] / 2)
+        search = _LevelSearch(mixtures.take(rows), aim[rows], most_missing)
+        search.run()
+        levels[rows] = search.found_levels
+    return outer_level_sets(mixtures, levels)
+
+
+class _LevelSearch:
+    """Find the level of each row whose level set has the wanted mass in [0, 1).
+
+    From one level set the level of the wanted mass is foreseen by following its ends. The level set
+    found there is the answer if its mass is right, and otherwise the next to start from, within a
+    bracket of levels.
+
+    Afterwards `pieces` are the level sets, at most `most_missing` of the mass short of it, and
+    `found_levels` are levels at which they are complete.
+    """
+
+    def __init__(self, mixtures: GaussianMixtures, masses: Doubles, most_missing: Doubles) -> None:
+        self.mixtures = mixtures
+        self.masses = masses
+        self.most_missing = most_missing
+        self.goal = _to_deviation(masses)
+        self.pieces: list[Pieces] = []
+        self.found_levels = np.empty(len(masses))
+
+        # At `low` the set has enough mass, at `high` it has less. No density exceeds the highest
+        # component: from there on up the mass is 0.
+        smallest_sd = mixtures.sds.T.min(axis=-1)
+        highest = -np.log(smallest_sd) - 0.5 * np.log(2 * np.pi)
+        self.high = np.broadcast_to(highest, masses.shape).astype(np.float64)
+        self.low = np.full(len(masses), -np.inf)
+
+    def run(self) -> None:
+        """Search until every row is done."""
+        todo = np.arange(len(self.masses))
+        level = self._first_levels()
+        for turn in range(_MOST_TURNS):
+            if not todo.size:
+                return
+            here = level[todo]
+            rows_left = self.mixtures.take(todo)
+            sets = level_sets(rows_left, here)
+            mass = _mass_of_sets(rows_left, sets)
+
+            self._narrow_brackets(todo, here, mass)
+            is_last_turn = turn == _MOST_TURNS - 1
+            is_done = self._is_done(todo, here, mass) | is_last_turn
+
+            row_of_piece = sets.rows()
+            pieces = Pieces(todo[row_of_piece], sets.lower, sets.upper)
+            self.pieces.append(pieces.take(is_done[row_of_piece]))
+            open_pieces = pieces.take(~is_done[row_of_piece])
+            level[todo] = self._next_levels(todo, here, mass, open_pieces, turn)
+            todo = todo[~is_done]
+
+    def _first_levels(self) -> Doubles:
+        """Return the level of the goal in one Gaussian with the mixture's mean and sd."""
+        mean, sd = mean_and_sd(self.mixtures)
+        of_one_gaussian = np.minimum(self.high, log_density(self.mixtures, mean))
+        of_one_gaussian = of_one_gaussian - 0.5 * np.square(self.goal)
+
+        rows = np.arange(len(self.goal))
+        ends = Pieces(rows, mean - self.goal * sd, mean + self.goal * sd)
+        foreseen = _foresee_levels(self.mixtures, ends, self.goal)
+        is_plausible = (foreseen > of_one_gaussian - 1) & (foreseen < self.high)
+        level = np.where(is_plausible, foreseen, of_one_gaussian)
+        return np.where(self.goal > 0, level, self.high)
+
+    def _narrow_brackets(self, todo: Integers, here: Doubles, mass: Doubles) -> None:
+        """Move one side of each bracket to the level that was looked at."""
+        has_enough = mass >= self.masses[todo]
+        self.low[todo] = np.where(has_enough, here, self.low[todo])
+        self.high[todo] = np.where(has_enough, self.high[todo], here)
+
+    def _is_done(self, todo: Integers, here: Doubles, mass: Doubles) -> Bools:
+        """Say which rows have the right mass, or no room left, and record their levels."""
+        low, high = self.low[todo], self.high[todo]
+        excess = mass - self.masses[todo]
+        is_close = (excess <= _EXACT_MASS) & (-excess <= self.most_missing[todo])
+        is_close |= self.goal[todo] == 0
+        is_bracketed = np.isfinite(low)
+        is_narrow = is_bracketed & (high - low <= 1e-13 * np.maximum(1.0, np.abs(high)))
+        self.found_levels[todo] = np.where(is_bracketed & ~is_close, low, here)
+        return np.asarray(is_close | is_narrow)
+
+    def _next_levels(
+        self, todo: Integers, here: Doubles, mass: Doubles, pieces: Pieces, turn: int
+    ) -> Doubles:
+        """Return the level to look at next: the foreseen one, or one that is sure to go on."""
+        foreseen = _foresee_levels(self.mixtures, pieces, self.goal)[todo]
+        low, high = self.low[todo], self.high[todo]
+
         # where no level has been low enough, go down as for a single Gaussian, and more boldly
         # after a few turns
-        down = here - 0.5 * (np.square(goal[todo]) - np.square(_deviation(mass))) * 2.0 ** max(
-            0, turn - 5
-        )
-        usable = (
-            (target > np.maximum(low[todo], down - 1)) & (target < high[todo]) & (turn % 8 != 7)
-        )
-        level[todo] = np.where(
-            usable, target, np.where(bracketed, 0.5 * low[todo] + 0.5 * high[todo], down)
-        )
-        todo = todo[~done]
-    return segments, levels
+        drop = 0.5 * (np.square(self.goal[todo]) - np.square(_to_deviation(mass)))
+        down = here - drop * 2.0 ** max(0, turn - 5)
+        halfway = 0.5 * low + 0.5 * high
+        sure = np.where(np.isfinite(low), halfway, down)
+
+        is_usable = (foreseen > np.maximum(low, down - 1)) & (foreseen < high) & (turn % 8 != 7)
+        return np.where(is_usable, foreseen, sure)
 
 
-def _foreseen(
-    mixtures: GaussianMixtures, rows: Integers, lower: Floats, upper: Floats, goal: Floats
-) -> Floats:
-    """The level at which each row will have the wanted mass, if its set has pieces near the given
-    ones; NaN without pieces.
+def _foresee_levels(mixtures: GaussianMixtures, pieces: Pieces, goal: Doubles) -> Doubles:
+    """Return the level at which each row will have the wanted mass, if its set has pieces near
+    these; NaN without pieces.
 
     Newton steps for all ends of a row and the level together: log f is the level at each end, and
     the mass between the ends, as a deviation (which for one Gaussian is linear in the ends), is the
     goal.
     """
-    n, owner, ends = len(goal), np.concatenate([rows, rows]), np.concatenate([lower, upper])
-    side = np.repeat([-1.0, 1.0], len(rows))
-    level = np.full(n, np.nan)
+    n_rows = len(goal)
+    level = np.full(n_rows, np.nan)
+    if not len(pieces.rows):
+        return level
+    rows = np.concatenate([pieces.rows, pieces.rows])
+    ends = np.concatenate([pieces.lower, pieces.upper])
+    side = np.repeat([-1.0, 1.0], len(pieces.rows))
     with np.errstate(all="ignore"):
-        for _ in range(STEPS if len(rows) else 0):
-            height, slope = log_density_and_slope(mixtures, owner, ends)
-            mass: Floats = np.bincount(owner, side * distribution(mixtures, ends, owner), n).astype(
-                np.float64
-            )
-            here = _deviation(mass)
+        for _ in range(_NEWTON_STEPS):
+            height, slope = log_density_and_slope(mixtures, rows, ends)
+            mass = np.bincount(rows, side * distribution(mixtures, ends, rows), n_rows)
+            here = _to_deviation(mass.astype(np.float64))
             # what the mass gains at this end as the level rises
             rate = side * np.exp(height) / slope
             missing = (goal - here) * np.exp(-0.5 * np.square(here)) * np.sqrt(2 / np.pi)
-            level = (missing + np.bincount(owner, rate * height, n)) / np.bincount(owner, rate, n)
-            ends = ends + (level[owner] - height) / slope
+            gain = missing + np.bincount(rows, rate * height, n_rows)
+            level = gain / np.bincount(rows, rate, n_rows)
+            ends = ends + (level[rows] - height) / slope
     return level
 
 
-def _deviation(mass: Floats) -> Floats:
-    """The z that has this mass between -z and z under a standard Gaussian."""
+def _to_deviation(mass: Doubles) -> Doubles:
+    """Return the z that has this mass between -z and z under a standard Gaussian."""
     return np.asarray(ndtri(0.5 + 0.5 * np.clip(mass, 0.0, 1 - 2.0**-52)))
 
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Floats, as_float_targets
 from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.scores.mixtures import mean_and_sd
+from dco.scores.densities.mixtures import mean_and_sd
 from dco.scores.registry import register
 from dco.scores.score import Score, at_most, expect
 from dco.scores.thresholds import AnyThreshold, thresholds_of_rows

@@ -1,0 +1,160 @@
+"""Level sets of Gaussian mixtures: {y : log f(y) >= level} for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dco.foundations.arrays import Doubles, Floats, Integers
+from dco.predictions import GaussianMixtures
+from dco.scores.densities import certified
+from dco.scores.densities.chebyshev import Curves, cut, interpolate
+from dco.scores.densities.mixtures import log_density, log_density_and_slope, smallest_sds
+from dco.scores.densities.pieces import Outlines, Pieces, unite
+from dco.sets.intervals import IntervalUnions
+
+# rows searched together: what is made for each of them, some hundred numbers, stays a few megabytes
+BATCH_SIZE = 1024
+NODES = (16, 32, 64)  # Chebyshev nodes per row, tried in this order before the certified search
+
+
+def level_sets(
+    mixtures: GaussianMixtures, levels: Floats, *, nodes: Sequence[int] = NODES
+) -> IntervalUnions:
+    """Return {y : log f_i(y) >= levels[i]} for each row; the whole line for a level of -inf.
+
+    Ends are right to about 1e-9 of the row's smallest sd (or to the spacing of floats near them,
+    where that is larger). Pieces, and gaps between pieces, that are shorter than that may be
+    missed. `nodes` are numbers of Chebyshev nodes to try; without any, all rows are searched by
+    bounds.
+    """
+    n_rows = len(mixtures)
+    wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (n_rows,))
+    is_whole_line = np.isneginf(wanted)
+    finite_rows = np.flatnonzero(np.isfinite(wanted))
+    parts = [
+        Pieces.whole_line(np.flatnonzero(is_whole_line)),
+        *_search(mixtures, wanted, finite_rows, nodes),
+    ]
+    return unite(n_rows, parts)
+
+
+def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[IntervalUnions]:
+    """Return the level sets at several levels per row, (J, n).
+
+    One interpolant of each row, on the interval of the lowest level, serves all of them.
+    """
+    wanted = np.asarray(levels, dtype=np.float64)
+    n_draws = mixtures.means.shape[0]
+    if len(wanted) < 2 or not np.all(np.isfinite(wanted)) or n_draws == 1:
+        return [level_sets(mixtures, level_of_rows) for level_of_rows in wanted]
+
+    outlines = Outlines.of(mixtures, wanted.min(axis=0))
+    curves: list[Curves] = []
+    unresolved: list[Integers] = [np.empty(0, dtype=np.int64)]
+    for batch in _batches(np.flatnonzero(outlines.lower < outlines.upper)):
+        for n_nodes in NODES:
+            resolved, batch = interpolate(mixtures, outlines, batch, n_nodes)
+            curves.append(resolved)
+        unresolved.append(batch)
+
+    sets = []
+    for level_of_rows in wanted:
+        parts = []
+        rows_to_search = [*unresolved]
+        for curve in curves:
+            pieces, undecided = cut(mixtures, curve, level_of_rows)
+            parts.append(pieces)
+            rows_to_search.append(undecided)
+        parts += _search(mixtures, level_of_rows, np.concatenate(rows_to_search), NODES)
+        sets.append(unite(len(mixtures), parts))
+    return sets
+
+
+def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnions:
+    """Return pieces that hold every float y with ``log_density(mixtures, y) >= levels``.
+
+    At a peak or in a valley as well. They lie beyond the outermost such y by about what
+    `log_density` rounds, 1e-14, over its slope there.
+    """
+    wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (len(mixtures),))
+    margin = _bound_rounding(mixtures, wanted)
+    inner = level_sets(mixtures, wanted - 2 * margin)
+    rows = inner.rows()
+    lower = _move_out(mixtures, rows, inner.lower, wanted, margin, side=-1.0)
+    upper = _move_out(mixtures, rows, inner.upper, wanted, margin, side=1.0)
+    return unite(len(mixtures), [Pieces(rows, lower, upper)])
+
+
+def _search(
+    mixtures: GaussianMixtures, levels: Doubles, rows: Integers, nodes: Sequence[int]
+) -> list[Pieces]:
+    """Return the pieces of these rows, whose levels are finite."""
+    if not rows.size:
+        return [Pieces.none()]
+    # the other rows get a harmless level and are never looked at
+    outlines = Outlines.of(mixtures, np.where(np.isfinite(levels), levels, 0.0))
+    if mixtures.means.shape[0] == 1:  # one Gaussian: its bounds are its ends
+        filled = rows[outlines.lower[rows] <= outlines.upper[rows]]
+        return [Pieces(filled, outlines.lower[filled], outlines.upper[filled])]
+
+    parts = [Pieces.none()]
+    for batch in _batches(rows[outlines.lower[rows] < outlines.upper[rows]]):
+        for n_nodes in nodes:
+            curves, unresolved = interpolate(mixtures, outlines, batch, n_nodes)
+            pieces, undecided = cut(mixtures, curves, levels)
+            parts.append(pieces)
+            batch = np.concatenate([unresolved, undecided])
+        parts.append(certified.search(mixtures, outlines, levels, batch))
+    return parts
+
+
+def _batches(rows: Integers) -> list[Integers]:
+    return np.split(rows, range(BATCH_SIZE, rows.size, BATCH_SIZE))
+
+
+def _move_out(
+    mixtures: GaussianMixtures,
+    rows: Integers,
+    ends: Floats,
+    levels: Doubles,
+    margin: Doubles,
+    *,
+    side: float,
+) -> Floats:
+    """Move each end outwards until log f is below the level by more than its rounding error.
+
+    `side` is -1 for lower ends and 1 for upper ones. f falls from there on outwards.
+    """
+    smallest_sd = smallest_sds(mixtures)
+    moved = ends.copy()
+    todo = np.flatnonzero(np.isfinite(ends))
+    row = rows[todo]
+    height, slope = log_density_and_slope(mixtures, row, moved[todo])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        newton_step = (height - levels[row] + 2 * margin[row]) / (-side * slope)
+        # a longer one is no polish: f is flat here
+        is_short = np.abs(newton_step) <= 1e-6 * smallest_sd[row]
+        moved[todo[is_short]] += side * newton_step[is_short]
+
+        step = np.maximum(1e-15 * smallest_sd[row], np.spacing(np.abs(moved[todo])))
+        while todo.size:
+            is_out = log_density(mixtures, moved[todo], row) < levels[row] - margin[row]
+            todo, row, step = todo[~is_out], row[~is_out], step[~is_out]
+            moved[todo] += side * step
+            step *= 2
+    return moved
+
+
+def _bound_rounding(mixtures: GaussianMixtures, levels: Doubles) -> Doubles:
+    """Bound twice the rounding error of `log_density` near a level; 0 for an infinite level.
+
+    An exponent rounds by some 8 units of 2**-53 of itself; exponents, weighted by what they add to
+    f, are at most the highest peak less the level and log T. The sum, its logarithm and the peak
+    add less than as much again.
+    """
+    is_finite = np.isfinite(levels)
+    terms = 2 + np.log(mixtures.means.shape[0]) + np.abs(np.log(smallest_sds(mixtures)))
+    terms = terms + np.abs(np.where(is_finite, levels, 0.0))
+    return np.where(is_finite, 2.0**-47 * terms, 0.0)
