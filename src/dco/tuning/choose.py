@@ -19,15 +19,15 @@ from dco.scores.score import Score
 from dco.structure import Candidate
 from dco.tuning.candidates import keep_readable, learn_scores, pair_models_with_scores
 from dco.tuning.comparison import Comparison
-from dco.tuning.contest import Contest
-from dco.tuning.cutoffs import OneThreshold, threshold_kind
+from dco.tuning.contest import CandidateTrial, Contest
+from dco.tuning.cutoffs import threshold_kind
 from dco.tuning.defaults import Models, suiting_transforms
 from dco.tuning.fits import ModelFits
 from dco.tuning.notes import note_below_zero, note_classes, note_left_behind, note_one_width
 from dco.tuning.objectives import MEAN_SIZE, Even, Objective
 from dco.tuning.proposals import average_best_models, level_scores, search_candidates
 from dco.tuning.ranking import Ranking, note_failed
-from dco.tuning.resampling import Folds, Resampling
+from dco.tuning.resampling import Resampling
 from dco.tuning.row_weights import EqualClusters, EqualRows, RowWeights
 from dco.tuning.slices import named_slicings
 from dco.tuning.stability import share_of_wins
@@ -99,25 +99,28 @@ def choose(
     contest = prepare_contest(
         resampling, statement=statement, classes=classes, tuning=tuning, seed=seed
     )
-    candidates = try_candidates(listed, contest, support=tuning.support)
-    ranking = contest.rank(candidates)
+    compared = compare(listed, contest, support=tuning.support)
 
     # 3. Describe the winner.
-    trial = contest.trials[ranking.best]
-    can_condition = statement.calibrator.takes_condition
-    notes = note_choice(listed, candidates, contest, ranking, tuning, can_condition=can_condition)
+    winner = compared.winner
+    notes = note_choice(
+        compared,
+        scores_are_named=not listed.adds_levelled_scores,
+        can_condition=statement.calibrator.takes_condition,
+        support=tuning.support,
+    )
     rows_are_known = listed.rows_are_known
     if listed.strategy is not None:
-        rows_are_known = rows_are_known and not holds_frozen(trial.candidate.model)
+        rows_are_known = rows_are_known and not holds_frozen(winner.candidate.model)
     return Choice(
-        winner=trial.candidate,
-        ranking=ranking,
-        n_candidates=len(candidates),
+        winner=winner.candidate,
+        ranking=compared.ranking,
+        n_candidates=len(compared.candidates),
         training_rows_known=rows_are_known,
-        fitted_model=trial.fit.fits[0] if len(trial.fit.fits) == 1 else None,
-        selection=f"{tuning.objective.describe(ranking.table[0])} {resampling.in_words()}",
-        stability=measure_stability(contest, ranking, seed=seed),
-        tuning_scores=trial.evaluated.scores if learns_from_scores else None,
+        fitted_model=winner.fit.fits[0] if len(winner.fit.fits) == 1 else None,
+        selection=f"{tuning.objective.describe(winner.row)} {resampling.in_words()}",
+        stability=measure_stability(compared, seed=seed),
+        tuning_scores=winner.evaluated.scores if learns_from_scores else None,
         notes=tuple(notes),
     )
 
@@ -193,72 +196,81 @@ def prepare_contest(
     return Contest(fits, comparison)
 
 
-def try_candidates(
-    listed: Listed, contest: Contest, *, support: tuple[float, float] | None
-) -> list[Candidate]:
-    """Try the listed candidates, or those that a strategy proposes, and what follows from them."""
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """All candidates that were compared, and their ranking."""
+
+    contest: Contest
+    candidates: list[Candidate]
+    ranking: Ranking
+
+    @property
+    def winner(self) -> CandidateTrial:
+        """What the best candidate did."""
+        return self.contest.trials[self.ranking.best]
+
+
+def compare(listed: Listed, contest: Contest, *, support: tuple[float, float] | None) -> Compared:
+    """Rank the listed candidates, or those that a strategy proposes, and what follows from them."""
     candidates = listed.candidates
     if listed.strategy is not None:
         candidates = search_candidates(listed.strategy, candidates, contest, support=support)
-
     ranking = contest.rank(candidates)
+
     if listed.adds_averages:
         candidates = [*candidates, *average_best_models(candidates, contest, ranking)]
-        contest.rank(candidates)
+        ranking = contest.rank(candidates)
     if listed.adds_levelled_scores:
         candidates = [*candidates, *level_scores(candidates, contest)]
-    return candidates
+        ranking = contest.rank(candidates)
+    return Compared(contest, candidates, ranking)
 
 
-def measure_stability(contest: Contest, ranking: Ranking, *, seed: int) -> float | None:
+def measure_stability(compared: Compared, *, seed: int) -> float | None:
     """Return how often the winner wins again on halves of the tuning rows, against the best few.
 
     None where nothing was compared, where rows have conditions or clusters, where an objective
     reads whole sets, or where each size is a search for roots (mixtures).
     """
-    comparison = contest.comparison
-    trials = contest.best_trials(ranking, _MOST_COMPARED_AGAIN)
-    are_slow = any(trial.candidate.record_type is GaussianMixtures for trial in trials)
-    if len(trials) < 2 or len(trials[0].evaluated) < 2 or are_slow:
+    comparison = compared.contest.comparison
+    if comparison.objective.reads_sets or not comparison.thresholds.is_single:
         return None
-    if comparison.objective.reads_sets or not isinstance(comparison.thresholds, OneThreshold):
-        return None
-    if isinstance(comparison.weights, EqualClusters):
+    if not comparison.weights.are_equal:
         return None
 
+    trials = compared.contest.best_trials(compared.ranking, _MOST_COMPARED_AGAIN)
+    if len(trials) < 2 or len(trials[0].evaluated) < 2:
+        return None
+    if any(trial.candidate.record_type is GaussianMixtures for trial in trials):
+        return None
     candidates = [trial.evaluated for trial in trials]
-    return share_of_wins(ranking.best, candidates, comparison, seed=seed)
+    return share_of_wins(compared.ranking.best, candidates, comparison, seed=seed)
 
 
 def note_choice(
-    listed: Listed,
-    candidates: list[Candidate],
-    contest: Contest,
-    ranking: Ranking,
-    tuning: Tuning,
+    compared: Compared,
     *,
+    scores_are_named: bool,
     can_condition: bool,
+    support: tuple[float, float] | None,
 ) -> list[Note]:
     """Note what failed, and what the winner shows on the tuning rows."""
+    contest = compared.contest
+    winner = compared.winner
     notes = []
-    if ranking.failed:
-        notes.append(note_failed(contest.reasons_of_failure(candidates, ranking)))
-
-    winner = contest.trials[ranking.best]
-    has_one_threshold = isinstance(contest.comparison.thresholds, OneThreshold)
-    if not (has_one_threshold and winner.row.feasible):
+    if compared.ranking.failed:
+        reasons = contest.reasons_of_failure(compared.candidates, compared.ranking)
+        notes.append(note_failed(reasons))
+    if not (contest.comparison.thresholds.is_single and winner.row.feasible):
         return notes
 
-    resampling = contest.fits.resampling
+    objective = contest.comparison.objective
     outcome = contest.comparison.outcome(winner.evaluated)
-    notes += note_left_behind(ranking, tuning.objective, outcome)
+    resampling = contest.fits.resampling
+    notes += note_left_behind(compared.ranking, objective, outcome)
     if winner.predictions.are_of_classes:
-        notes += note_classes(
-            resampling.tuning_rows.y,
-            outcome.covered,
-            outcome.sizes,
-            can_condition=can_condition,
-        )
+        y = resampling.tuning_rows.y
+        notes += note_classes(y, outcome.covered, outcome.sizes, can_condition=can_condition)
         return notes
 
     notes += note_one_width(
@@ -266,10 +278,10 @@ def note_choice(
         outcome.sizes,
         winner.predictions.centres,
         alpha=outcome.alpha,
-        scores_are_named=not listed.adds_levelled_scores,
-        is_even_aim=isinstance(tuning.objective, Even),
+        scores_are_named=scores_are_named,
+        is_even_aim=isinstance(objective, Even),
     )
-    if tuning.support is None and resampling.targets.min() >= 0:
+    if support is None and resampling.targets.min() >= 0:
         notes += note_below_zero(
             winner.candidate.score, winner.predictions.records, winner.row.ranking_threshold
         )
@@ -277,7 +289,7 @@ def note_choice(
 
 
 def _check_settings(resampling: Resampling, tuning: Tuning) -> None:
-    if isinstance(resampling, Folds) and not tuning.refit:
+    if resampling.is_by_folds and not tuning.refit:
         raise ValueError(
             Message(
                 "⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that "

@@ -64,7 +64,7 @@ class Comparison:
         and the candidate is not feasible.
         """
         outcome = self.outcome(candidate)
-        if math.isfinite(outcome.mean_size) or not isinstance(self.thresholds, OneThreshold):
+        if math.isfinite(outcome.mean_size) or not self.thresholds.is_single:
             return self.row(outcome)
 
         threshold = largest_bounded_threshold(candidate)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Cutoffs:
 class ThresholdKind(ABC):
     """Which rows share a threshold."""
 
+    is_single: ClassVar[bool] = False
+
     @abstractmethod
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
@@ -43,6 +45,8 @@ class ThresholdKind(ABC):
 
 class OneThreshold(ThresholdKind):
     """One threshold for all rows."""
+
+    is_single = True
 
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction

@@ -27,7 +27,7 @@ from dco.tuning.default_models import (
     columns_of,
     make_default_model,
 )
-from dco.tuning.resampling import Folds, Resampling
+from dco.tuning.resampling import Resampling
 
 # A quarter of fewer rows would be too few to choose among so many candidates by.
 FOLDS_BELOW = 1_000
@@ -95,7 +95,7 @@ class Models:
             alpha=float(as_rational(self.alpha)),
             columns=columns_of(rows.X),
             log=None if self.of_classes else suiting_log(resampling.targets),
-            is_small=isinstance(resampling, Folds) and len(rows) < _SMALL_BELOW,
+            is_small=resampling.is_by_folds and len(rows) < _SMALL_BELOW,
         )
 
     def _usual_names(
@@ -118,7 +118,7 @@ class Models:
             left_out |= {"boosting", "boosting-log"}
         if scores is None:
             left_out.add("spread")  # levelled scores do its work at a fifth of its cost
-            if isinstance(resampling, Folds) and n_rows < FOLDS_BELOW:
+            if resampling.is_by_folds and n_rows < FOLDS_BELOW:
                 left_out.add("quantiles")
         return tuple(name for name in REGRESSORS if name not in left_out)
 

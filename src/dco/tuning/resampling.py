@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Resampling(ABC):
 
     training_rows: Rows
     tuning_rows: Rows
+    is_by_folds: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -84,6 +86,7 @@ class Folds(Resampling):
     tuning_rows: Rows
     n_folds: int
     seed: int
+    is_by_folds = True
 
     @property
     def training_rows(self) -> Rows:  # type: ignore[override]

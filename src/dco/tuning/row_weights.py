@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +21,8 @@ _TAIL = Fraction(1, 20)
 
 class RowWeights(ABC):
     """A way of weighing the tuning rows, and the statistics that depend on it."""
+
+    are_equal: ClassVar[bool] = False
 
     @abstractmethod
     def smallest_threshold(self, scores: Floats, alpha: Fraction) -> float:
@@ -52,6 +55,8 @@ class RowWeights(ABC):
 @dataclass(frozen=True)
 class EqualRows(RowWeights):
     """Every row counts the same."""
+
+    are_equal = True
 
     def smallest_threshold(self, scores: Floats, alpha: Fraction) -> float:
         """Take the order statistic at the tuning rank."""
