@@ -31,10 +31,10 @@ def pair_models_with_scores(
     """
     candidates = []
     for name, model in models.items():
-        own_scores = scores
-        if own_scores is None:
-            own_scores = default_scores_of(model, of_classes=of_classes, transforms=transforms)
-        pairs = pair_model(name, model, own_scores, of_classes=of_classes)
+        scores_to_try = scores
+        if scores_to_try is None:
+            scores_to_try = default_scores_of(model, of_classes=of_classes, transforms=transforms)
+        pairs = pair_model(name, model, scores_to_try, of_classes=of_classes)
         if not pairs:
             raise IncompatibleScoreError(_explain_lonely_model(name, model, scores or {}))
         candidates += pairs

@@ -150,11 +150,11 @@ def list_candidates(
     tuning: Tuning,
 ) -> Listed:
     """Pair models with scores; default models and scores are made for the rows at hand."""
-    made = models.make(resampling, scores)
+    model_by_name = models.make(resampling, scores)
     if scores is not None and models.has_defaults:
-        scores = keep_readable(scores, made)
+        scores = keep_readable(scores, model_by_name)
     candidates = pair_models_with_scores(
-        made,
+        model_by_name,
         scores,
         of_classes=of_classes,
         transforms=() if of_classes else suiting_transforms(resampling),
@@ -164,7 +164,7 @@ def list_candidates(
         strategy=tuning.strategy,
         adds_averages=models.has_defaults,
         adds_levelled_scores=scores is None and tuning.strategy is None and not of_classes,
-        rows_are_known=not any(holds_frozen(model) for model in made.values()),
+        rows_are_known=not any(holds_frozen(model) for model in model_by_name.values()),
     )
 
 

@@ -54,12 +54,12 @@ class Recipe:
 
 def check_default_names(names: Iterable[str], *, of_classes: bool) -> None:
     """Refuse names that no default model has."""
-    known = CLASSIFIERS if of_classes else REGRESSORS
+    offered = CLASSIFIERS if of_classes else REGRESSORS
     task = "classification" if of_classes else "regression"
     for name in names:
-        if name not in known:
+        if name not in offered:
             raise ValueError(
-                f"there is no default model {name!r} for {task}: choose from {', '.join(known)}."
+                f"there is no default model {name!r} for {task}: choose from {', '.join(offered)}."
             )
 
 
