@@ -74,8 +74,8 @@ def main() -> None:
     print(f"mean length of sets at midnight: {widths[0]:.0f} before, {widths[1]:.0f} now")
 
     if given.figure:
-        from dco.report.figures import drawing_style
-        from dco.report.timeline import timeline_figure
+        from dco.foundations.drawing import drawing_style
+        from dco.report import timeline_figure
 
         figure = timeline_figure(monitor)
         figure.axes[-1].set_xticks(list(starts.values()), list(starts), rotation=40, ha="right")

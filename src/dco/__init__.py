@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         split_conformal,
         weighted_conformal,
     )
+    from dco.calibration.facts import CertifiedThreshold
     from dco.certificate.certificate import Certificate
     from dco.certificate.planning import Plan, plan
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     )
     from dco.evaluation.evaluate import evaluate
     from dco.evaluation.evaluation import Evaluation
+    from dco.evaluation.group_evaluation import GroupEvaluation, SizeSummary
     from dco.foundations.errors import (
         CorruptModelError,
         DcoError,
@@ -96,6 +98,8 @@ _HOME = {
     "dco.service.displays": "MonitorDisplay",
     "dco.evaluation.evaluate": "evaluate",
     "dco.evaluation.evaluation": "Evaluation",
+    "dco.evaluation.group_evaluation": "GroupEvaluation SizeSummary",
+    "dco.calibration.facts": "CertifiedThreshold",
     "dco.service.monitor": "Monitor",
     "dco.service.monitor_report": "MonitorReport WatchedCondition WatchedSlice",
     "dco.service.recalibration": "recalibrate",
@@ -134,6 +138,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.
 
 __all__ = [
     "Certificate",
+    "CertifiedThreshold",
     "ClassDraws",
     "ClassProbabilities",
     "CorruptModelError",
@@ -143,6 +148,7 @@ __all__ = [
     "DecoupledRegressor",
     "Evaluation",
     "GaussianMixtures",
+    "GroupEvaluation",
     "IncompatibleScoreError",
     "InfeasibleLevelError",
     "InfeasibleLevelWarning",
@@ -168,6 +174,7 @@ __all__ = [
     "SetsDisplay",
     "ShiftWeights",
     "SizeDisplay",
+    "SizeSummary",
     "Splits",
     "Threshold",
     "UnsuitableWorkerError",

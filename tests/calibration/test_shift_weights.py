@@ -116,8 +116,8 @@ def test_evaluation_and_page_say_why_there_is_no_verdict():
     est, (X, y) = fitted(weights=heavier), loads(300, 1, heavy=True)
     assert "by its weight, and such sets have no known law" in str(est.evaluate(X, y))
     page = page_html(est, X=X, y=y)
-    assert "given the weights the promise holds" in page
-    assert "every new row has its own" in page
+    assert "No law of coverage is known here: each row has a threshold of its own" in page
+    assert "such sets have no known law of coverage" in page
     assert "clusters" not in page.partition("<body")[2].partition("<script")[0]
     with pytest.raises(ValueError, match="rows have weights"):
         est.certificate_.simultaneous_slack()

@@ -146,8 +146,8 @@ def test_certificate_evaluation_file_and_page_speak_of_the_groups(tmp_path):
     page = (tmp_path / "page.html").read_text()
     for said in (
         "sex=F &amp; ward=1",
-        "no bound is known here: groups overlap",
-        "Coverage and sizes by group",
+        "No law of coverage is known here: groups overlap",
+        "Coverage and sizes by condition",
         ">ward=2<",
     ):
         assert said in page

@@ -78,9 +78,9 @@ def classifier(**settings: Any) -> Case:
 
 def regressor(**settings: Any) -> Case:
     fitted = numbers(600, 1)
-    estimator = DecoupledRegressor([Ridge(), LinearRegression()], random_state=0, **settings).fit(
-        *fitted
-    )
+    estimator = DecoupledRegressor(
+        [Ridge(), LinearRegression()], dco.scores.AbsoluteResidual(), random_state=0, **settings
+    ).fit(*fitted)
     X, y = numbers(300, 2)
     return Case(estimator, X, y, np.where(X[:, 1] > 0, "right", "left"), fitted)
 
@@ -108,9 +108,16 @@ def estimated_weights() -> Case:
     return Case(estimator, X, y, X[:, 1] > 0)
 
 
+def overlapping() -> Case:
+    """A threshold for each combination of two groups."""
+    return regressor(condition_on=[_sign, lambda X: X[:, 0] > 0])
+
+
 def infeasible() -> Case:
     with pytest.warns(InfeasibleLevelWarning):
-        estimator = DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(*numbers(100, 1))
+        estimator = DecoupledRegressor(Ridge(), alpha=0.01, calibrate_size=30, random_state=0).fit(
+            *numbers(120, 1)
+        )
     return Case(estimator, *numbers(80, 2))
 
 
@@ -148,6 +155,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "clusters": clusters,
     "pac clusters": lambda: clusters(guarantee="pac", alpha=0.2),
     "nothing guaranteed": estimated_weights,
+    "overlapping": overlapping,
     "no rows": lambda: Case(classifier().estimator),
     "conditions without rows": lambda: Case(classifier(condition_on="label").estimator),
     "thousand": thousand,

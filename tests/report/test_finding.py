@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from dco.cli.main import main
 from dco.paper.methods import METHODS, TABLE_ROWS
-from dco.report.finding import explained, findings
-from dco.report.results import results_html
+from dco.report import results_html
+from dco.report.finding import explain_method, find_differences
 
 HEAD = ("target", "first", "second", "width %", "low %", "high %")
 RESULTS = Path(__file__).parents[2] / "results"
@@ -18,9 +18,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 def paired(*rows: tuple[str, str, float, float, float]) -> Any:
     cells = [(target, first, "BQ", *map(str, numbers)) for target, first, *numbers in rows]
-    return findings(
-        [("Wine: paired comparisons", HEAD, [*cells, ("0.8", "DCO-PAC", "another", "1", "1", "1")])]
-    )
+    another = ("0.8", "DCO-PAC", "another", "1", "1", "1")
+    return find_differences("Wine: paired comparisons", HEAD, [*cells, another])
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,7 @@ def paired(*rows: tuple[str, str, float, float, float]) -> Any:
 def test_one_target_is_said_with_its_interval(
     numbers: tuple[float, float, float], said: str
 ) -> None:
-    (found,) = paired(("0.8", "DCO-PAC", *numbers))
+    found = paired(("0.8", "DCO-PAC", *numbers))
     assert found.title == "Wine"
     assert found.sentences == (
         f"With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), "
@@ -50,7 +49,7 @@ def test_one_target_is_said_with_its_interval(
     ],
 )
 def test_several_targets_are_said_as_a_range(middles: tuple[float, float], said: str) -> None:
-    (found,) = paired(
+    found = paired(
         *(
             (f"0.{8 + place}", "DCO-Warmstart", each, each - 1, each + 1)
             for place, each in enumerate(middles)
@@ -61,16 +60,17 @@ def test_several_targets_are_said_as_a_range(middles: tuple[float, float], said:
 
 
 def test_the_figure_has_zero_in_view_and_the_same_guarantee_first() -> None:
-    (found,) = paired(("0.8", "DCO-Warmstart", -8, -10, -6), ("0.8", "DCO-PAC", -4, -6, -2))
+    found = paired(("0.8", "DCO-Warmstart", -8, -10, -6), ("0.8", "DCO-PAC", -4, -6, -2))
     first, second = found.lines()
-    assert (first["name"], first["target"], first["said"]) == ("same guarantee", "80 %", "−4.0 %")
-    assert (second["name"], second["target"]) == ("weaker guarantee", "")
-    assert second["at"] < first["at"] < found.scale(0.0) < found.scale.end
+    assert (first.name, first.target, first.words) == ("same guarantee", "80 %", "−4.0 %")
+    assert (second.name, second.target) == ("weaker guarantee", "")
+    assert second.at < first.at < found.scale(0.0) < found.scale.end
 
 
 def test_other_tables_have_no_finding() -> None:
-    assert findings([("T", ("target", "method", "width"), [("0.8", "BQ", "2")])]) == ()
-    assert findings([("T", HEAD, [("0.8", "DCO, refit", "DCO-Warmstart", "1", "0", "2")])]) == ()
+    assert find_differences("T", ("target", "method", "width"), [("0.8", "BQ", "2")]) is None
+    others = [("0.8", "DCO, refit", "DCO-Warmstart", "1", "0", "2")]
+    assert find_differences("T", HEAD, others) is None
 
 
 def test_every_method_is_explained_and_other_names_are_not() -> None:
@@ -78,13 +78,13 @@ def test_every_method_is_explained_and_other_names_are_not() -> None:
         **{method.name: method for method in METHODS.values()},
         **TABLE_ROWS,
     }.items():
-        words = explained(name)
+        words = explain_method(name)
         assert words is not None
         assert method.rule in words
         assert ("No guarantee" in words) == (method.guarantee == "none")
-    assert explained("CQR (gradient boosting)") == explained("CQR")
-    assert "fitted again" in str(explained("DCO, refit"))
-    assert explained("<script>") is None
+    assert explain_method("CQR (gradient boosting)") == explain_method("CQR")
+    assert "fitted again" in str(explain_method("DCO, refit"))
+    assert explain_method("<script>") is None
 
 
 def test_the_page_of_make_run_opens_with_the_finding_and_fits_a_phone(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dco.report import write_results_page
-from dco.report.results import Block, read_results, results_html
+from dco.report import read_results, results_html, write_results_page
+from dco.report.results import Table
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 MARKDOWN = """# Table 2: sizes <b>
@@ -127,14 +127,14 @@ def test_a_folder_without_results_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_only_tables_too_wide_for_a_phone_are_stacked() -> None:
-    narrow = Block(
+    narrow = Table(
         head=("target", "outcome", "count"), rows=(("0.8", "a feasible threshold was found", "50"),)
     )
     assert narrow.layout == ()
     columns = ("target", "method", "coverage", "size", "P95", "paper size")
-    wide = Block(head=columns, rows=(("0.8", "BQ", *["0.841 ± 0.050"] * 4),))
+    wide = Table(head=columns, rows=(("0.8", "BQ", *["0.841 ± 0.050"] * 4),))
     assert wide.layout == ("stack",)
-    assert wide.name == 1
+    assert wide.name_column == 1
     assert [wide.kind(place, cell) for place, cell in enumerate(wide.rows[0])] == [
         "n",
         "short",
@@ -143,7 +143,7 @@ def test_only_tables_too_wide_for_a_phone_are_stacked() -> None:
         "n",
         "n",
     ]
-    assert Block(head=("a", "b"), rows=(("1", "2"),)).name is None
+    assert Table(head=("a", "b"), rows=(("1", "2"),)).name_column is None
 
 
 def test_csv_files_are_tables_and_a_row_longer_than_its_head_is_shown_whole(tmp_path: Path) -> None:

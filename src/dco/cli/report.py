@@ -103,11 +103,11 @@ def _refuse_options_of_models(
 
 def _page_of_results(folder: Path, title: str | None) -> tuple[str, list[str]]:
     """Make the page of a folder of results; return it and what was found in the tables."""
-    from dco.report.results import found_in, read_results, results_html
+    from dco.report import findings_of, read_results, results_html
 
     findings = [
         f"{finding.title}: {' '.join(finding.sentences)}"
-        for finding in found_in(read_results(folder))
+        for finding in findings_of(read_results(folder))
     ]
     return results_html(folder, title=title), findings
 
@@ -154,7 +154,7 @@ def model_page(
     The page says what it was made from, and when.
     """
     from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
-    from dco.report.page import page_html
+    from dco.report import page_html
 
     # with hyphens at which no line is broken
     today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")

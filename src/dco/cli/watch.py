@@ -211,7 +211,7 @@ def check_looks_like_state(text: str, path: Path) -> None:
 def page_of(monitor: Any, estimator: Any, model_file: Path, *, target: str | None) -> str:
     """Make the page with the timeline."""
     from dco.cli.model_files import fitted_layout
-    from dco.report.timeline import timeline_html
+    from dco.report import timeline_html
 
     layout = fitted_layout(estimator)
     if target is None and layout is not None:

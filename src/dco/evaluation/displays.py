@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.calibration.facts import CertifiedThreshold
+from dco.certificate.certificate import Certificate
 from dco.evaluation.evaluate import evaluate
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.group_evaluation import GroupEvaluation
@@ -38,6 +40,7 @@ from dco.theory import coverage_law_of_rank
 from dco.tuning import Ranking
 
 MOST_ROWS = 60  # that are drawn one by one
+MOST_GROUPS = 30
 
 
 class FittedEstimator(Protocol):
@@ -72,6 +75,25 @@ class CoverageInGroup:
             range=interval if test is None else (test.low, test.high),
             coverage=group.coverage,
         )
+
+    @classmethod
+    def expected_of(cls, threshold: CertifiedThreshold) -> Self:
+        """Take the range of the law of a threshold, before any row is seen."""
+        low, high = threshold.coverage_low, threshold.coverage_high
+        return cls(
+            name=str(threshold.group),
+            range=None if low is None else (low, 1.0 if high is None else high),
+            coverage=None,
+        )
+
+
+WithRows = TypeVar("WithRows", GroupEvaluation, CertifiedThreshold)
+
+
+def largest(groups: Sequence[WithRows], most: int) -> list[WithRows]:
+    """Return the groups with most rows, in their order."""
+    by_size = sorted(range(len(groups)), key=lambda position: -groups[position].n)
+    return [groups[position] for position in sorted(by_size[:most])]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -116,8 +138,19 @@ class CoverageDisplay(Display):
         return cls.from_evaluation(evaluate(sets, y, threshold=threshold, alpha=alpha), ax=ax)
 
     @classmethod
-    def from_evaluation(cls, evaluation: Evaluation, *, ax: Any = None) -> Self:
-        """Draw an evaluation."""
+    def from_evaluation(
+        cls,
+        evaluation: Evaluation,
+        *,
+        by_condition: bool = False,
+        most: int = MOST_GROUPS,
+        ax: Any = None,
+    ) -> Self:
+        """Draw an evaluation: by the slices that were asked for, or by condition.
+
+        At most so many groups are drawn, those with most rows.
+        """
+        groups = evaluation.by_condition if by_condition else evaluation.by_group
         test = evaluation.overall.consistency
         display = cls(
             promised=evaluation.promised,
@@ -125,7 +158,23 @@ class CoverageDisplay(Display):
             n=evaluation.n,
             rank=None if test is None else test.rank,
             n_cal=None if test is None else test.n_cal,
-            groups=[CoverageInGroup.of(group) for group in evaluation.by_group],
+            groups=[CoverageInGroup.of(group) for group in largest(groups, most)],
+        )
+        return display.plot(ax)
+
+    @classmethod
+    def from_certificate(
+        cls, certificate: Certificate, *, most: int = MOST_GROUPS, ax: Any = None
+    ) -> Self:
+        """Draw what the calibration rows imply of coverage, before any new row is seen."""
+        first = certificate.thresholds[0]
+        has_one = len(certificate.thresholds) == 1 and first.group is None
+        conditions = [] if has_one else largest(certificate.thresholds, most)
+        display = cls(
+            promised=1 - certificate.alpha,
+            rank=first.rank if has_one else None,
+            n_cal=first.n if has_one else None,
+            groups=[CoverageInGroup.expected_of(condition) for condition in conditions],
         )
         return display.plot(ax)
 

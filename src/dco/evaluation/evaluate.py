@@ -133,6 +133,7 @@ def evaluate_conditions(
         alpha=alpha,
         no_verdict=no_verdict,
         left_out=repeats.left_out,
+        left_out_rows=repeats.rows,
         notes=tuple(notes),
     )
 
@@ -149,7 +150,10 @@ def slice_by_outcome(labels: AnyArray | None, centres: ArrayLike | None) -> list
 
 
 def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Note]:
-    """Name every class that is covered rarely, and what helps; nothing helps an unknown label."""
+    """Name every class that is covered rarely, and what helps.
+
+    For a class that the fit does not know only rows of it help, whatever the `remedy`.
+    """
     low = [row for row in slices if row.by == "class" and row.coverage < LOW_COVERAGE]
     if not low:
         return []
@@ -161,8 +165,9 @@ def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Not
     ]
     many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
     text = f"{many} covered in less than {100 * LOW_COVERAGE:.0f} % of rows: {first_few(names)}."
-    has_known_class = any(row.unknown_labels == 0 for row in low)
-    return [Note("low-classes", text, remedy if has_known_class else "")]
+    if all(row.unknown_labels for row in low):
+        remedy = "The fit does not know these labels: fit again, with rows of them."
+    return [Note("low-classes", text, remedy)]
 
 
 def check_arguments(sets: PredictionSets, threshold: Thresholds, by: ArrayLike | None) -> None:

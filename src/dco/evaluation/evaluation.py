@@ -32,8 +32,9 @@ class Evaluation(ShownAsPrinted):
         The level that the sets were made at; None where it is not known.
     no_verdict
         Why these rows can prove nothing, where they can prove nothing.
-    left_out
-        How many rows were left out because they equal rows of the fit.
+    left_out, left_out_rows
+        How many rows were left out because they equal rows of the fit, and their positions (empty
+        where rows were counted in parts).
     notes
         What a reader should know besides, such as classes that are covered rarely.
     """
@@ -44,6 +45,7 @@ class Evaluation(ShownAsPrinted):
     alpha: float | None = None
     no_verdict: str | None = None
     left_out: int = 0
+    left_out_rows: tuple[int, ...] = ()
     notes: tuple[Note, ...] = ()
 
     @property

@@ -57,7 +57,7 @@ def advice(evaluation: Evaluation) -> str:
     failed_tests = [evaluation.coverage_tests[name] for name in evaluation.too_low]
     if not failed_tests:
         return ""
-    if any(test.unknown_labels for test in failed_tests):
+    if evaluation.overall.unknown_labels:
         return (
             "No set can hold a label that the fit does not know: fit again, with rows of each "
             "label."

@@ -12,10 +12,10 @@ from dco.calibration.base import Calibration
 from dco.evaluation.evaluate import evaluate_conditions, slice_by_outcome
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.outcomes import Outcomes
-from dco.evaluation.repeats import Repeats, decide_on_repeats
+from dco.evaluation.repeats import Repeats, decide_on_repeats, without_verdict
 from dco.evaluation.slices import Slicing, name_of_slices, slice_by_values
 from dco.foundations.arrays import AnyArray, as_labels
-from dco.foundations.fingerprints import row_fingerprints
+from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.notes import Message, Note
 from dco.foundations.tables import take_features
 from dco.predictor import DecoupledPredictor
@@ -63,7 +63,7 @@ def evaluate_on_rows(
     )
     if rows.slice_values is not None:
         slicings.append(slice_by_values(name_of_slices(by), rows.slice_values))
-    elif sum(len(group.rows) for group in groups) == len(rows.y):  # groups that do not overlap
+    elif groups:
         slicings.append(Slicing("condition", {group.value: group.rows for group in groups}))
 
     # 3. Evaluate the sets of each calibration.
@@ -91,14 +91,20 @@ def leave_out_repeats(
     predictor: DecoupledPredictor, X: Any, y: AnyArray, slice_values: AnyArray | None
 ) -> RowsToJudge:
     """Leave out rows that equal rows of the fit, if there are more than by chance."""
-    equal = predictor.kept.among(row_fingerprints(X, y))
+    hashes = row_fingerprints(X, y)
+    equal = predictor.kept.among(hashes)
     repeats = decide_on_repeats(
         equal.total,
         len(y),
         by_role=equal.counts,
         by_chance=predictor.kept.by_chance(len(y)),
         is_exact=equal.exact,
+        rows=tuple(np.flatnonzero(equal.known).tolist()),
     )
+    role = role_of_these_rows(predictor, hashes)
+    if role is not None:  # also where rows repeat so often that single ones say nothing
+        these_rows = f"these are the {role} rows of the fit"
+        repeats = without_verdict(these_rows, sentence=these_rows.capitalize())
     if not repeats.left_out:
         return RowsToJudge(X, y, slice_values, repeats)
 
@@ -109,6 +115,15 @@ def leave_out_repeats(
         slice_values=None if slice_values is None else slice_values[others],
         repeats=repeats,
     )
+
+
+def role_of_these_rows(predictor: DecoupledPredictor, hashes: Hashes) -> str | None:
+    """Return the role that has exactly these rows; None if no role has."""
+    digest = role_fingerprint(hashes)
+    for role, role_digest in predictor.certificate.row_fingerprints.items():
+        if role_digest == digest:
+            return role
+    return None
 
 
 def values_to_slice_by(

@@ -15,11 +15,13 @@ FEWEST_ROWS = 10  # that are judged when others are left out
 class Repeats:
     """What was decided about rows that equal rows of the fit.
 
-    `left_out` rows are not evaluated; `no_verdict` says why the rows prove nothing, where so many
-    are rows of the fit that nothing is left out.
+    `left_out` rows are not evaluated, those at the positions `rows` where these are known.
+    `no_verdict` says why the rows prove nothing, where so many are rows of the fit that nothing is
+    left out.
     """
 
     left_out: int = 0
+    rows: tuple[int, ...] = ()
     no_verdict: str | None = None
     note: Note | None = None
 
@@ -28,7 +30,13 @@ NO_REPEATS = Repeats()
 
 
 def decide_on_repeats(
-    n_equal: int, n_rows: int, *, by_role: Mapping[str, int], by_chance: float, is_exact: bool
+    n_equal: int,
+    n_rows: int,
+    *,
+    by_role: Mapping[str, int],
+    by_chance: float,
+    is_exact: bool,
+    rows: tuple[int, ...] = (),
 ) -> Repeats:
     """Decide about rows that equal rows of the fit: evaluate them, leave them out, or judge none.
 
@@ -36,7 +44,7 @@ def decide_on_repeats(
     others. If there are more, they may be rows of the fit, which prove nothing: they are left out,
     and the others are judged. There is no verdict if most rows are rows of the fit, if too few
     others are left, or if it is not known which rows they are (`is_exact` is False: the fit kept a
-    sample of its rows).
+    sample of its rows). `rows` are their positions, where these are known.
     """
     if n_equal <= by_chance:
         return Repeats()
@@ -48,18 +56,18 @@ def decide_on_repeats(
 
     n_others = n_rows - n_equal
     if not is_exact or n_equal > n_others or n_others < FEWEST_ROWS:
-        return Repeats(
-            no_verdict=equal,
-            note=Note(
-                "used-rows",
-                f"{equal[0].upper()}{equal[1:]}{where}: such rows prove nothing about new rows, so "
-                f"there is no verdict.",
-                "Evaluate rows that were used for nothing else.",
-            ),
-        )
+        return without_verdict(equal, sentence=f"{equal[0].upper()}{equal[1:]}{where}")
 
     were = "was" if n_equal == 1 else "were"
     return Repeats(
         left_out=n_equal,
+        rows=rows,
         note=Note("used-rows", f"{equal}{where} and {were} left out; the others are judged."),
     )
+
+
+def without_verdict(reason: str, *, sentence: str) -> Repeats:
+    """Evaluate all rows, and say why they prove nothing."""
+    text = f"{sentence}: such rows prove nothing about new rows, so there is no verdict."
+    note = Note("used-rows", text, "Evaluate rows that were used for nothing else.")
+    return Repeats(no_verdict=reason, note=note)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from typing import Any, Self
+
+import numpy as np
 
 from dco.foundations.extras import require
 
@@ -16,6 +19,8 @@ __all__ = [
     "ORANGE",
     "PALE",
     "Display",
+    "drawing_style",
+    "empty_figure",
     "plain_name",
 ]
 
@@ -26,6 +31,16 @@ INK = "#1b1d22"
 DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (3, 3)), "linewidth": 1}
 LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
 LEGEND_ABOVE: dict[str, Any] = {**LEGEND, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#9a9a94",
+    "axes.labelcolor": INK,
+    # the names inside an SVG are drawn from this, so that the same figure is the same file
+    "svg.hashsalt": "dco",
+    "svg.fonttype": "path",
+}
 
 
 class Display(ABC):
@@ -49,6 +64,22 @@ class Display(ABC):
     @abstractmethod
     def draw(self, ax: Any) -> None:
         """Draw into these axes."""
+
+
+def drawing_style() -> AbstractContextManager[None]:
+    """Return the settings of matplotlib that all figures are drawn and written with."""
+    matplotlib: Any = require("matplotlib", extra="report")
+    style: AbstractContextManager[None] = matplotlib.rc_context(STYLE)
+    return style
+
+
+def empty_figure(*, width: float = 4.6, height: float = 2.6, panels: int = 1) -> tuple[Any, Any]:
+    """Return a figure, and its panels below each other, which share the horizontal axis."""
+    # not pyplot: no window, no global list of figures
+    figure = require("matplotlib.figure", extra="report").Figure(
+        figsize=(width, height), layout="constrained"
+    )
+    return figure, np.atleast_1d(figure.subplots(panels, 1, sharex=True))
 
 
 def plain_name(name: object, *, longest: int = 30) -> str:

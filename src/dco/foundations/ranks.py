@@ -27,6 +27,7 @@ from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
 
 __all__ = [
+    "LOWEST_SCORE",
     "Guarantee",
     "Level",
     "Threshold",
@@ -52,6 +53,10 @@ __all__ = [
 
 Level: TypeAlias = float | str | Decimal | Fraction | np.floating
 Guarantee: TypeAlias = Literal["marginal", "pac", "pac-conjectured", "expected_risk", "none"]
+
+# The score of a label that is in every set. It is not -inf, so that an infinite threshold always
+# means that there are too few calibration rows.
+LOWEST_SCORE = -float(np.finfo(np.float64).max)
 
 _SPOKEN_DIGITS = 12  # a repr this short was typed by a person and means the decimal it shows
 # 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more

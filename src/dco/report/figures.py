@@ -1,156 +1,146 @@
-"""The plots of the page as matplotlib figures, for papers and slides: the same numbers, drawn the
-same way every time.
-"""
+"""The plots of a report as files, for papers and slides: the same numbers give the same bytes."""
 
 from __future__ import annotations
 
-import math
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dco.evaluation.displays import CoverageDisplay, CoverageInGroup, SizeDisplay
-from dco.foundations.display import number
-from dco.foundations.drawing import BLUE, DASHED, INK, LEGEND, PALE, plain_name
-from dco.foundations.extras import require
-from dco.foundations.files import written_beside
-from dco.report.numbers import ReportNumbers
+from dco import CoverageDisplay, SizeDisplay
+from dco.foundations.drawing import (
+    BLUE,
+    DASHED,
+    INK,
+    LEGEND,
+    PALE,
+    drawing_style,
+    empty_figure,
+    plain_name,
+)
+from dco.foundations.files import write_files
+from dco.report.formats import threshold_in_words
+from dco.report.numbers import MOST_CONDITIONS, ReportNumbers, ScoreHistogram
 from dco.report.words import size_name
 
 FORMATS = ("svg", "png")
-_NO_SIZES = "Sizes need rows: make the numbers with X and y."
-_STYLE = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#9a9a94",
-    "axes.labelcolor": INK,
-    # the names inside an SVG are drawn from this, so that the same figure is the same file
-    "svg.hashsalt": "dco",
-    "svg.fonttype": "path",
-}
+NO_SIZES = "Sizes need rows: make the numbers with X and y."
+
+
+def save_figures(
+    numbers: ReportNumbers, folder: Any, *, formats: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Write every figure that these numbers allow into a folder; return the files."""
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ValueError(f"Figures are written as {' or '.join(FORMATS)}, not as {unknown[0]!r}.")
+
+    draw_by_name = {"score-distribution": score_distribution, "coverage-law": coverage_law}
+    if numbers.rows is not None:
+        draw_by_name["size-distribution"] = size_distribution
+        draw_by_name["size-against-alpha"] = size_against_alpha
+
+    contents = {
+        Path(folder) / f"{name}.{kind}": file_content(draw(numbers), kind)
+        for name, draw in draw_by_name.items()
+        for kind in formats
+    }
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_files(contents, overwrite=True)
+    return list(contents)
+
+
+def file_content(figure: Any, kind: str) -> bytes:
+    """Return a figure as the content of a file, without dates and names of programs."""
+    nameless = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    content = io.BytesIO()
+    with drawing_style():
+        figure.savefig(content, format=kind, metadata=nameless, dpi=160)
+    return content.getvalue()
 
 
 def score_distribution(numbers: ReportNumbers) -> Any:
-    """Calibration scores with the threshold of the certified level; with conditions, one panel for
-    each.
-    """
-    value_of = {entry.group: entry for entry in numbers.own.thresholds}
-    count = len(numbers.score_histograms)
+    """Draw calibration scores with their threshold; with conditions, one panel for each."""
+    histograms = numbers.histograms
+    n_panels = len(histograms)
+    height = 2.6 if n_panels == 1 else 0.9 * n_panels + 0.6
     with drawing_style():
-        figure, panels = empty_figure(height=2.6 if count == 1 else 0.9 * count + 0.6, panels=count)
-        for panel, histogram in zip(panels, numbers.score_histograms, strict=True):
+        figure, panels = empty_figure(height=height, panels=n_panels)
+        for panel, histogram in zip(panels, histograms, strict=True):
             panel.stairs(histogram.counts, numbers.score_edges, fill=True, color=PALE)
-            entry, value = value_of[histogram.condition], "infinite"
-            if math.isfinite(entry.value):
-                panel.axvline(entry.value, color=INK)
-                value = number(entry.value)
-            rank = "" if entry.rank is None else f", rank {entry.rank} of {entry.n}"
-            name = "" if histogram.condition is None else f"{plain_name(histogram.condition)}: "
-            panel.set_title(f"{name}threshold {value}{rank}", loc="left", fontsize=9)
+            low, high = numbers.score_edges[0], numbers.score_edges[-1]
+            if low <= histogram.threshold <= high:
+                panel.axvline(histogram.threshold, color=INK)
+            panel.set_title(panel_title(numbers, histogram), loc="left", fontsize=9)
             panel.set_ylabel("rows")
         panels[-1].set_xlabel("score of the true value")
     return figure
 
 
+def panel_title(numbers: ReportNumbers, histogram: ScoreHistogram) -> str:
+    """Name the threshold of a histogram, and its rank."""
+    threshold = next(
+        entry
+        for entry in numbers.certificate.thresholds
+        if entry.group in (histogram.condition, None)
+    )
+    title = f"threshold {threshold_in_words(histogram.threshold)}"
+    if histogram.condition is not None:
+        title = f"{plain_name(histogram.condition)}: {title}"
+    if threshold.rank is not None:
+        title += f", rank {threshold.rank} of {threshold.n}"
+    return title
+
+
 def coverage_law(numbers: ReportNumbers) -> Any:
-    """The law of coverage at the certified level and the coverage seen; with conditions, the 90 %
-    range of each.
-    """
-    own, entry, seen = numbers.own, numbers.own.threshold, numbers.own.evaluation
-    shown: dict[str, Any] = {} if seen is None else {"coverage": seen.coverage, "n": seen.n}
-    if entry is None:
-        rows = [
-            CoverageInGroup(
-                str(at.threshold.group),
-                at.range,
-                None if at.evaluation is None else at.evaluation.coverage,
-            )
-            for at in own.conditions
-        ]
-        shown, height = shown | {"groups": rows}, 0.3 * len(rows) + 1.2
-    else:
-        shown, height = shown | {"rank": entry.rank, "n_cal": entry.n}, 2.6
+    """Draw coverage against its law, or that of each condition against its own."""
+    n_conditions = sum(entry.group is not None for entry in numbers.certificate.thresholds)
+    n_lines = min(n_conditions, MOST_CONDITIONS)
+    height = 0.3 * n_lines + 1.2 if n_lines else 2.6
     with drawing_style():
         figure, (panel,) = empty_figure(height=height)
-        CoverageDisplay(promised=1 - own.alpha, **shown).plot(panel)
+        if numbers.evaluation is None:
+            CoverageDisplay.from_certificate(numbers.certificate, most=MOST_CONDITIONS, ax=panel)
+        else:
+            CoverageDisplay.from_evaluation(
+                numbers.evaluation, by_condition=True, most=MOST_CONDITIONS, ax=panel
+            )
     return figure
 
 
 def size_distribution(numbers: ReportNumbers) -> Any:
-    """Sizes of the sets of the rows given, at the certified level; the last bar holds all that are
-    larger.
-    """
-    seen = numbers.own.evaluation
-    if numbers.rows is None or seen is None:
-        raise ValueError(_NO_SIZES)
-    shares, labels = np.asarray(numbers.own.size_counts) / seen.n, numbers.classes is not None
+    """Draw the sizes of the sets of the rows given; the last bar holds all that are larger."""
+    if numbers.rows is None:
+        raise ValueError(NO_SIZES)
+    display = SizeDisplay(
+        shares=numbers.rows.sizes.counts / numbers.rows.evaluation.n,
+        edges=numbers.rows.sizes.edges,
+        mean=numbers.rows.evaluation.mean_size,
+        labels=numbers.n_classes is not None,
+    )
     with drawing_style():
         figure, (panel,) = empty_figure()
-        SizeDisplay(
-            shares=shares, edges=numbers.rows.size_edges, mean=seen.mean_size, labels=labels
-        ).plot(panel)
+        display.plot(panel)
     return figure
 
 
 def size_against_alpha(numbers: ReportNumbers) -> Any:
-    """Mean and P95 size at every level; infinite sizes are left out."""
-    seen = [
-        (level.alpha, level.evaluation) for level in numbers.levels if level.evaluation is not None
-    ]
-    if not seen:
-        raise ValueError(_NO_SIZES)
-    alphas, p95, mean = np.array(
-        [(alpha, found.overall.sizes.p95, found.mean_size) for alpha, found in seen]
-    ).T
+    """Draw mean and P95 size at every level; infinite sizes are left out."""
+    if numbers.rows is None:
+        raise ValueError(NO_SIZES)
+    alphas = [level.alpha for level in numbers.levels]
+    means = np.array([level.mean_size for level in numbers.levels], dtype=np.float64)
+    p95s = np.array([level.p95_size for level in numbers.levels], dtype=np.float64)
     with drawing_style():
         figure, (panel,) = empty_figure()
-        panel.plot(
-            alphas, np.where(np.isinf(p95), np.nan, p95), color=BLUE, linestyle="--", label="P95"
-        )
-        panel.plot(alphas, np.where(np.isinf(mean), np.nan, mean), color=BLUE, label="mean")
-        panel.axvline(numbers.own.alpha, **DASHED)
+        p95s[np.isinf(p95s)] = np.nan
+        means[np.isinf(means)] = np.nan
+        panel.plot(alphas, p95s, color=BLUE, linestyle="--", label="P95")
+        panel.plot(alphas, means, color=BLUE, label="mean")
+        panel.axvline(numbers.certificate.alpha, **DASHED)
         panel.set_ylim(bottom=0)
         panel.set(xlabel="α", ylabel=size_name(numbers))
         panel.legend(**LEGEND)
     return figure
-
-
-_DRAWN = (score_distribution, coverage_law, size_distribution, size_against_alpha)
-FIGURES = {draw.__name__.replace("_", "-"): draw for draw in _DRAWN}
-
-
-def save_figures(
-    numbers: ReportNumbers, folder: Any, *, formats: tuple[str, ...] = FORMATS
-) -> list[Path]:
-    """Write every figure that these numbers allow into `folder`; the same numbers give the same
-    bytes.
-    """
-    if unknown := [end for end in formats if end not in FORMATS]:
-        raise ValueError(f"Figures are written as {' or '.join(FORMATS)}, not as {unknown[0]!r}.")
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    # sizes need rows
-    written, drawn = [], FIGURES if numbers.rows is not None else dict(list(FIGURES.items())[:2])
-    for name, draw in drawn.items():
-        figure = draw(numbers)
-        for end in formats:
-            target = Path(folder) / f"{name}.{end}"
-            nameless = {"Date": None, "Creator": None} if end == "svg" else {"Software": None}
-            with drawing_style(), written_beside(target) as beside:
-                figure.savefig(beside, format=end, metadata=nameless, dpi=160)
-            written.append(target)
-    return written
-
-
-def empty_figure(*, width: float = 4.6, height: float = 2.6, panels: int = 1) -> tuple[Any, Any]:
-    """A figure with panels below each other, which share the horizontal axis."""
-    from matplotlib.figure import Figure  # not pyplot: no window, no global list of figures
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, np.atleast_1d(figure.subplots(panels, 1, sharex=True))
-
-
-def drawing_style() -> Any:
-    """The settings of matplotlib that all figures are drawn and written with."""
-    return require("matplotlib", extra="report").rc_context(_STYLE)

@@ -1,72 +1,106 @@
-"""How the report writes numbers and hostile text."""
+"""How a report writes numbers, and text that it does not trust."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
-LONGEST_LABEL = 60
+from dco.foundations.ranks import LOWEST_SCORE
+
+NARROW_SPACE = "\u202f"
+LONGEST_LABEL = 60  # characters
+HALVES_UP = 1e-9  # added before rounding, so that Python and the script of the page agree
 
 
 def number(value: float) -> str:
-    """Four significant digits, no exponent where a person would write none."""
+    """Write four significant digits, and no exponent where a person would write none."""
     if math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if abs(value) >= 1e7 or 0 < abs(value) < 1e-4:
         return exponential(value)
-    text = f"{value:,.0f}".replace(",", "\u202f") if abs(value) >= 1000 else f"{value:.4g}"
-    return text.replace("-", "−")
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return with_signs(text)
 
 
 def exponential(value: float) -> str:
-    """Up to four digits and a power of ten."""
+    """Write up to four digits and a power of ten."""
     digits, power = f"{value:.3e}".split("e")
-    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}".replace("-", "−")
+    return with_signs(f"{digits.rstrip('0').rstrip('.')}e{int(power)}")
 
 
-def decimals_for(values: Iterable[float], digits: int = 4) -> int:
-    """How many decimals give the largest of the values so many digits: one column, one number of
-    decimals.
-    """
+def with_signs(text: str) -> str:
+    """Use a minus sign for a hyphen, and narrow spaces between thousands."""
+    return text.replace(",", NARROW_SPACE).replace("-", "−")
+
+
+def decimals_for(values: Iterable[float], *, digits: int = 4) -> int:
+    """Return how many decimals give the largest value so many digits: one number for a column."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    return 0 if largest == 0 else min(max(digits - 1 - math.floor(math.log10(largest)), 0), 6)
+    if largest == 0:
+        return 0
+    return min(max(digits - 1 - math.floor(math.log10(largest)), 0), 6)
 
 
 def fixed(value: float, decimals: int) -> str:
-    """A number with so many decimals, to stand under others in a column; what these would write as
-    0 is in full.
+    """Write a number with so many decimals, to stand under others in a column.
+
+    What these decimals would write as 0 is written in full.
     """
-    lost = value != 0 and (round(value, decimals) == 0 or (decimals >= 6 and abs(value) < 1e-4))
-    if lost or not math.isfinite(value) or abs(value) >= 1e7:
+    would_be_zero = value != 0 and round(value, decimals) == 0
+    too_small = decimals >= 6 and 0 < abs(value) < 1e-4
+    if would_be_zero or too_small or not math.isfinite(value) or abs(value) >= 1e7:
         return number(value)
-    return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "−")
+    return with_signs(f"{value:,.{decimals}f}")
 
 
 def percent(share: float | None) -> str:
-    """A share in per cent; a share that is not 1 is never written as 100 %."""
+    """Write a share in per cent; a share that is not 1 is never written as 100 %."""
     if share is None or math.isnan(share):
         return "–"
-    value = round(100 * share, 1)
-    return f"{min(max(value, 0.1), 99.9) if 0 < share < 1 else value:.1f}\u202f%"
+    value = round(100 * share + HALVES_UP, 1)
+    if 0 < share < 1:
+        value = min(max(value, 0.1), 99.9)
+    return f"{value:.1f}{NARROW_SPACE}%"
 
 
 def level_percent(alpha: float) -> str:
-    """1 - alpha in per cent, with the digits that tell it from 100."""
-    places = max(4, -math.floor(math.log10(alpha)))
-    return f"{100 * (1 - alpha):.{places}f}".rstrip("0").rstrip(".") + "\u202f%"
+    """Write 1 - alpha in per cent, with the digits that tell it from 100."""
+    decimals = max(4, -math.floor(math.log10(alpha)))
+    digits = f"{100 * (1 - alpha):.{decimals}f}".rstrip("0").rstrip(".")
+    return f"{digits}{NARROW_SPACE}%"
 
 
-def shortened(value: Any, longest: int = LONGEST_LABEL) -> str:
-    """Hostile text cut to a length that a table can hold."""
+def threshold_in_words(value: float, decimals: int | None = None) -> str:
+    """Write a threshold; the lowest score of `NeverEmpty` is a word, and no number."""
+    if value == LOWEST_SCORE:
+        return "lowest score"
+    return number(value) if decimals is None else fixed(value, decimals)
+
+
+def threshold_decimals(values: Iterable[float]) -> int:
+    """Return the decimals of a column of thresholds."""
+    return decimals_for(value for value in values if value != LOWEST_SCORE)
+
+
+def plain_score(text: str) -> str:
+    """Write a score without the digests of its arrays, which only a certificate needs."""
+    without_arrays = re.sub(r",? ?\w+=<[^<>]*>", "", text)
+    return without_arrays.replace("(, ", "(").removesuffix("()")
+
+
+def shortened(value: object, longest: int = LONGEST_LABEL) -> str:
+    """Cut text to a length that a table can hold."""
     text = str(value)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def label(value: Any) -> str:
-    """A label or a number of an example as a reader would write it."""
-    return number(float(value)) if isinstance(value, (float, np.floating)) else shortened(value)
+def label(value: object) -> str:
+    """Write a label or a number of an example as a reader would."""
+    if isinstance(value, (float, np.floating)):
+        return number(float(value))
+    return shortened(value)

@@ -1,32 +1,49 @@
 "use strict";
-// Every number on the page was computed beforehand, for every level: this script only looks up and puts in place.
+// The control reads arrays that Python computed, one entry for each level, and writes the figures beside it.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const control = document.getElementById("alpha");
-  const texts = document.querySelectorAll("[data-text]");
-  const drawn = document.querySelectorAll("[data-drawn]");
-  const sets = document.querySelectorAll("[data-set]");
+  const narrow = "\u202f";
 
-  const chip = (label, kind) => {
-    const item = document.createElement("li");
-    item.textContent = label;
-    if (kind) item.className = kind;
-    return item;
+  // These write numbers as dco.report.formats does.
+  const minus = (text) => text.replace("-", "−");
+  const grouped = (text) => {
+    const [whole, decimals] = text.split(".");
+    const thousands = whole.replace(/\B(?=(\d{3})+(?!\d))/g, narrow);
+    return minus(decimals ? thousands + "." + decimals : thousands);
+  };
+  const exponential = (value) => {
+    const [digits, power] = value.toExponential(3).split("e");
+    return minus(digits.replace(/\.?0+$/, "")) + "e" + minus(String(Number(power)));
+  };
+  const number = (value) => {
+    const size = Math.abs(value);
+    if (size >= 1e7 || (size > 0 && size < 1e-4)) return exponential(value);
+    return size >= 1000 ? grouped(value.toFixed(0)) : minus(String(Number(value.toPrecision(4))));
+  };
+  const fixed = (value, decimals) => {
+    const size = Math.abs(value);
+    const wouldBeZero = value !== 0 && Number(value.toFixed(decimals)) === 0;
+    const tooSmall = decimals >= 6 && size > 0 && size < 1e-4;
+    return wouldBeZero || tooSmall || size >= 1e7 ? number(value) : grouped(value.toFixed(decimals));
+  };
+  const percent = (share) => {
+    const value = Number((100 * share + 1e-9).toFixed(1));
+    const shown = share > 0 && share < 1 ? Math.min(Math.max(value, 0.1), 99.9) : value;
+    return shown.toFixed(1) + narrow + "%";
+  };
+  const promise = (alpha) => String(Number((100 * (1 - alpha)).toFixed(4))) + narrow + "%";
+  const size = (value) => fixed(value, data.size_decimals);
+
+  const write = { alpha: String, promise, expected: percent, coverage: percent, mean_size: size, p95_size: size, threshold: number, bound: percent };
+  const figure = (name, index) => {
+    const value = data[name === "promise" ? "alpha" : name][index];
+    return typeof value === "string" ? value : write[name](value);
   };
 
-  const text = (name, index) => data.words[data.text[name][index]];
-
   const show = (index) => {
-    for (const element of texts) element.textContent = text(element.dataset.text, index);
-    for (const element of drawn)
-      for (const [name, values] of Object.entries(data.drawn[element.dataset.drawn])) element.setAttribute(name, values[index]);
-    for (const element of sets) {
-      const example = data.sets[element.dataset.set];
-      const [codes, rest] = example.levels[index];
-      const items = codes.map((code) => chip(data.labels[code], code === example.truth ? "true" : ""));
-      element.replaceChildren(...items, ...(rest ? [chip(rest, "rest")] : []));
-    }
-    control.setAttribute("aria-valuetext", text("spoken", index));
+    for (const element of document.querySelectorAll("[data-figure]")) element.textContent = figure(element.dataset.figure, index);
+    control.setAttribute("aria-valuetext", `alpha ${figure("alpha", index)}, promised coverage ${figure("promise", index)}`);
     document.body.classList.toggle("moved", index !== data.start);
   };
 
@@ -37,7 +54,6 @@
     control.focus();
   });
 
-  const copy = document.getElementById("copy");
   const certificate = document.getElementById("certificate");
   const copied = document.getElementById("copied");
   const packed = document.getElementById("packed");
@@ -46,7 +62,7 @@
     const bytes = Uint8Array.from(atob(packed.textContent), (character) => character.charCodeAt(0));
     return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
   };
-  copy.addEventListener("click", async () => {
+  document.getElementById("copy").addEventListener("click", async () => {
     const text = await whole();
     try {
       await navigator.clipboard.writeText(text);

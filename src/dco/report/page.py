@@ -1,31 +1,44 @@
-"""One self-contained HTML page about a fitted estimator: nothing is fetched, and nothing is
-computed in the browser.
+"""One self-contained HTML page about a fitted estimator: nothing is fetched.
 
-`page_html` is pure; `write_page` writes beside the target and renames. All text that comes from the
-data (labels, column names, messages) is hostile: Jinja escapes it, and the embedded JSON holds no
-``<``, ``>``, ``&``.
+All text that comes from the data (labels, column names, messages) is hostile: Jinja escapes it, and
+the embedded JSON holds no ``<``, ``>``, ``&``.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from dco.foundations.files import write_whole
-from dco.report.numbers import PICKED_DELTA, report_numbers
+from dco.foundations.files import write_file
+from dco.report import plots, view, words
+from dco.report.formats import (
+    decimals_for,
+    plain_score,
+    threshold_decimals,
+    threshold_in_words,
+)
+from dco.report.numbers import (
+    MOST_CONDITIONS,
+    PICKED_DELTA,
+    FittedEstimator,
+    ReportNumbers,
+    report_numbers,
+)
 from dco.report.rendering import render_template, strict_json
-from dco.report.view import build_view
 
 # characters; of a longer one the beginning is shown, and the whole is packed for copying
-_LONG_CERTIFICATE = 60_000
+LONG_CERTIFICATE = 60_000
+MOST_CANDIDATES = 30
+FIRST_CANDIDATES = 8  # before the rest is unfolded
 
 
 def write_page(
-    estimator: Any,
+    estimator: FittedEstimator,
     path: Any,
     *,
     X: Any = None,
@@ -35,17 +48,14 @@ def write_page(
     source: str | None = None,
     names: Sequence[str] | None = None,
 ) -> Path:
-    """Write `page_html` to `path`; an existing file is replaced only when the new one is
-    complete.
-    """
-    write_whole(
-        path, page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names)
-    )
+    """Write `page_html` to `path`; an existing file is replaced only by a whole one."""
+    html = page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names)
+    write_file(path, html, overwrite=True)
     return Path(path)
 
 
 def page_html(
-    estimator: Any,
+    estimator: FittedEstimator,
     *,
     X: Any = None,
     y: Any = None,
@@ -54,34 +64,116 @@ def page_html(
     source: str | None = None,
     names: Sequence[str] | None = None,
 ) -> str:
-    """The report as text; coverage and sizes come from the rows (X, y), if any are given.
+    """Return the report as text; coverage and sizes come from the rows (X, y), if any are given.
 
-    `by` holds one value per row and adds the table by slice. `source` is a sentence on what the
-    page was made from, shown below the guarantee. `names` says what each row is called; otherwise
-    examples go by the number of the row.
+    Parameters
+    ----------
+    by
+        A column of X, a function of X or one value for each row: a table by slice is added.
+    title
+        The title of the page.
+    source
+        A sentence on what the page was made from.
+    names
+        What each row is called; otherwise examples go by the number of the row.
     """
     numbers = report_numbers(estimator, X, y, by=by)
-    count = 0 if numbers.rows is None else len(numbers.rows.y)
-    if names is not None and len(names) != count:
-        raise ValueError(f"names must hold one name for each of {count} rows, got {len(names)}.")
-    live, view = build_view(numbers, names)
-    certificate, packed = numbers.certificate, None
-    text = certificate.to_json()
-    if len(text) > _LONG_CERTIFICATE:
-        packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-        text = text[: text.rfind("\n", 0, _LONG_CERTIFICATE // 4)] + "\n…"
+    check_names(names, y)
+    certificate = numbers.certificate
+    shown_certificate, packed_certificate = certificate_texts(certificate.to_json())
+
+    rows = numbers.rows
+    examples, example_ticks = ([], []) if rows is None else view.example_views(numbers, rows, names)
     return render_template(
         "page.html",
         script="page.js",
         title=title or f"Prediction sets of {certificate.candidate}",
         source=source,
         numbers=numbers,
-        n_rows=count,
         certificate=certificate,
-        certificate_text=escape(text, quote=False),
-        packed_certificate=packed,
-        live=live,
-        view=view,
-        data=strict_json(live.data(numbers)),
-        picked_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
+        score=plain_score(certificate.score),
+        shown_certificate=escape(shown_certificate, quote=False),
+        packed_certificate=packed_certificate,
+        has_conditions=any(entry.group is not None for entry in certificate.thresholds),
+        has_law=any(entry.rank is not None for entry in certificate.thresholds),
+        box=plots,
+        words=words,
+        name_above=view.NAME_HEIGHT,
+        coverage=view.coverage_figure(numbers, MOST_CONDITIONS),
+        conditions=view.condition_lines(numbers)[:MOST_CONDITIONS],
+        threshold_decimals=threshold_decimals(e.value for e in certificate.thresholds),
+        tables=[] if rows is None else [view.table_view(numbers, table) for table in rows.tables],
+        sizes=None if rows is None else view.size_figure(numbers, rows),
+        size_decimals=view.size_decimals(numbers),
+        gaps=view.gap_figure(numbers),
+        size_curve=None if rows is None else view.size_curve_figure(numbers),
+        scores=view.score_figure(numbers),
+        examples=examples,
+        example_ticks=example_ticks,
+        one_size=rows is not None and view.have_one_size(rows.examples),
+        candidates=numbers.ranking.table[:MOST_CANDIDATES],
+        first_candidates=FIRST_CANDIDATES,
+        candidate_decimals=candidate_decimals(numbers),
+        bound_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
+        data=strict_json(level_arrays(numbers)),
     )
+
+
+def check_names(names: Sequence[str] | None, y: Any) -> None:
+    """Raise unless there is a name for each row."""
+    n = 0 if y is None else len(y)
+    if names is not None and len(names) != n:
+        raise ValueError(f"names must hold one name for each of {n} rows, got {len(names)}.")
+
+
+def certificate_texts(text: str) -> tuple[str, str | None]:
+    """Return what is shown of a certificate and, where that is not all, the whole one packed."""
+    if len(text) <= LONG_CERTIFICATE:
+        return text, None
+    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    last_line = text.rfind("\n", 0, LONG_CERTIFICATE // 4)
+    return f"{text[:last_line]}\n…", packed
+
+
+def candidate_decimals(numbers: ReportNumbers) -> int:
+    """Return the decimals of the sizes of candidates."""
+    if numbers.n_classes is not None:
+        return 2
+    return decimals_for([row.mean_size for row in numbers.ranking.table[:1]], digits=3)
+
+
+def level_arrays(numbers: ReportNumbers) -> dict[str, Any]:
+    """Return the arrays that the control reads: one entry for each level.
+
+    Numbers have nine digits; what is no number to be formatted is text.
+    """
+    levels = numbers.levels
+    arrays: dict[str, list[float | None]] = {
+        "alpha": [level.alpha for level in levels],
+        "expected": [level.expected for level in levels],
+        "coverage": [level.coverage for level in levels],
+        "mean_size": [level.mean_size for level in levels],
+        "p95_size": [level.p95_size for level in levels],
+        "threshold": [level.threshold for level in levels],
+        "bound": [level.picked_bound for level in levels],
+    }
+    known = {name: values for name, values in arrays.items() if None not in values}
+    return {
+        "start": numbers.start,
+        "size_decimals": view.size_decimals(numbers),
+        **{name: plain_numbers(values) for name, values in known.items()},
+    }
+
+
+def plain_numbers(values: Iterable[float | None]) -> list[float | str]:
+    """Return finite numbers with nine digits, and other values as the page writes them."""
+    return [
+        threshold_in_words(value) if is_word(value) else float(f"{value:.9g}")
+        for value in values
+        if value is not None
+    ]
+
+
+def is_word(value: float) -> bool:
+    """Decide whether a value is written as a word or sign."""
+    return math.isinf(value) or abs(value) > 1e300

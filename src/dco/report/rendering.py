@@ -1,4 +1,4 @@
-"""Templates, the content policy, and JSON that is safe inside a page."""
+"""Templates, the content policy of a page, and JSON that is safe inside it."""
 
 from __future__ import annotations
 
@@ -6,58 +6,81 @@ import base64
 import json
 from hashlib import sha256
 from importlib import resources
-from typing import Any
 
-from dco.certificate.words import stability_in_words
-from dco.foundations import files
 from dco.foundations.extras import require
-from dco.report.formats import fixed, label, percent, shortened
+from dco.foundations.files import plain
+from dco.report.formats import (
+    fixed,
+    label,
+    level_percent,
+    number,
+    percent,
+    shortened,
+    threshold_in_words,
+)
+
+FILTERS = {
+    "fixed": fixed,
+    "label": label,
+    "number": number,
+    "percent": percent,
+    "promise": level_percent,
+    "short": shortened,
+    "threshold": threshold_in_words,
+}
 
 
 def render_template(
-    name: str, *, script: str | None = None, images: bool = False, **values: Any
+    name: str, *, script: str | None = None, images: bool = False, **values: object
 ) -> str:
-    """A template with the one style and script of the page, and a content policy that allows those
-    two and nothing else.
-    """
+    """Fill a template; the content policy allows its one style and script, and nothing else."""
     jinja = require("jinja2", extra="report")
-    loader, strict = jinja.FunctionLoader(_source), jinja.StrictUndefined
     environment = jinja.Environment(
-        loader=loader, autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True
+        loader=jinja.FunctionLoader(source_of),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters |= {"fixed": fixed, "percent": percent, "label": label, "short": shortened}
-    environment.filters["stability"] = stability_in_words
-    style, code = _source("page.css"), "" if script is None else _source(script)
+    environment.filters |= FILTERS
+
+    style = source_of("page.css")
+    code = "" if script is None else source_of(script)
     policy = [
         "default-src 'none'",
-        f"style-src '{_digest(style)}'",
+        f"style-src '{digest_of(style)}'",
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    policy += [f"script-src '{_digest(code)}'"] if code else []
-    policy += ["img-src data:"] if images else []
-    return str(
-        environment.get_template(name).render(
-            values, policy="; ".join(policy), style=style, code=code
-        )
-    )
+    if code:
+        policy.append(f"script-src '{digest_of(code)}'")
+    if images:
+        policy.append("img-src data:")
+    template = environment.get_template(name)
+    return str(template.render(values, policy="; ".join(policy), style=style, code=code))
 
 
-def strict_json(value: Any) -> str:
-    """JSON for a script element: infinity is the string "inf", NaN is null, and no character can
-    end the element.
+def strict_json(value: object) -> str:
+    """Write JSON for a script element, which no character in it can end.
+
+    Infinity is the string "inf", NaN is null.
     """
-    text = json.dumps(
-        files.plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":")
-    )
+    text = json.dumps(plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
-def _source(name: str) -> str:
+def data_address(kind: str, content: bytes) -> str:
+    """Return an address that holds a whole file, such as an image."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def source_of(name: str) -> str:
+    """Read a file of this folder."""
     return (resources.files("dco.report") / name).read_text(encoding="utf-8")
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """Return the digest by which a content policy knows a style or a script."""
     return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()

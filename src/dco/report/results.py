@@ -1,114 +1,129 @@
-"""A folder of reproduced results as one page: its tables, and its figures embedded as images."""
+"""A folder of results as one page: its tables, and its figures embedded as images."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import ClassVar, TypeAlias
 
-from dco.foundations.files import write_whole
-from dco.report.finding import Finding, explained, findings
-from dco.report.rendering import render_template
+from dco.foundations.files import write_file
+from dco.report.finding import Finding, explain_method, find_differences
+from dco.report.rendering import data_address, render_template
 
-_IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
-_MOST_ROWS = 200
-_METHOD_COLUMNS = ("method", "first", "second")
-_PHONE = 46  # characters of a line of a table
-_NUMBER = re.compile(r"–|[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?")
+IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
+MOST_ROWS = 200  # of a table that is shown
+PHONE_WIDTH = 46  # characters of a line of a table
+METHOD_COLUMNS = ("method", "first", "second")
+NUMBER = re.compile(r"–|[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?")
 
 
 @dataclass(frozen=True)
-class Block:
-    """A paragraph (`text`) or a table (`head`, `rows`); a column is aligned right where all its
-    cells are numbers.
+class Paragraph:
+    """A paragraph of a result."""
+
+    text: str
+    is_table: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a result; `left_out` of its rows are not shown.
+
+    A column is aligned right where all its cells are numbers.
     """
 
-    text: str = ""
-    head: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
     left_out: int = 0
+    is_table: ClassVar[bool] = True
 
     @classmethod
-    def table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Block:
-        """A table; a row may be longer than its head."""
-        names = (*head, *[""] * (max(map(len, rows), default=0) - len(head)))
+    def of(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+        """Make a table; a row may be longer than the head."""
+        width = max(map(len, rows), default=0)
+        missing_names = [""] * (width - len(head))
         return cls(
-            head=names,
-            rows=tuple(map(tuple, rows[:_MOST_ROWS])),
-            left_out=max(0, len(rows) - _MOST_ROWS),
+            head=(*head, *missing_names),
+            rows=tuple(map(tuple, rows[:MOST_ROWS])),
+            left_out=max(0, len(rows) - MOST_ROWS),
         )
 
     @cached_property
     def columns(self) -> tuple[tuple[str, ...], ...]:
-        """The cells of each column that have text."""
-        columns = zip_longest(*self.rows, fillvalue="") if self.rows else [()] * len(self.head)
-        return tuple(tuple(filter(str.strip, column)) for column in columns)
+        """The cells of each column that hold text."""
+        if not self.rows:
+            return ((),) * len(self.head)
+        columns = zip_longest(*self.rows, fillvalue="")
+        return tuple(tuple(cell for cell in column if cell.strip()) for column in columns)
 
     @cached_property
     def numeric(self) -> tuple[bool, ...]:
         """Whether each column holds numbers."""
         return tuple(
-            bool(self.rows) and all(_NUMBER.fullmatch(cell.strip()) for cell in cells)
+            bool(self.rows) and all(NUMBER.fullmatch(cell.strip()) for cell in cells)
             for cells in self.columns
         )
 
     @property
-    def name(self) -> int | None:
-        """The column that names the rows: the first of words."""
-        return next((place for place, numeric in enumerate(self.numeric) if not numeric), None)
-
-    def methods(self) -> list[str]:
-        """The cells that name methods."""
-        places = [place for place, head in enumerate(self.head) if head in _METHOD_COLUMNS]
-        return [row[place] for row in self.rows for place in places if place < len(row)]
+    def name_column(self) -> int | None:
+        """The column that names the rows: the first one of words."""
+        for position, is_numeric in enumerate(self.numeric):
+            if not is_numeric:
+                return position
+        return None
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """Classes of the table: small print for many columns, narrow columns of sentences, rows as
-        blocks on a phone.
-        """
-        sentences = {
-            place
-            for row in self.rows
-            for place, cell in enumerate(row)
-            if self.kind(place, cell) == "long"
-        }
+        """The classes of the table: small print, columns of sentences, blocks on a phone."""
+        n_sentence_columns = sum(
+            any(len(cell) > 40 for cell in cells)
+            for cells, is_numeric in zip(self.columns, self.numeric, strict=True)
+            if not is_numeric
+        )
         holds = {
             "wide": len(self.head) > 10,
-            "prose": len(sentences) > 1,
-            "stack": self.least_width() > _PHONE,
+            "prose": n_sentence_columns > 1,
+            "stack": self.narrowest_width() > PHONE_WIDTH,
         }
-        return tuple(name for name, held in holds.items() if held)
+        return tuple(name for name, is_so in holds.items() if is_so)
 
-    def least_width(self) -> int:
-        """Characters that a line takes at least: words may be wrapped, and a column is two apart
-        from the next.
-        """
+    def narrowest_width(self) -> int:
+        """Count the characters that a line takes at least, when words are wrapped."""
         total = 0
-        for head, cells, numeric in zip(self.head, self.columns, self.numeric, strict=True):
-            parts = [*head.split(), *(cells if numeric else " ".join(cells).split())]
-            longest = 0 if numeric else min(14, max(map(len, cells), default=0))
-            total += 2 + max(longest, *map(len, parts), 0)
+        for head, cells, is_numeric in zip(self.head, self.columns, self.numeric, strict=True):
+            parts = [*head.split()]
+            if is_numeric:
+                parts += cells
+                narrowest = 0
+            else:
+                parts += " ".join(cells).split()
+                narrowest = min(14, max(map(len, cells), default=0))
+            total += 2 + max([narrowest, *map(len, parts)])
         return total
 
-    def kind(self, place: int, cell: str) -> str:
-        """The class of a cell: a number, or words by how much room they need."""
-        if self.numeric[place]:
+    def kind(self, column: int, cell: str) -> str:
+        """Return the class of a cell: a number, or words by how much room they need."""
+        if self.numeric[column]:
             return "n"
         if len(cell) > 40:
             return "long"
-        return "short wordy" if any(len(other) > 16 for other in self.columns[place]) else "short"
+        has_long_words = any(len(other) > 16 for other in self.columns[column])
+        return "short wordy" if has_long_words else "short"
+
+    def methods(self) -> list[str]:
+        """Return the cells that name methods."""
+        positions = [k for k, head in enumerate(self.head) if head in METHOD_COLUMNS]
+        return [row[k] for row in self.rows for k in positions if k < len(row)]
 
 
-Content = tuple[str, tuple[Block, ...]]  # a title, which may be empty, and what stands below it
+Content: TypeAlias = tuple[str, tuple[Paragraph | Table, ...]]  # a title, and what stands below it
 
 
 @dataclass(frozen=True)
@@ -116,57 +131,61 @@ class Result:
     """One section of the page: a heading, blocks, and a figure as a data address."""
 
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[Paragraph | Table, ...]
     figure: str | None = None
 
+    def tables(self) -> list[Table]:
+        """Return the blocks that are tables."""
+        return [block for block in self.blocks if isinstance(block, Table)]
 
-def write_results_page(folder: Any, path: Any, *, title: str | None = None) -> Path:
-    """Write the tables (``*.md``, ``*.csv``) and figures (``*.svg``, ``*.png``) of `folder` as one
-    page.
-    """
-    write_whole(path, results_html(folder, title=title))
+
+def write_results_page(folder: Path | str, path: Path | str, *, title: str | None = None) -> Path:
+    """Write the tables (``*.md``, ``*.csv``) and figures (``*.svg``, ``*.png``) of a folder."""
+    write_file(path, results_html(folder, title=title), overwrite=True)
     return Path(path)
 
 
-def results_html(folder: Any, *, title: str | None = None) -> str:
-    """The page as text."""
-    place = Path(folder)
-    if not place.is_dir():
+def results_html(folder: Path | str, *, title: str | None = None) -> str:
+    """Return the page of a folder as text."""
+    if not Path(folder).is_dir():
         raise ValueError(
-            f"{place} is not a folder of results; run `dco reproduce` first, or give "
-            f"another folder."
+            f"{folder} is not a folder of results; run `dco reproduce` first, or give another "
+            f"folder."
         )
-    results = read_results(place)
+    results = read_results(Path(folder))
     if not results:
-        raise ValueError(f"{place} holds no table (*.md, *.csv) and no figure (*.svg, *.png).")
-    kicker, usual = _headings(place)
-    tables = [block for result in results for block in result.blocks if block.head]
-    named = dict.fromkeys(cell for block in tables for cell in block.methods())
+        raise ValueError(f"{folder} holds no table (*.md, *.csv) and no figure (*.svg, *.png).")
+
+    kicker, usual_title = headings(Path(folder))
+    tables = [table for result in results for table in result.tables()]
+    methods = dict.fromkeys(cell for table in tables for cell in table.methods())
+    explanations = {name: explain_method(name) for name in methods}
     return render_template(
         "results.html",
         images=True,
         kicker=kicker,
-        title=title or usual,
-        findings=found_in(results),
+        title=title or usual_title,
+        findings=findings_of(results),
         results=results,
         has_tables=bool(tables),
-        explained={name: words for name in named if (words := explained(name)) is not None},
+        explained={name: words for name, words in explanations.items() if words is not None},
     )
 
 
-def found_in(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """What the tables of the results found, to be said first."""
-    return findings(
-        (result.title, block.head, block.rows)
+def findings_of(results: Iterable[Result]) -> tuple[Finding, ...]:
+    """Return what the tables of the results found, which a page says first."""
+    findings = (
+        find_differences(result.title, table.head, table.rows)
         for result in results
-        for block in result.blocks
-        if block.head
+        for table in result.tables()
     )
+    return tuple(finding for finding in findings if finding is not None)
 
 
-def _headings(folder: Path) -> tuple[str, str]:
-    """What kind of results these are, and a title: `dco compare` leaves its settings beside its
-    tables.
+def headings(folder: Path) -> tuple[str, str]:
+    """Say what kind of results these are, and return a title.
+
+    `dco compare` leaves its settings beside its tables.
     """
     try:
         target = json.loads((folder / "settings.json").read_text(encoding="utf-8"))["target"]
@@ -175,100 +194,131 @@ def _headings(folder: Path) -> tuple[str, str]:
     return "Report on a comparison of methods", f"Methods compared by their sets for {target}"
 
 
+# ---- reading
+
+
 def read_results(folder: Path) -> tuple[Result, ...]:
-    """The results of a folder, then those of its folders.
+    """Read the results of a folder, then those of its folders.
 
     Where there is a ``tables.md`` (what `dco reproduce` and `dco compare` write), each of its
-    headings is a result and other tables beside it are copies of these or data. Otherwise each file
-    name is a result, numbers in names counted by value.
+    headings is a result, and other tables beside it are copies of these, or data. Otherwise each
+    file name is a result; numbers in names are counted by value.
     """
-    found = _results_here(folder)
-    # finished
-    inside = [
+    results = results_of_files(folder)
+    finished_folders = [
         entry
         for entry in folder.iterdir()
         if entry.is_dir() and not entry.name.startswith((".", "_"))
     ]
-    for inner in sorted(inside, key=lambda entry: _natural(entry.name)):
-        for result in _results_here(inner):  # a title begins with the folder's name, as a word
-            told = re.match(rf"{re.escape(inner.name)}\b", result.title, re.IGNORECASE)
-            found.append(result if told else replace(result, title=f"{inner.name}: {result.title}"))
-    return tuple(found)
+    for inner in sorted(finished_folders, key=lambda entry: natural_key(entry.name)):
+        results += [named_by_folder(result, inner.name) for result in results_of_files(inner)]
+    return tuple(results)
 
 
-def _results_here(folder: Path) -> list[Result]:
+def named_by_folder(result: Result, folder_name: str) -> Result:
+    """Begin the title with the name of the folder, unless it does."""
+    if re.match(rf"{re.escape(folder_name)}\b", result.title, re.IGNORECASE):
+        return result
+    return replace(result, title=f"{folder_name}: {result.title}")
+
+
+def results_of_files(folder: Path) -> list[Result]:
+    """Read the results of the files that are directly in a folder."""
     files = sorted(
-        (file for file in folder.iterdir() if file.is_file()), key=lambda file: _natural(file.stem)
+        (file for file in folder.iterdir() if file.is_file()),
+        key=lambda file: natural_key(file.stem),
     )
-    found, readers = [], _READERS
     if folder / "tables.md" in files:
-        sections = re.split(r"(?m)^(?=#+ )", _text(folder / "tables.md"))
-        found = [
-            Result(title or "Tables", blocks)
-            for title, blocks in map(_markdown, sections)
-            if blocks
-        ]
+        results = results_of_tables(folder / "tables.md")
         readers = {}
-    for name in dict.fromkeys(file.stem for file in files if file.suffix in (*readers, *_IMAGES)):
-        there = {
-            end: folder / f"{name}{end}"
-            for end in (*readers, *_IMAGES)
-            if folder / f"{name}{end}" in files
-        }
-        contents = [read(_text(there[end])) for end, read in readers.items() if end in there]
-        title, blocks = next((content for content in contents if content[1]), ("", ()))
-        # it runs no script
-        image = next(((kind, there[end]) for end, kind in _IMAGES.items() if end in there), None)
-        figure = (
-            image and f"data:{image[0]};base64,{base64.b64encode(image[1].read_bytes()).decode()}"
-        )
-        if blocks or figure:
-            said = name.replace("-", " ").replace("_", " ")
-            found.append(Result(title or (said if blocks else f"Figure: {said}"), blocks, figure))
-    return found
+    else:
+        results = []
+        readers = READERS
+
+    names = dict.fromkeys(file.stem for file in files if file.suffix in {*readers, *IMAGES})
+    for name in names:
+        result = result_called(folder, name, files, readers)
+        if result is not None:
+            results.append(result)
+    return results
 
 
-def _text(file: Path) -> str:
+def results_of_tables(file: Path) -> list[Result]:
+    """Read one result for each heading of a file of tables."""
+    sections = re.split(r"(?m)^(?=#+ )", read_text(file))
+    contents = [read_markdown(section) for section in sections]
+    return [Result(title or "Tables", blocks) for title, blocks in contents if blocks]
+
+
+def result_called(
+    folder: Path, name: str, files: Sequence[Path], readers: dict[str, Reader]
+) -> Result | None:
+    """Read the result of all files of one name: the first table that holds something, a figure."""
+    title = ""
+    blocks: tuple[Paragraph | Table, ...] = ()
+    for ending, read in readers.items():
+        if folder / f"{name}{ending}" in files and not blocks:
+            title, blocks = read(read_text(folder / f"{name}{ending}"))
+
+    figure = None
+    for ending, kind in IMAGES.items():
+        if folder / f"{name}{ending}" in files and figure is None:
+            figure = data_address(kind, (folder / f"{name}{ending}").read_bytes())
+
+    if not blocks and figure is None:
+        return None
+    words = name.replace("-", " ").replace("_", " ")
+    return Result(title or (words if blocks else f"Figure: {words}"), blocks, figure)
+
+
+def read_text(file: Path) -> str:
+    """Read a file; bytes that are no text are replaced."""
     return file.read_text(encoding="utf-8", errors="replace")
 
 
-def _markdown(text: str) -> Content:
-    """Headings, paragraphs and pipe tables; all else is shown as it is written."""
-    title, blocks = "", []
-    for mark, group in groupby(
-        map(str.strip, text.splitlines()), key=lambda line: line[:1] if line[:1] in "#|" else "text"
-    ):
+def read_markdown(text: str) -> Content:
+    """Read headings, paragraphs and pipe tables; all else is shown as it is written."""
+    title = ""
+    blocks: list[Paragraph | Table] = []
+    for kind, group in groupby(map(str.strip, text.splitlines()), key=kind_of_line):
         lines = list(group)
-        if mark == "#":
-            headings = [line.lstrip("#").strip() for line in lines]
-            blocks += [Block(text=heading) for heading in (headings if title else headings[1:])]
-            title = title or headings[0]
-        elif mark == "|" and len(lines) > 1 and re.fullmatch(r"[\s:|-]+", lines[1]):
-            blocks.append(Block.table(_cells(lines[0]), [_cells(line) for line in lines[2:]]))
-        elif mark:
-            blocks.append(Block(text=" ".join(lines)))
+        if kind == "#":
+            names = [line.lstrip("#").strip() for line in lines]
+            further_names = names if title else names[1:]
+            title = title or names[0]
+            blocks += [Paragraph(name) for name in further_names]
+        elif kind == "|" and len(lines) > 1 and re.fullmatch(r"[\s:|-]+", lines[1]):
+            blocks.append(Table.of(cells_of(lines[0]), [cells_of(line) for line in lines[2:]]))
+        elif kind:
+            blocks.append(Paragraph(" ".join(lines)))
     return title, tuple(blocks)
 
 
-def _cells(line: str) -> tuple[str, ...]:
+def kind_of_line(line: str) -> str:
+    """Return "#" for a heading, "|" for a row of a table, "text", or "" for an empty line."""
+    if line[:1] in ("#", "|", ""):
+        return line[:1]
+    return "text"
+
+
+def cells_of(line: str) -> tuple[str, ...]:
+    """Cut a row of a table into its cells."""
     inside = line.removeprefix("|").removesuffix("|")
-    return tuple(
-        cell.strip().replace("\\|", "|").replace("**", "")
-        for cell in re.split(r"(?<!\\)\|", inside)
-    )
+    cells = re.split(r"(?<!\\)\|", inside)
+    return tuple(cell.strip().replace("\\|", "|").replace("**", "") for cell in cells)
 
 
-def _csv(text: str) -> Content:
+def read_csv(text: str) -> Content:
+    """Read one table, whose first row is its head."""
     rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    return "", (Block.table(rows[0], rows[1:]),) if rows else ()
+    return "", (Table.of(rows[0], rows[1:]),) if rows else ()
 
 
-_READERS = {".md": _markdown, ".csv": _csv}  # for the same name the first that exists is shown
+Reader: TypeAlias = Callable[[str], Content]
+READERS: dict[str, Reader] = {".md": read_markdown, ".csv": read_csv}
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [
-        (int(part), "") if part.isdigit() else (-1, part)
-        for part in re.split(r"(\d+)", name)
-        if part
-    ]
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers in names by their value."""
+    parts = [part for part in re.split(r"(\d+)", name) if part]
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

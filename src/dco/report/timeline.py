@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from typing import Any
 
 import numpy as np
 
+from dco import Monitor, MonitorDisplay
 from dco.foundations.display import counted
-from dco.foundations.drawing import BLUE, DASHED, LEGEND, ORANGE
-from dco.report.figures import drawing_style, empty_figure
-from dco.report.rendering import render_template
-from dco.report.results import Block, Result
-from dco.service.displays import MonitorDisplay
-from dco.service.monitor import Monitor
+from dco.foundations.drawing import (
+    BLUE,
+    DASHED,
+    LEGEND_ABOVE,
+    ORANGE,
+    drawing_style,
+    empty_figure,
+)
+from dco.report.rendering import data_address, render_template
+from dco.report.results import Paragraph, Result, Table
 from dco.service.monitor_report import report_tables
 
-_LEAST = 1e-6  # p-values below are drawn there
+SMALLEST_P_VALUE = 1e-6  # that is drawn; smaller ones are drawn there
 
 
 def timeline_html(monitor: Monitor, *, title: str) -> str:
     """Make one self-contained page; without rows it has no figure."""
-    report, drawn = monitor.report(), io.BytesIO()
-    results = [
-        Result("What is known", tuple(Block(text=line) for line in str(report).splitlines()))
-    ]
+    report = monitor.report()
+    lines = [Paragraph(line) for line in str(report).splitlines()]
+    results = [Result("What is known", tuple(lines))]
     if report.rows:
-        with drawing_style():
-            timeline_figure(monitor).savefig(
-                drawn, format="svg", metadata={"Date": None, "Creator": None}
-            )
-        figure = f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
-        results.append(Result("Timeline", (), figure))
+        results.append(Result("Timeline", (), figure=timeline_image(monitor)))
     for table in report_tables(report):
-        shown = Block.table(table.columns, table.cells)
-        explained = Block(text=f"{table.explanation.capitalize()}.")
-        results.append(Result(table.title, (shown, explained)))
+        explanation = Paragraph(f"{table.explanation.capitalize()}.")
+        results.append(Result(table.title, (Table.of(table.columns, table.cells), explanation)))
+
     return render_template(
         "results.html",
         images=True,
@@ -49,23 +47,40 @@ def timeline_html(monitor: Monitor, *, title: str) -> str:
     )
 
 
+def timeline_image(monitor: Monitor) -> str:
+    """Draw the timeline as an image that a page can hold."""
+    content = io.BytesIO()
+    with drawing_style():
+        figure = timeline_figure(monitor)
+        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return data_address("image/svg+xml", content.getvalue())
+
+
 def timeline_figure(monitor: Monitor) -> Any:
-    """Coverage over the rows as they arrived; below, the p-values of alarm and drift on a
-    logarithmic scale.
-    """
+    """Draw coverage over the rows as they arrived, and below it the p-values of alarm and drift."""
     with drawing_style():
         figure, (above, below) = empty_figure(width=7.2, height=5.2, panels=2)
         MonitorDisplay.from_monitor(monitor, ax=above)
         above.set_xlabel("")
-        seen, rate = monitor.timeline(), monitor.error_rate
-        for name, colour, label in (
-            ("p_value", ORANGE, "coverage (alarm)"),
-            ("drift_p_value", BLUE, "scores (drift)"),
-        ):
-            values = np.maximum(seen[name], _LEAST)
-            steps = np.unique([0, *np.flatnonzero(np.diff(values)) + 1, values.size - 1])
-            below.step(steps + 1, values[steps], where="post", color=colour, label=label)
-        below.axhline(rate, **DASHED, label=f"alarm at p = {rate:g}")
-        below.set(yscale="log", ylim=(_LEAST / 2, 2), xlabel="rows", ylabel="p-value at any time")
-        below.legend(**LEGEND, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+
+        timeline = monitor.timeline()
+        draw_p_values(below, timeline["p_value"], ORANGE, "coverage (alarm)")
+        draw_p_values(below, timeline["drift_p_value"], BLUE, "scores (drift)")
+        alarm_at = monitor.error_rate
+        below.axhline(alarm_at, **DASHED, label=f"alarm at p = {alarm_at:g}")
+        below.set(
+            yscale="log",
+            ylim=(SMALLEST_P_VALUE / 2, 2),
+            xlabel="rows",
+            ylabel="p-value at any time",
+        )
+        below.legend(**LEGEND_ABOVE, ncols=3)
     return figure
+
+
+def draw_p_values(panel: Any, p_values: Any, colour: str, label: str) -> None:
+    """Draw p-values over rows, a point for each change."""
+    values = np.maximum(p_values, SMALLEST_P_VALUE)
+    changes = np.flatnonzero(np.diff(values)) + 1
+    rows = np.unique([0, *changes, values.size - 1])
+    panel.step(rows + 1, values[rows], where="post", color=colour, label=label)

@@ -1,498 +1,560 @@
-"""What the page shows at every level: texts, paths and attributes by name, for the template and its
-script to look up.
-"""
+"""What a page shows, figure by figure: places in pixels and texts for the template."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import chain, pairwise
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
 
-from dco.foundations.display import counted
+from dco import CertifiedThreshold, GroupEvaluation
 from dco.foundations.histograms import nice_step
 from dco.report import plots, words
-from dco.report.formats import decimals_for, fixed, label, level_percent, number, percent, shortened
-from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range
+from dco.report.examples import Example
+from dco.report.formats import (
+    decimals_for,
+    fixed,
+    label,
+    number,
+    percent,
+    shortened,
+    threshold_decimals,
+    threshold_in_words,
+)
+from dco.report.numbers import LevelNumbers, ReportNumbers, RowNumbers
+from dco.report.plots import Scale, Tick
+from dco.report.slice_tables import SliceTable
 
-MOST_CANDIDATES, FIRST_CANDIDATES = 30, 8  # in all, and before the rest is unfolded
+NAME_BESIDE_AXIS = 7  # characters of the name of a condition; longer ones stand on a line above
+LINE_HEIGHT = 26  # of one condition in a figure
+NAME_HEIGHT = 14
 
 
 @dataclass(frozen=True)
-class Live:
-    """Texts and attributes by name, one entry per level. The template shows the entry `start`, the
-    script any other.
-    """
+class Mark:
+    """A vertical line in a figure, with its name on the side where there is more room."""
 
-    start: int
-    text: dict[str, list[str]] = field(default_factory=dict)
-    drawn: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    sets: dict[str, dict[str, Any]] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
+    at: float
+    name: str
+    anchor: str
 
-    def say(self, prefix: str = "", /, **texts: str) -> None:
-        """Add texts of the next level, each under `prefix` and its name."""
-        for name, text in texts.items():
-            self.text.setdefault(prefix + name, []).append(text)
-
-    def draw(self, name: str, **attributes: float | str) -> None:
-        """Add the attributes of the next level; ``text_anchor`` is text-anchor."""
-        entry = self.drawn.setdefault(name, {})
-        for key, value in attributes.items():
-            text = value if isinstance(value, str) else plots.pixels(value)
-            entry.setdefault(key.replace("_", "-"), []).append(text)
-
-    def mark(self, name: str, at: float) -> None:
-        """Add a vertical line, and its name on the side where there is more room."""
-        self.draw(name, x1=at, x2=at)
-        self.draw(f"{name}name", x=at, text_anchor="end" if at > plots.WIDTH / 2 else "start")
-
-    def now(self, name: str) -> str:
-        """The text at the certified level."""
-        return self.text[name][self.start]
-
-    def attributes(self, name: str) -> dict[str, str]:
-        """The attributes at the certified level."""
-        return {key: values[self.start] for key, values in self.drawn[name].items()}
-
-    def code(self, value: Any) -> int:
-        """The place of a label in the table of labels."""
-        return self.labels.setdefault(label(value), len(self.labels))
-
-    def data(self, numbers: ReportNumbers) -> dict[str, Any]:
-        """All that the script looks up, each text once, and the plain numbers of each level for
-        machines.
-        """
-        place = {
-            text: code
-            for code, text in enumerate(dict.fromkeys(chain.from_iterable(self.text.values())))
-        }
-        return {
-            "start": self.start,
-            "words": list(place),
-            "text": {name: [place[text] for text in texts] for name, texts in self.text.items()},
-            "drawn": self.drawn,
-            "sets": self.sets,
-            "labels": list(self.labels),
-            "numbers": [plain_numbers(level) for level in numbers.levels],
-        }
+    @classmethod
+    def of(cls, at: float, name: str) -> Mark:
+        """Put the name to the left of lines in the right half."""
+        return cls(at, name, "end" if at > plots.WIDTH / 2 else "start")
 
 
-def plain_numbers(level: LevelNumbers) -> dict[str, Any]:
-    """The main numbers of a level, to six digits."""
-    entry, seen = level.threshold, level.evaluation
-    found: dict[str, Any] = {"alpha": level.alpha, "picked_bound": level.picked_bound}
-    if entry is not None:
-        found |= {
-            "threshold": entry.value,
-            "rank": entry.rank,
-            "n": entry.n,
-            "expected": entry.expected_coverage,
-        }
-    if seen is not None:
-        found |= {
-            "coverage": seen.coverage,
-            "mean_size": seen.mean_size,
-            "p95_size": seen.overall.sizes.p95,
-        }
-    return {
-        name: float(f"{value:.6g}") if isinstance(value, float) else value
-        for name, value in found.items()
-    }
+@dataclass(frozen=True)
+class ScoreRow:
+    """The histogram of one condition, and its threshold."""
+
+    name: str
+    path: str
+    top: float
+    base: float
+    mark: Mark
+    counts: list[int]
+    n_beyond: int
 
 
-def build_view(
-    numbers: ReportNumbers, names: Sequence[str] | None = None
-) -> tuple[Live, dict[str, Any]]:
-    """Words and geometry for every level, and what is the same at all; `names` is what the rows are
-    called.
-    """
-    live = Live(numbers.start)
-    parts: dict[str, Any] = {"box": plots, "candidates": numbers.ranking.table[:MOST_CANDIDATES]}
-    parts |= {
-        "first_candidates": FIRST_CANDIDATES,
-        "size_name": words.size_name(numbers),
-        "slicings": [],
-    }
-    for section in (_words, _scores, _law, _conditions, _gaps):
-        parts |= section(live, numbers)
-    if numbers.rows is not None:
-        parts |= _sizes(live, numbers, numbers.rows)
-        parts |= _curves(live, numbers)
-        parts |= _examples(live, numbers, numbers.rows, names)
-        parts |= _slices(live, numbers, numbers.rows)
-    return live, parts
+@dataclass(frozen=True)
+class ScoreFigure:
+    """Calibration scores and thresholds, one histogram below the other."""
+
+    rows: list[ScoreRow]
+    ticks: list[Tick]
+    count_ticks: list[Tick]
+    bottom: float
+    names_above: bool
+    bins: list[str]
 
 
-def _words(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
-    decimals, best = (
-        words.size_decimals(numbers),
-        [row.mean_size for row in numbers.ranking.table[:1]],
-    )
-    for level in numbers.levels:
-        alpha, promise, threshold = (
-            f"{level.alpha:g}",
-            level_percent(level.alpha),
-            words.threshold(level),
-        )
-        live.say(alpha=alpha, promise=promise, spoken=f"alpha {alpha}, promised coverage {promise}")
-        live.say(output=words.announced(level, numbers), bound=percent(level.picked_bound))
-        entry, seen = level.threshold, level.evaluation
-        place = "–" if entry is None or entry.rank is None else f"{entry.rank} of {entry.n}"
-        live.say(
-            threshold=threshold,
-            cut=f"threshold {threshold}",
-            rank=words.rank(level, numbers),
-            place=place,
-        )
-        live.say(
-            law=words.law(level, numbers), expected=words.expected(entry), range=words.spread(entry)
-        )
-        if seen is not None:
-            live.say(
-                coverage=percent(seen.coverage),
-                verdict=words.verdict(seen),
-                shares=words.shares(seen),
-            )
-            live.say(
-                mean_size=fixed(seen.mean_size, decimals),
-                p95_size=fixed(seen.overall.sizes.p95, decimals),
-            )
-            live.say(against=words.against_targets(level, numbers))
-            live.say(
-                median_size=number(seen.overall.sizes.median),
-                p95_said=number(seen.overall.sizes.p95),
-            )
-    own = numbers.own
-    return {
-        "infinite": sum(math.isinf(entry.value) for entry in own.thresholds),
-        "by_condition": own.threshold is None,
-        "has_law": own.threshold is None or own.threshold.rank is not None,
-        "candidate_decimals": 2 if numbers.classes is not None else decimals_for(best, 3),
-        "coverage_table": [
-            [percent(share) for share in level.coverage_and_range()] for level in numbers.levels
-        ],
-    }
+@dataclass(frozen=True)
+class CoverageLine:
+    """Coverage in one condition: the range of its law, and what was observed."""
+
+    name: str
+    n: int
+    rank: str
+    expected: str
+    range: str
+    observed: str
+    y: float
+    path: str
+    at: float | None
 
 
-def _scores(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
-    """Calibration scores and thresholds, one histogram per condition; the last 14 pixels are for
-    what lies beyond.
-    """
-    edges, found = numbers.score_edges, numbers.score_histograms
-    scale = plots.Scale(float(edges[0]), float(edges[-1]), plots.LEFT, plots.RIGHT - 14)
-    alone, above = len(found) == 1, _name_room(numbers)
-    room = plots.BOTTOM - plots.TOP if alone else 34 + above
+@dataclass(frozen=True)
+class CoverageFigure:
+    """Coverage against its law, for all rows or a line for each condition."""
+
+    promise: Mark
+    ticks: list[Tick]
+    bottom: float
+    law: str
+    inner: tuple[float, float] | None
+    range: str
+    at: float | None
+    lines: list[CoverageLine]
+    names_above: bool
+
+
+@dataclass(frozen=True)
+class CurveFigure:
+    """A figure against the level: its line, a dashed line or a band, and the certified level."""
+
+    line: str
+    other: str
+    ticks: list[Tick]
+    level_ticks: list[Tick]
+    level_at: float
+    dot_y: float | None
+    zero: float
+
+
+@dataclass(frozen=True)
+class SizeFigure:
+    """A histogram of set sizes, with the mean."""
+
+    path: str
+    mean: Mark
+    ticks: list[Tick]
+    share_ticks: list[Tick]
+    bins: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class ExampleView:
+    """One example, ready to be shown."""
+
+    kind: str
+    name: str
+    truth: str
+    prediction: str
+    set: str
+    labels: list[tuple[str, bool]]
+    more: str
+    path: str
+    truth_at: float | None
+    size: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class SliceView:
+    """One slice of a table."""
+
+    name: str
+    n: int
+    coverage: str
+    interval: str
+    path: str
+    promise_at: float
+    at: float
+    is_too_low: bool
+    mean_size: str
+    p95_size: str
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table by slice, with what is said of it."""
+
+    table: SliceTable
+    promise: str
+    slices: list[SliceView]
+
+
+# ---- calibration scores
+
+
+def score_figure(numbers: ReportNumbers) -> ScoreFigure:
+    """Draw calibration scores; the last 14 pixels of the axis are for thresholds beyond."""
+    edges = numbers.score_edges
+    scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, plots.RIGHT - 14)
+    histograms = numbers.histograms
+    is_alone = len(histograms) == 1 and histograms[0].condition is None
+    names_above = need_a_line([str(histogram.condition) for histogram in histograms])
+    room = LINE_HEIGHT + 8 + (NAME_HEIGHT if names_above else 0)
+    height = plots.BOTTOM - plots.TOP if is_alone else room
+    decimals = threshold_decimals(histogram.threshold for histogram in histograms)
+
     rows = []
-    for place, histogram in enumerate(found):
-        top = plots.TOP + place * room
-        for level in numbers.levels:
-            value = next(
-                (entry.value for entry in level.thresholds if entry.group == histogram.condition),
-                math.inf,
-            )
-            live.mark(
-                f"cut{place}",
-                plots.RIGHT - 3 if value > scale.high else scale(max(value, scale.low)),
-            )
-        shares = histogram.counts / max(int(histogram.counts.max()), 1)
+    for position, histogram in enumerate(histograms):
+        top = plots.TOP + position * height
+        largest = max(int(histogram.counts.max()), 1)
+        threshold = histogram.threshold
+        at = plots.RIGHT - 3.0 if threshold > scale.high else scale(threshold)
+        name = threshold_in_words(threshold, decimals=None if is_alone else decimals)
         path = plots.bars(
             scale.bins(edges),
-            shares.tolist(),
-            top=top + (0 if alone else 8 + above),
-            base=top + room,
+            (histogram.counts / largest).tolist(),
+            top=top if is_alone else top + height - LINE_HEIGHT,
+            base=top + height,
         )
         rows.append(
-            {
-                "of": histogram,
-                "counts": histogram.counts.tolist(),
-                "d": path,
-                "top": top,
-                "base": top + room,
-            }
+            ScoreRow(
+                name=str(histogram.condition),
+                path=path,
+                top=top,
+                base=top + height,
+                mark=Mark.of(at, f"threshold {name}"),
+                counts=histogram.counts.tolist(),
+                n_beyond=histogram.n_beyond,
+            )
         )
-    return {
-        "score_rows": rows,
-        "score_ticks": scale.ticks(),
-        "score_counts": plots.upwards(0, max(int(found[0].counts.max()), 1)).ticks(4),
-        "score_bottom": plots.TOP + len(found) * room,
-        "score_bins": [f"{number(a)} to {number(b)}" for a, b in pairwise(edges)],
-    }
+    return ScoreFigure(
+        rows=rows,
+        ticks=scale.ticks(),
+        count_ticks=plots.upwards(0, max(int(histograms[0].counts.max()), 1)).ticks(4),
+        bottom=plots.TOP + len(rows) * height,
+        names_above=names_above,
+        bins=[f"{number(low)} to {number(high)}" for low, high in pairwise(edges)],
+    )
 
 
-def _name_room(numbers: ReportNumbers) -> int:
-    """Pixels above each condition of a plot for its name, where one is too long to stand beside the
-    axis.
-    """
+def need_a_line(names: Sequence[str]) -> bool:
+    """Decide whether names are too long to stand beside the axis."""
+    return any(len(name) > NAME_BESIDE_AXIS for name in names)
+
+
+# ---- coverage
+
+
+def coverage_figure(numbers: ReportNumbers, most_lines: int) -> CoverageFigure:
+    """Draw coverage against its law: of all rows, or of the largest conditions."""
+    certificate = numbers.certificate
+    promised = 1 - certificate.alpha
+    evaluation = numbers.evaluation
+    has_conditions = any(entry.group is not None for entry in certificate.thresholds)
+
+    lines = condition_lines(numbers)[:most_lines] if has_conditions else []
+    shown = [promised]
+    for line in lines:
+        shown += [*(line.range or ()), *([] if line.observed is None else [line.observed])]
+    if not has_conditions:
+        shown += values_of_law(numbers)
+    scale = plots.coverage_scale(promised, shown)
+
+    names_above = need_a_line([line.name for line in lines])
+    line_height = LINE_HEIGHT + (NAME_HEIGHT if names_above else 0)
+    first_y = plots.TOP + NAME_HEIGHT + (NAME_HEIGHT if names_above else 0)
+    drawn = [
+        line.draw(scale, first_y + position * line_height) for position, line in enumerate(lines)
+    ]
+
+    threshold = certificate.thresholds[0]
+    level = numbers.certified
+    has_law = not has_conditions and threshold.rank is not None
+    inner_ends = None
+    if has_law and threshold.coverage_low is not None:
+        high = 1.0 if threshold.coverage_high is None else threshold.coverage_high
+        inner_ends = (scale(threshold.coverage_low), scale(high))
+    expected_range = ""
+    if evaluation is not None and level.low is not None and level.high is not None:
+        expected_range = plots.span((level.low, level.high), scale, plots.BOTTOM - 14)
+
+    return CoverageFigure(
+        promise=promise_mark(scale(promised)),
+        ticks=plots.coverage_ticks(scale, promised),
+        bottom=plots.TOP + line_height * max(len(lines), 1) + 6 if lines else plots.BOTTOM,
+        law=law_of(threshold, scale) if has_law else "",
+        inner=inner_ends,
+        range=expected_range,
+        at=None if evaluation is None else scale(evaluation.coverage),
+        lines=drawn,
+        names_above=names_above,
+    )
+
+
+def law_of(threshold: CertifiedThreshold, scale: Scale) -> str:
+    """Draw the law of a threshold that has a rank."""
+    assert threshold.rank is not None
+    return plots.law_path(threshold.rank, threshold.n, scale)
+
+
+def values_of_law(numbers: ReportNumbers) -> list[float]:
+    """Return the coverages that the axis must show: the ends of the law, and what was observed."""
+    threshold = numbers.certificate.thresholds[0]
+    level = numbers.certified
+    values = [value for value in (level.low, level.high, level.coverage) if value is not None]
+    if threshold.rank is not None:
+        values += plots.law_ends(threshold.rank, threshold.n)
+    return values
+
+
+def promise_mark(at: float) -> Mark:
+    """Name the line of the promise on its right, or on its left at the end of the axis."""
+    if at > plots.RIGHT - 70:
+        return Mark(at, "promised", "end")
+    return Mark(at, "promised", "start")
+
+
+@dataclass(frozen=True)
+class ConditionNumbers:
+    """One condition: its threshold, the range of its coverage, and what was observed."""
+
+    name: str
+    threshold: CertifiedThreshold
+    range: tuple[float, float] | None
+    observed: float | None
+    expected_in_words: str
+    range_in_words: str
+
+    def draw(self, scale: Scale, y: float) -> CoverageLine:
+        """Draw the line of this condition at a height."""
+        rank = self.threshold.rank
+        return CoverageLine(
+            name=self.name,
+            n=self.threshold.n,
+            rank="–" if rank is None else str(rank),
+            expected=self.expected_in_words,
+            range=self.range_in_words,
+            observed=percent(self.observed),
+            y=y,
+            path="" if self.range is None else plots.span(self.range, scale, y),
+            at=None if self.observed is None else scale(self.observed),
+        )
+
+
+def condition_lines(numbers: ReportNumbers) -> list[ConditionNumbers]:
+    """Return the conditions, those with most calibration rows first."""
+    evaluated = {}
+    if numbers.evaluation is not None:
+        evaluated = {str(row.group): row for row in numbers.evaluation.by_condition}
+
+    lines = []
+    for position, threshold in enumerate(numbers.certificate.thresholds):
+        group = evaluated.get(str(threshold.group))
+        lines.append(
+            ConditionNumbers(
+                name=str(threshold.group),
+                threshold=threshold,
+                range=range_of_coverage(threshold, group),
+                observed=None if group is None else group.coverage,
+                expected_in_words=words.expected(numbers, position),
+                range_in_words=words.spread(numbers, position),
+            )
+        )
+    return sorted(lines, key=lambda line: -line.threshold.n)
+
+
+def range_of_coverage(
+    threshold: CertifiedThreshold, group: GroupEvaluation | None
+) -> tuple[float, float] | None:
+    """Return what holds the coverage of the rows given with probability 90 %, or of all rows."""
+    if group is not None and group.consistency is not None:
+        return group.consistency.low, group.consistency.high
+    if threshold.coverage_low is None:
+        return None
     return (
-        14
-        if any(len(str(entry.condition)) > plots.NAME_BESIDE for entry in numbers.score_histograms)
-        else 0
+        threshold.coverage_low,
+        1.0 if threshold.coverage_high is None else threshold.coverage_high,
     )
 
 
-def _law(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
-    """Coverage at the level of the control: the density of its law, the range for the rows given,
-    and what was seen.
-    """
-    window = plots.coverage_window(numbers)
-    for level in numbers.levels:
-        scale, entry, seen = window.scale(level.alpha), level.threshold, level.evaluation
-        for place, tick in enumerate(window.ticks(level.alpha)):
-            live.say("tick", **{str(place): tick.label})
-            visibility = "visible" if tick.label else "hidden"
-            live.draw(
-                f"tick{place}",
-                transform=f"translate({plots.pixels(tick.at)})",
-                visibility=visibility,
-            )
-        at = scale(1 - level.alpha)
-        live.draw("promise", x1=at, x2=at)
-        turned = at > plots.RIGHT - 70  # no room for the name after the line
-        live.draw(
-            "promisename", x=at - 6 if turned else at + 6, text_anchor="end" if turned else "start"
+# ---- slices
+
+
+def table_view(numbers: ReportNumbers, table: SliceTable) -> TableView:
+    """Show a table by slice, with a small axis for each row that ends at 1."""
+    promised = 1 - numbers.certificate.alpha
+    lowest = min([promised, *(row.coverage_low for row in table.slices)])
+    scale = Scale(lowest - 0.05 * (1 - lowest), 1.0, 4, plots.SLICE_WIDTH - 4)
+    decimals = size_decimals(numbers)
+    slices = [
+        SliceView(
+            name=label(row.group),
+            n=row.n,
+            coverage=percent(row.coverage),
+            interval=f"{percent(row.coverage_low)} – {percent(row.coverage_high)}",
+            path=plots.span((row.coverage_low, row.coverage_high), scale, plots.SLICE_HEIGHT / 2),
+            promise_at=scale(promised),
+            at=scale(row.coverage),
+            is_too_low=row in table.too_low,
+            mean_size=fixed(row.mean_size, decimals),
+            p95_size=fixed(row.sizes.p95, decimals),
         )
-        if entry is None:
-            continue
-        low, high = map(scale, coverage_range(entry) or (0.0, 1.0))
-        live.draw("law", d=plots.law_path(entry, scale))
-        live.draw("inner", x=low, width=high - low)
-        if seen is not None:
-            law = seen.overall.consistency
-            live.draw("seen", cx=scale(seen.coverage))
-            live.draw(
-                "expectation",
-                d=plots.span(
-                    None if law is None else (law.low, law.high), scale, plots.BOTTOM - 14
-                ),
-            )
-    return {"law_ticks": len(window.ticks(0.5))}
-
-
-def _conditions(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
-    """The conditions: threshold, law and coverage of each, largest first."""
-    window, own = plots.coverage_window(numbers), numbers.own.conditions
-    decimals = decimals_for(entry.value for entry in numbers.certificate.thresholds)
-    above, rows = _name_room(numbers), []
-    for place, condition in enumerate(own):
-        y = plots.TOP + 14 + above + (26 + above) * place
-        for level in numbers.levels:
-            scale, at = window.scale(level.alpha), level.conditions[place]
-            live.say(
-                f"c{place}.",
-                threshold=fixed(at.threshold.value, decimals),
-                rank=str(at.threshold.rank or "–"),
-            )
-            live.say(
-                f"c{place}.",
-                expected=words.expected(at.threshold),
-                range=words.spread(at.threshold),
-            )
-            live.draw(f"c{place}.range", d=plots.span(at.range, scale, y))
-            if at.evaluation is not None:
-                live.draw(f"c{place}.seen", cx=scale(at.evaluation.coverage))
-                live.say(f"c{place}.", coverage=percent(at.evaluation.coverage))
-        rows.append((y, condition))
-    return {
-        "conditions": rows,
-        "conditions_bottom": plots.TOP + (26 + above) * max(len(own), 1) + 6,
-        "name_room": above,
-    }
-
-
-def _gaps(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
-    """Coverage above the promise against the level, in percentage points: seen on the rows given,
-    or else expected.
-    """
-    across, alphas = (
-        plots.Scale(0.0, numbers.levels[-1].alpha),
-        [level.alpha for level in numbers.levels],
-    )
-    gaps = [
-        [
-            100 * (share - 1 + level.alpha)
-            for share in level.coverage_and_range()
-            if share is not None
-        ]
-        for level in numbers.levels
+        for row in table.slices
     ]
-    # where scores are tied the law has no upper end: the band leaves the picture there, and
-    # everything else stays in view
-    bounded = (
-        gap
-        for alpha, at in zip(alphas, gaps, strict=True)
-        for gap in at
-        if gap < 100 * alpha - 1e-9
+    promise = words.promise_of_slices(numbers.certificate, are_conditions=table.are_conditions)
+    return TableView(table, promise, slices)
+
+
+def size_decimals(numbers: ReportNumbers) -> int:
+    """Return the decimals of sizes: two for mean counts of labels, three digits for lengths."""
+    if numbers.n_classes is not None:
+        return 2
+    later_levels = numbers.levels[numbers.start :]
+    sizes = [level.mean_size for level in later_levels if level.mean_size is not None]
+    first_finite = next((size for size in sizes if math.isfinite(size)), 0.0)
+    return decimals_for([first_finite], digits=3)
+
+
+# ---- sizes
+
+
+def size_figure(numbers: ReportNumbers, rows: RowNumbers) -> SizeFigure:
+    """Draw a histogram of sizes; the last 28 pixels of the axis are for larger sets."""
+    edges = rows.sizes.edges
+    counts = rows.sizes.counts.tolist()
+    scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, plots.RIGHT - 28)
+    places = [*scale.bins(edges), (plots.RIGHT - 22.0, float(plots.RIGHT))]
+
+    total = rows.evaluation.n
+    step = nice_step(max(counts) / total, 4)
+    up = plots.upwards(0, 4)
+    mean = rows.evaluation.mean_size
+    mean_at = plots.RIGHT - 11.0 if mean > edges[-1] else scale(mean)
+    ticks = scale.ticks(6, whole=numbers.n_classes is not None)
+    return SizeFigure(
+        path=plots.bars(places, [count / total / (4 * step) for count in counts]),
+        mean=Mark.of(mean_at, f"mean {fixed(mean, size_decimals(numbers))}"),
+        ticks=[tick for tick in ticks if tick.at + 4 * len(tick.label) < plots.RIGHT - 30],
+        share_ticks=[Tick(up(k), f"{round(100 * k * step, 6):g}\u202f%") for k in range(5)],
+        bins=list(zip(names_of_bins(numbers, rows), counts, strict=True)),
     )
-    every = [0.5, -0.5, *bounded]
-    air = 0.06 * (max(every) - min(every))
-    up = plots.upwards(min(every) - air, max(every) + air)
-    for alpha, at in zip(alphas, gaps, strict=True):
-        live.draw("at", x1=across(alpha), x2=across(alpha))
-        if at:
-            live.draw("atgap", cx=across(alpha), cy=up(at[0]))
-    # none where there are neither rows nor a law
-    lines = list(zip(*gaps, strict=True)) if all(gaps) else []
-    band = (
-        zip([*alphas, *reversed(alphas)], [*lines[2], *reversed(lines[1])], strict=True)
-        if len(lines) == 3
-        else None
-    )
-    return {
-        "gap_line": plots.curve(zip(alphas, lines[0], strict=True), across, up) if lines else "",
-        "gap_band": "" if band is None else plots.curve(band, across, up) + "Z",
-        "gap_ticks": up.ticks(5),
-        "gap_zero": up(0.0),
-        "alpha_ticks": across.ticks(6),
-    }
 
 
-def _sizes(live: Live, numbers: ReportNumbers, rows: GivenRows) -> dict[str, Any]:
-    """Sizes at the level of the control; the last 28 pixels are for larger sets."""
-    edges, decimals = rows.size_edges, words.size_decimals(numbers)
-    scale = plots.Scale(float(edges[0]), float(edges[-1]), plots.LEFT, plots.RIGHT - 28)
-    places = [*scale.bins(edges), (plots.RIGHT - 22, plots.RIGHT)]
-    for level in numbers.levels:
-        assert level.evaluation is not None
-        total, mean = level.evaluation.n, level.evaluation.mean_size
-        # four steps high at every level: marks stay, labels change
-        step = nice_step(max(level.size_counts) / total, 4)
-        live.draw(
-            "sizes",
-            d=plots.bars(places, [count / total / (4 * step) for count in level.size_counts]),
-        )
-        live.mark("mean", plots.RIGHT - 11 if mean > edges[-1] else scale(mean))
-        live.say(meanname=f"mean {fixed(mean, decimals)}")
-        live.say(
-            "share",
-            **{str(place): f"{round(100 * place * step, 6):g}\u202f%" for place in range(5)},
-        )
-        live.say("s", **{str(place): str(count) for place, count in enumerate(level.size_counts)})
-    lows = [math.ceil(edge) for edge in edges]
-    bins = [str(a) if b == a + 1 else f"{a} to {b - 1}" for a, b in pairwise(lows)]
-    if numbers.classes is None:
-        bins = [f"{number(a)} to {number(b)}" for a, b in pairwise(edges)]
-    ticks = scale.ticks(6, whole=numbers.classes is not None)
-    return {
-        # room for "more"
-        "size_ticks": [tick for tick in ticks if tick.at + 4 * len(tick.label) < plots.RIGHT - 30],
-        "size_shares": [plots.upwards(0, 4)(place) for place in range(5)],
-        "size_bins": [
-            *bins,
-            f"{number(edges[-1]) if numbers.classes is None else lows[-1]} and more",
-        ],
-    }
-
-
-def _curves(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
-    """Mean and P95 size against the level."""
-    across = plots.Scale(0.0, numbers.levels[-1].alpha)
-    seen = [
-        (level.alpha, level.evaluation) for level in numbers.levels if level.evaluation is not None
+def names_of_bins(numbers: ReportNumbers, rows: RowNumbers) -> list[str]:
+    """Name the bins of sizes: whole numbers of labels, or lengths."""
+    edges = rows.sizes.edges
+    if numbers.n_classes is None:
+        names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges)]
+        return [*names, f"{number(edges[-1])} and more"]
+    firsts = [math.ceil(edge) for edge in edges]
+    names = [
+        str(first) if after == first + 1 else f"{first} to {after - 1}"
+        for first, after in pairwise(firsts)
     ]
-    mean, p95 = (
-        [(alpha, at.mean_size) for alpha, at in seen],
-        [(alpha, at.overall.sizes.p95) for alpha, at in seen],
+    return [*names, f"{firsts[-1]} and more"]
+
+
+# ---- levels
+
+
+def gap_figure(numbers: ReportNumbers) -> CurveFigure | None:
+    """Draw coverage above the promise against the level, in percentage points.
+
+    Coverage is that of the rows given, or else the expected one; None where neither is known.
+    """
+    levels = numbers.levels
+    gaps = [gap(level, coverage_of(level)) for level in levels]
+    if any(math.isnan(value) for value in gaps):
+        return None
+    lows = [gap(level, level.low) for level in levels]
+    highs = [gap(level, level.high) for level in levels]
+
+    # where scores are tied the law has no upper end: the band leaves the picture there
+    bounded = [
+        value
+        for level, values in zip(levels, zip(gaps, lows, highs, strict=True), strict=True)
+        for value in values
+        if value < 100 * level.alpha - 1e-9
+    ]
+    bottom, top = min([-0.5, *bounded]), max([0.5, *bounded])
+    air = 0.06 * (top - bottom)
+    up = plots.upwards(bottom - air, top + air)
+    across = Scale(0.0, levels[-1].alpha)
+
+    alphas = [level.alpha for level in levels]
+    band = ""
+    if not any(math.isnan(value) for value in [*lows, *highs]):
+        outline = zip([*alphas, *reversed(alphas)], [*highs, *reversed(lows)], strict=True)
+        band = f"{plots.curve(outline, across, up)}Z"
+    return CurveFigure(
+        line=plots.curve(zip(alphas, gaps, strict=True), across, up),
+        other=band,
+        ticks=up.ticks(5),
+        level_ticks=across.ticks(6),
+        level_at=across(numbers.certified.alpha),
+        dot_y=up(gaps[numbers.start]),
+        zero=up(0.0),
     )
-    sizes = [size for _, size in mean + p95]
-    up = plots.upwards(0, 1.05 * max(filter(math.isfinite, sizes), default=0.0) or 1.0)
-    for alpha, size in mean:
-        live.draw("atmean", cx=across(alpha), cy=up(size), r="5" if math.isfinite(size) else "0")
-    return {
-        "curve_mean": plots.curve(mean, across, up),
-        "curve_p95": plots.curve(p95, across, up),
-        "curve_ticks": up.ticks(5),
-        "has_infinite_sizes": any(map(math.isinf, sizes)),
-    }
 
 
-def _examples(
-    live: Live, numbers: ReportNumbers, rows: GivenRows, names: Sequence[str] | None
-) -> dict[str, Any]:
-    scale, shown = None, []
-    # a common axis for the true values and the sets at the certified level
-    if numbers.classes is None:
-        ends = [
-            end
-            for found in numbers.own.examples
-            for piece in found.pieces
-            for end in piece
-            if math.isfinite(end)
-        ]
-        ends += [float(example.truth) for example in rows.examples]
-        air = 0.08 * (max(ends) - min(ends)) or 1.0
-        scale = plots.Scale(min(ends) - air, max(ends) + air, 2, plots.EXAMPLE_WIDTH - 2)
-    for place, example in enumerate(rows.examples):
-        sets = [level.examples[place] for level in numbers.levels]
-        for found in sets:
-            outcome = "covered" if found.covered else "missed"
-            size = (
-                counted(round(found.size), "label")
-                if scale is None
-                else f"length {number(found.size)}"
-            )
-            live.say(f"e{place}.", size=size, outcome=outcome)
-            if scale is not None:
-                live.say(f"e{place}.", set=words.pieces(found))
-                live.draw(
-                    f"e{place}",
-                    d="".join(
-                        plots.span(piece, scale, plots.EXAMPLE_HEIGHT / 2) for piece in found.pieces
-                    ),
-                )
-        if scale is None:
-            truth = live.code(example.truth)
-            more = [
-                "no label: the set is empty"
-                if not found.size
-                else f"and {found.more} more" * (found.more > 0)
-                for found in sets
-            ]
-            levels = [
-                [[live.code(each) for each in found.labels], rest]
-                for found, rest in zip(sets, more, strict=True)
-            ]
-            live.sets[f"e{place}"] = {"truth": truth, "levels": levels}
-        name = f"row {example.row + 1}" if names is None else shortened(names[example.row])
-        shown.append((example, name, None if scale is None else scale(float(example.truth))))
+def coverage_of(level: LevelNumbers) -> float | None:
+    """Return the coverage of the rows given, or else the expected one."""
+    return level.expected if level.coverage is None else level.coverage
+
+
+def gap(level: LevelNumbers, coverage: float | None) -> float:
+    """Return coverage above the promise, in percentage points; NaN where it is not known."""
+    return math.nan if coverage is None else 100 * (coverage - 1 + level.alpha)
+
+
+def size_curve_figure(numbers: ReportNumbers) -> CurveFigure:
+    """Draw mean and P95 size against the level; infinite sizes are left out."""
+    across = Scale(0.0, numbers.levels[-1].alpha)
+    means = [(level.alpha, level.mean_size or 0.0) for level in numbers.levels]
+    p95s = [(level.alpha, level.p95_size or 0.0) for level in numbers.levels]
+    finite = [size for _, size in means + p95s if math.isfinite(size)]
+    up = plots.upwards(0, 1.05 * max(finite, default=0.0) or 1.0)
+    certified_mean = means[numbers.start][1]
+    return CurveFigure(
+        line=plots.curve(means, across, up),
+        other=plots.curve(p95s, across, up),
+        ticks=up.ticks(5),
+        level_ticks=across.ticks(6),
+        level_at=across(numbers.certified.alpha),
+        dot_y=up(certified_mean) if math.isfinite(certified_mean) else None,
+        zero=up(0.0),
+    )
+
+
+# ---- examples
+
+
+def example_views(
+    numbers: ReportNumbers, rows: RowNumbers, names: Sequence[str] | None
+) -> tuple[list[ExampleView], list[Tick]]:
+    """Show the examples; those of numbers on one axis, whose ticks come second."""
+    are_labels = numbers.n_classes is not None
+    scale = None if are_labels else example_scale(rows.examples)
+    is_one_size = have_one_size(rows.examples)
+    views = [
+        ExampleView(
+            kind="same size" if is_one_size else example.kind,
+            name=f"row {example.row + 1}" if names is None else shortened(names[example.row]),
+            truth=label(example.truth),
+            prediction=label(example.prediction),
+            set="" if are_labels else words.pieces(example),
+            labels=[(label(value), value == example.truth) for value in example.labels],
+            more=more_labels(example) if are_labels else "",
+            path="" if scale is None else draw_pieces(example, scale),
+            truth_at=None if scale is None else scale(float(example.truth)),
+            size=words.example_size(example, is_labels=are_labels),
+            outcome="covered" if example.is_covered else "missed",
+        )
+        for example in rows.examples
+    ]
     ticks = [] if scale is None else scale.ticks(5)
-    return {
-        "examples": shown,
-        # labels stay inside
-        "example_ticks": [tick for tick in ticks if 12 < tick.at < plots.EXAMPLE_WIDTH - 12],
-        "one_size": len({f"{found.size:.9g}" for found in numbers.own.examples}) == 1,
-    }
+    inside = [tick for tick in ticks if 12 < tick.at < plots.EXAMPLE_WIDTH - 12]
+    return views, inside
 
 
-def _slices(live: Live, numbers: ReportNumbers, rows: GivenRows) -> dict[str, Any]:
-    """The tables by slice: their counts of rows are the same at every level."""
-    decimals, tables = words.size_decimals(numbers), []
-    for code, slicing in enumerate(rows.slicings):
-        for level in numbers.levels:  # an axis of its own for each level, which ends at 1
-            least = min([1 - level.alpha, *(row.coverage_low for row in level.slices[code])])
-            scale = plots.Scale(least - 0.05 * (1 - least), 1.0, 4, plots.SLICE_WIDTH - 4)
-            live.draw(f"g{code}.promise", x1=scale(1 - level.alpha), x2=scale(1 - level.alpha))
-            for place, row in enumerate(level.slices[code]):
-                key, is_low = f"g{code}.{place}.", row.coverage_high < 1 - level.alpha
-                interval = f"{percent(row.coverage_low)} – {percent(row.coverage_high)}"
-                live.say(
-                    key,
-                    coverage=percent(row.coverage),
-                    interval=interval,
-                    low="too low" if is_low else "",
-                )
-                live.say(
-                    key, mean=fixed(row.mean_size, decimals), p95=fixed(row.sizes.p95, decimals)
-                )
-                live.draw(
-                    f"{key}range",
-                    d=plots.span(
-                        (row.coverage_low, row.coverage_high), scale, plots.SLICE_HEIGHT / 2
-                    ),
-                )
-                live.draw(f"{key}seen", cx=scale(row.coverage))
-        own = numbers.own.slices[code]
-        low = [str(row.group) for row in own if row.coverage_high < 1 - numbers.own.alpha]
-        tables.append((slicing, own, low))
-    return {"slicings": tables}
+def have_one_size(examples: Sequence[Example]) -> bool:
+    """Decide whether all examples have the same size, so that the choice of rows is arbitrary."""
+    return len({f"{example.size:.9g}" for example in examples}) == 1
+
+
+def example_scale(examples: Sequence[Example]) -> Scale:
+    """Return an axis that shows the sets and the true values."""
+    ends = [end for example in examples for piece in example.pieces for end in piece]
+    finite = [end for end in ends if math.isfinite(end)]
+    values = [*finite, *(float(example.truth) for example in examples)]
+    air = 0.08 * (max(values) - min(values)) or 1.0
+    return Scale(min(values) - air, max(values) + air, 2, plots.EXAMPLE_WIDTH - 2)
+
+
+def draw_pieces(example: Example, scale: Scale) -> str:
+    """Draw the pieces of one set."""
+    middle = plots.EXAMPLE_HEIGHT / 2
+    return "".join(plots.span(piece, scale, middle) for piece in example.pieces)
+
+
+def more_labels(example: Example) -> str:
+    """Count the labels that are not listed."""
+    if not example.size:
+        return "no label: the set is empty"
+    return f"and {example.n_more} more" if example.n_more else ""

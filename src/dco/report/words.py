@@ -1,178 +1,232 @@
-"""What the report says at each level; sentences that do not change are in the template."""
+"""The sentences of a report that depend on its numbers; the others are in the template."""
 
 from __future__ import annotations
 
 import math
 
-from dco.calibration.facts import CertifiedThreshold
-from dco.evaluation.evaluation import Evaluation
-from dco.foundations.comparisons import middle_range, size_in_words
+from dco import Certificate, Evaluation
+from dco.foundations.comparisons import size_in_words
 from dco.foundations.display import counted, have, p_in_words
-from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
-from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
-from dco.scores.thresholds import LOWEST_SCORE
-
-
-def size_decimals(numbers: ReportNumbers) -> int:
-    """Decimals of all sizes: two for mean counts of labels; three digits for a length at the
-    certified level.
-    """
-    if numbers.classes is not None:
-        return 2
-    seen = [
-        level.evaluation.mean_size
-        for level in numbers.levels[numbers.start :]
-        if level.evaluation is not None
-    ]
-    return decimals_for([next((size for size in seen if math.isfinite(size)), 0.0)], 3)
+from dco.report.examples import Example
+from dco.report.formats import (
+    fixed,
+    level_percent,
+    number,
+    percent,
+    shortened,
+    threshold_decimals,
+    threshold_in_words,
+)
+from dco.report.numbers import ReportNumbers
 
 
 def size_name(numbers: ReportNumbers) -> str:
-    """What the axis of sizes counts, in the unit of the target."""
-    if numbers.classes is not None:
+    """Name the axis of sizes, in the unit of the target."""
+    if numbers.n_classes is not None:
         return "labels in the set"
-    target = "" if numbers.rows is None else shortened(numbers.rows.target, 30)
-    return "length of the set" + (f", in units of {target}" if target not in ("", "target") else "")
+    target = "target" if numbers.rows is None else shortened(numbers.rows.target, 30)
+    return "length of the set" if target == "target" else f"length of the set, in units of {target}"
 
 
-def threshold(level: LevelNumbers) -> str:
-    """The threshold, or the smallest and the largest of those of the conditions."""
-    if level.threshold is not None:
-        return "lowest" if level.threshold.value == LOWEST_SCORE else number(level.threshold.value)
-    values = [entry.value for entry in level.thresholds]
-    return f"{number(min(values))} – {number(max(values))}"
+def thresholds(certificate: Certificate) -> str:
+    """Write the threshold, or the smallest and the largest of those of the conditions."""
+    values = sorted(entry.value for entry in certificate.thresholds)
+    decimals = threshold_decimals(values) if len(values) > 1 else None
+    ends = dict.fromkeys(threshold_in_words(value, decimals=decimals) for value in values)
+    first, *_, last = [*ends, *ends]
+    return first if first == last else f"{first} – {last}"
 
 
-def rank(level: LevelNumbers, numbers: ReportNumbers) -> str:
-    """The rank in a sentence."""
-    entry = level.threshold
-    if entry is None:
-        overlap = numbers.certificate.calibration.groups_overlap
-        of = "combinations of groups" if overlap else "conditions"
-        return f"one for each of {len(level.thresholds)} {of}"
-    origin = numbers.certificate.calibration.origin(entry)
-    is_beyond_all = entry.rank is not None and entry.rank > entry.n
-    return f"{origin} (there is none, so it is infinite)" if is_beyond_all else origin
+def rank(certificate: Certificate) -> str:
+    """Say which calibration score the one threshold is; empty where it is none."""
+    (threshold,) = certificate.thresholds
+    if threshold.rank is None:
+        return ""
+    if threshold.rank > threshold.n:
+        return f"rank {threshold.rank} of {threshold.n} (there is none, so it is infinite)"
+    return f"rank {threshold.rank} of {threshold.n}"
 
 
-def expected(entry: CertifiedThreshold | None) -> str:
-    """Expected coverage; a lower bound where scores are tied."""
-    if entry is None or entry.expected_coverage is None:
+def infinite_thresholds(certificate: Certificate) -> str:
+    """Say that sets are full, and what helps; empty where every threshold is finite."""
+    infinite = [entry for entry in certificate.thresholds if math.isinf(entry.value)]
+    if not infinite:
+        return ""
+    alpha = f"α = {certificate.alpha:g}"
+    if len(certificate.thresholds) > 1:
+        return (
+            f"{len(infinite)} of {len(certificate.thresholds)} conditions have too few calibration "
+            f"rows for {alpha}: their thresholds are infinite and their sets full."
+        )
+    full = f"The threshold at {alpha} is infinite and every set is full: valid, and useless."
+    rank, n = infinite[0].rank, infinite[0].n
+    if rank is not None and rank <= n:
+        return f"{full} Too many calibration scores are infinite."
+    return (
+        f"{full} Take a level with a finite threshold (see Other levels), or calibrate on more "
+        f"rows."
+    )
+
+
+def law(numbers: ReportNumbers) -> str:
+    """Say what is known of coverage before any new row is seen."""
+    entries = numbers.certificate.thresholds
+    if all(entry.rank is None for entry in entries):
+        return f"No law of coverage is known here: {numbers.no_law}."
+    if len(entries) > 1 or entries[0].group is not None:
+        return (
+            "Each condition has a law of its own: the bars are the ranges that hold coverage with "
+            "probability 90 %."
+        )
+
+    (entry,) = entries
+    assert entry.rank is not None
+    if entry.rank > entry.n:
+        return "The threshold is infinite, so every set is full and coverage is 1."
+    distribution = f"Beta({entry.rank}, {entry.n + 1 - entry.rank})"
+    facts = f"mean {percent(entry.expected_coverage)}, 90 % of the time {spread(numbers)}"
+    if entry.expected_is_exact:
+        return f"Over the draw of {entry.n} calibration rows, coverage is {distribution}: {facts}."
+    return (
+        f"Over the draw of {entry.n} calibration rows, coverage is at least as high as "
+        f"{distribution}: {facts}. Some calibration scores are equal, which can only raise "
+        f"coverage."
+    )
+
+
+def expected(numbers: ReportNumbers, position: int = 0) -> str:
+    """Write the expected coverage of a threshold; a lower bound where scores are tied."""
+    entry = numbers.certificate.thresholds[position]
+    if entry.expected_coverage is None:
         return "–"
-    return ("" if entry.expected_is_exact else "≥ ") + percent(entry.expected_coverage)
+    return f"{'' if entry.expected_is_exact else '≥ '}{percent(entry.expected_coverage)}"
 
 
-def spread(entry: CertifiedThreshold | None) -> str:
-    """The 5 % and 95 % points of coverage."""
-    if entry is None or entry.coverage_low is None:
+def spread(numbers: ReportNumbers, position: int = 0) -> str:
+    """Write the 5 % and 95 % points of the coverage of a threshold."""
+    entry = numbers.certificate.thresholds[position]
+    if entry.coverage_low is None:
         return "–"
     if entry.coverage_high is None:
         return f"≥ {percent(entry.coverage_low)}"
     return f"{percent(entry.coverage_low)} – {percent(entry.coverage_high)}"
 
 
-def law(level: LevelNumbers, numbers: ReportNumbers) -> str:
-    """What is known of coverage before any row is seen."""
-    entry = level.threshold
-    no_law = numbers.certificate.calibration.no_law
-    if no_law is not None:
-        return no_law
-    if entry is None:
-        return (
-            "Each condition has a law of its own: the bars are the ranges that hold coverage "
-            "with probability 90 %."
-        )
-    assert entry.rank is not None
-    if entry.rank > entry.n:
-        return "The threshold is infinite, so every set is full and coverage is 1."
-    at_least = "" if entry.expected_is_exact else "at least as high as "
-    tail = (
-        ""
-        if entry.expected_is_exact
-        else " Some calibration scores are equal, which can only raise coverage."
-    )
-    return (
-        f"Over the draw of {entry.n} calibration rows, coverage is {at_least}"
-        f"Beta({entry.rank}, {entry.n + 1 - entry.rank}): "
-        f"mean {percent(entry.expected_coverage)}, 90 % of the time {spread(entry)}.{tail}"
-    )
-
-
-def announced(level: LevelNumbers, numbers: ReportNumbers) -> str:
-    """What the control announces."""
-    own = "the certified level" if level is numbers.own else "another level"
-    words = f"α = {level.alpha:g} ({own}): promised coverage {level_percent(level.alpha)}"
-    if level.evaluation is None:
-        return f"{words}, threshold {threshold(level)}, {rank(level, numbers)}."
-    seen = level.evaluation
-    size = fixed(seen.mean_size, size_decimals(numbers))
-    return f"{words}, {percent(seen.coverage)} of {seen.n} rows covered, mean set size {size}."
-
-
-def shares(seen: Evaluation) -> str:
-    """Shares of empty, full and infinite sets, and rows that no set can cover."""
-    sizes = seen.overall.sizes
-    unknown = seen.overall.unknown_labels
-    full = "the whole line" if sizes.one_label is None else "all labels"
-    told = [
-        (sizes.empty, "are empty"),
-        (sizes.one_label or 0, "hold one label"),
-        (sizes.full, f"hold {full}"),
-    ]
-    if sizes.infinite < 1:
-        told.append(
-            (
-                sizes.infinite,
-                f"are infinite (the mean over the others is {number(sizes.mean_finite)})",
-            )
-        )
-    found = [f"{percent(share)} {what}" for share, what in told if share > 0]
-    words = f"Of the sets, {', '.join(found)}." if found else ""
-    if unknown:
-        labels = "a label" if unknown == 1 else "labels"
-        rows = f"{counted(unknown, 'row')} {have(unknown)} {labels}"
-        words += (
-            f" {rows} that the fit does not know: no set can hold such a label, so each is a miss."
-        )
-    return words
-
-
-def against_targets(level: LevelNumbers, numbers: ReportNumbers) -> str:
-    """The mean size beside what a set would be without a model: the middle 1 - alpha of the
-    targets, or all labels.
-    """
-    assert level.evaluation is not None
-    mean = level.evaluation.mean_size
-    if numbers.classes is not None:
-        return f"The mean set holds {fixed(mean, 2)} of {numbers.classes} labels."
-    span = 0.0 if numbers.rows is None else middle_range(numbers.rows.y, alpha=level.alpha)
-    return size_in_words(mean, span, alpha=level.alpha, number=number)
-
-
-def verdict(evaluation: Evaluation) -> str:
-    """Whether the coverage that was seen agrees with its law."""
-    found = evaluation.overall.consistency
-    if found is None:
+def coverage_test(evaluation: Evaluation) -> str:
+    """Say whether the coverage of all rows agrees with its law; empty where there is none."""
+    test = evaluation.consistency
+    if test is None:
         return ""
-    if found.rank > found.n_cal:
-        seen = f"; {found.verdict}" if found.unknown_labels else ""
-        return f"Every set is full: no known value can be missed{seen}."
-    high = (
-        f"between {percent(found.low)} and {percent(found.high)}"
-        if not found.tied
-        else f"above {percent(found.low)}"
-    )
+    if test.rank > test.n_cal:
+        unknown = f"; {test.verdict}" if test.unknown_labels else ""
+        return f"Every set is full: no known value can be missed{unknown}."
+
+    usual = f"above {percent(test.low)}"
+    if not test.tied:
+        usual = f"between {percent(test.low)} and {percent(test.high)}"
     return (
-        f"If the promise holds, coverage of {found.n_test} rows lies {high} nine times in ten. "
-        f"Seen: {percent(found.coverage)} ({p_in_words(found.p_value)}; {found.verdict})."
+        f"If the promise holds, coverage of {test.n_test} rows lies {usual} nine times in ten. "
+        f"Observed: {percent(test.coverage)} ({p_in_words(test.p_value)}; {test.verdict})."
     )
 
 
-def pieces(found: ExampleSet) -> str:
-    """A set of numbers by the ends of its pieces."""
-    if not found.pieces:
+def size_facts(numbers: ReportNumbers) -> list[tuple[str, str]]:
+    """Return what a table says of the sizes: the kinds of sets that there are, in per cent."""
+    assert numbers.evaluation is not None
+    sizes = numbers.evaluation.overall.sizes
+    facts = [
+        ("mean size", number(sizes.mean)),
+        ("median size", number(sizes.median)),
+        ("P95 size: 95 % of the sets are no larger", number(sizes.p95)),
+    ]
+    if 0 < sizes.infinite < 1:
+        facts.append(("mean of the finite sizes", number(sizes.mean_finite)))
+
+    full = "the whole line" if sizes.one_label is None else "all labels"
+    shares = {
+        "sets that are empty": sizes.empty,
+        "sets that hold one label": sizes.one_label or 0.0,
+        f"sets that hold {full}": sizes.full,
+        "sets that are infinite": sizes.infinite,
+    }
+    return [*facts, *((name, percent(share)) for name, share in shares.items() if share > 0)]
+
+
+def unknown_labels(evaluation: Evaluation) -> str:
+    """Count rows that no set can cover; empty where there are none."""
+    n = evaluation.overall.unknown_labels
+    if n == 0:
+        return ""
+    labels = "a label" if n == 1 else "labels"
+    return (
+        f"{counted(n, 'row')} {have(n)} {labels} that the fit does not know: no set can hold such "
+        f"a label, so each is a miss."
+    )
+
+
+def against_targets(numbers: ReportNumbers) -> str:
+    """Compare the mean size with what a set would be without a model."""
+    assert numbers.rows is not None
+    mean_size = numbers.rows.evaluation.mean_size
+    if numbers.n_classes is not None:
+        return f"The mean set holds {fixed(mean_size, 2)} of {numbers.n_classes} labels."
+    length = numbers.rows.typical_range or 0.0
+    return size_in_words(mean_size, length, alpha=numbers.certificate.alpha, number=number)
+
+
+def pieces(example: Example) -> str:
+    """Write a set of numbers by the ends of its pieces."""
+    if not example.pieces:
         return "no value: the set is empty"
-    if found.pieces == ((-math.inf, math.inf),):
+    if example.pieces == ((-math.inf, math.inf),):
         return "every number"
-    words = " or ".join(f"{number(low)} to {number(high)}" for low, high in found.pieces)
-    return f"{words} and {found.more} more pieces" if found.more else words
+    listed = " or ".join(f"{number(low)} to {number(high)}" for low, high in example.pieces)
+    return f"{listed} and {example.n_more} more pieces" if example.n_more else listed
+
+
+def example_size(example: Example, *, is_labels: bool) -> str:
+    """Write the size of one set."""
+    if is_labels:
+        return counted(round(example.size), "label")
+    return f"length {number(example.size)}"
+
+
+def promise_of_slices(certificate: Certificate, *, are_conditions: bool) -> str:
+    """Say what the guarantee promises about the slices of a table."""
+    if certificate.guarantee == "none":
+        return "Nothing is guaranteed."
+    if all(entry.group is None for entry in certificate.thresholds):
+        return "The guarantee is for all rows together and promises nothing about a single slice."
+    if are_conditions:
+        return "These slices are the conditions: the guarantee holds in each of them."
+    return (
+        "The guarantee is for the conditions, which have their own thresholds, and promises "
+        "nothing about these slices."
+    )
+
+
+def about_other_levels(numbers: ReportNumbers) -> str:
+    """Say what holds for a level that is picked by its result."""
+    if numbers.certificate.guarantee == "none":
+        return "Nothing is guaranteed, at this or any other level."
+    evaluation = numbers.evaluation
+    if evaluation is not None and evaluation.verdict == "failed":
+        return (
+            "These rows are not like the calibration rows: for rows like these no bound holds, at "
+            "this or any other level."
+        )
+    if numbers.certified.picked_bound is None:
+        return (
+            "The guarantee is for a level that was fixed beforehand. For a level picked by its "
+            "result on this page no bound is known here."
+        )
+    return (
+        "The guarantee is for a level that was fixed beforehand. For a level picked by its result "
+        "on this page only the simultaneous bound holds."
+    )
+
+
+def control_label(numbers: ReportNumbers) -> str:
+    """Say what the control announces at the level that was certified."""
+    level = numbers.certified
+    return f"alpha {level.alpha:g}, promised coverage {level_percent(level.alpha)}"

@@ -8,13 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dco.foundations.arrays import AnyArray, Floats, to_numpy
-from dco.foundations.ranks import Threshold, WeightedThresholds
+from dco.foundations.ranks import LOWEST_SCORE, Threshold, WeightedThresholds
+
+__all__ = [
+    "LOWEST_SCORE",
+    "AnyThreshold",
+    "thresholds_of_labels",
+    "thresholds_of_rows",
+]
 
 AnyThreshold: TypeAlias = Threshold | WeightedThresholds | float | Floats
-
-# The score of a label that every set is to hold. It is not -inf: an infinite threshold means that
-# there are too few calibration rows.
-LOWEST_SCORE = -float(np.finfo(np.float64).max)
 
 
 def thresholds_of_rows(threshold: AnyThreshold, n_rows: int) -> float | Floats:

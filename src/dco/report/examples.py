@@ -1,0 +1,104 @@
+"""Rows with small, typical and large sets, picked by size alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.tables import take_features
+from dco.sets import Intervals, IntervalUnions, LabelSets
+
+MOST_LABELS = 12  # of one example that are named; the others are counted
+MOST_PIECES = 4
+KIND_BY_PLACE = {  # by the place of its size among all sizes
+    0.0: "small",
+    0.1: "small",
+    0.45: "typical",
+    0.55: "typical",
+    0.9: "large",
+    1.0: "large",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One of the rows given, with its set: labels, most probable first, or ends of pieces.
+
+    `n_more` labels or pieces are not listed.
+    """
+
+    row: int
+    kind: str
+    truth: Any
+    prediction: Any
+    size: float
+    is_covered: bool
+    labels: tuple[Any, ...] = ()
+    pieces: tuple[tuple[float, float], ...] = ()
+    n_more: int = 0
+
+
+def pick_examples(
+    estimator: Any,
+    X: Any,
+    positions: Integers,
+    targets: AnyArray,
+    points: AnyArray,
+    sets: LabelSets | Intervals | IntervalUnions,
+) -> tuple[Example, ...]:
+    """Pick examples among the sets, which are those of the rows of X at `positions`."""
+    sizes = np.asarray(sets.sizes(), dtype=np.float64)
+    is_covered = np.asarray(sets.contains(targets))
+    kind_of = example_rows(sizes)
+    picked = np.array(list(kind_of))
+    rank_of_label = [dict[Any, int]()] * len(picked)
+    if isinstance(sets, LabelSets):
+        rank_of_label = label_ranks(estimator, X, positions[picked])
+
+    examples = []
+    for (row, kind), ranks in zip(kind_of.items(), rank_of_label, strict=True):
+        labels: list[Any] = []
+        pieces: list[tuple[float, float]] = []
+        if isinstance(sets, LabelSets):
+            labels = sorted(sets[row].tolist(), key=ranks.__getitem__)
+        else:
+            pieces = [(low, high) for low, high in sets.pieces(row).tolist() if low <= high]
+        n_listed = len(labels[:MOST_LABELS]) + len(pieces[:MOST_PIECES])
+        examples.append(
+            Example(
+                row=int(positions[row]),
+                kind=kind,
+                truth=targets[row],
+                prediction=points[row],
+                size=float(sizes[row]),
+                is_covered=bool(is_covered[row]),
+                labels=tuple(labels[:MOST_LABELS]),
+                pieces=tuple(pieces[:MOST_PIECES]),
+                n_more=len(labels) + len(pieces) - n_listed,
+            )
+        )
+    return tuple(examples)
+
+
+def example_rows(sizes: Floats) -> dict[int, str]:
+    """Pick rows by the place of their size, earlier rows first among equals; say what they show."""
+    by_size = np.argsort(sizes, kind="stable")
+    kind_of: dict[int, str] = {}
+    for place, kind in KIND_BY_PLACE.items():
+        row = int(by_size[round(place * (len(by_size) - 1))])
+        kind_of.setdefault(row, kind)
+    return kind_of
+
+
+def label_ranks(estimator: Any, X: Any, rows: Integers) -> list[dict[Any, int]]:
+    """Rank the labels of each row by falling probability."""
+    probabilities = estimator.predict_proba(take_features(X, rows))
+    classes = estimator.classes_.tolist()
+    by_probability = np.argsort(-probabilities, axis=1, kind="stable")
+    return [
+        {classes[code]: rank for rank, code in enumerate(codes)}
+        for codes in by_probability.tolist()
+    ]
