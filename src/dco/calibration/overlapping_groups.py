@@ -23,6 +23,7 @@ from dco.calibration.conditions import (
     PatternCondition,
     PooledCondition,
     check_condition_ignores_other_rows,
+    distinct_names,
 )
 from dco.calibration.facts import OverlappingFacts
 from dco.calibration.pattern_cutoffs import cutoffs_of_patterns
@@ -104,9 +105,10 @@ class ThresholdPerPattern(Calibration):
     def conditions(self) -> tuple[CalibratedCondition, ...]:
         patterns = list(self._rows_of)
         thresholds = self._thresholds_of(patterns)
+        name_of = distinct_names({pattern: self._text(pattern) for pattern in patterns})
         conditions = []
         for pattern, threshold in zip(patterns, thresholds, strict=True):
-            name = " & ".join(self._group_names[group] for group in groups_of(pattern))
+            name = name_of[pattern]
             scores = self.scored.scores[self._rows_of[pattern]]
             conditions.append(CalibratedCondition(pattern, name, name, threshold, scores, None))
         return tuple(conditions)
@@ -218,6 +220,9 @@ class ThresholdPerPattern(Calibration):
     @cached_property
     def _group_names(self) -> dict[Group, str]:
         return self._name_groups(list(self._group_sizes))
+
+    def _text(self, pattern: Pattern) -> str:
+        return " & ".join(self._group_names[group] for group in groups_of(pattern))
 
     def _name_groups(self, groups: Sequence[Group]) -> dict[Group, str]:
         """Name each group as people know it: "sex=F"; by repr where two share a text."""
