@@ -1,6 +1,4 @@
-"""The exact search against brute force over every threshold, its tie-breaks, its fallback and its
-options.
-"""
+"""The exact search against brute force over every threshold, its tie-breaks and its fallback."""
 
 import math
 from dataclasses import dataclass
@@ -164,38 +162,41 @@ def test_the_order_of_rows_is_irrelevant(seed):
     assert ranked(np.arange(n)) == ranked(order)
 
 
-# the paper's options
+# sets without bounds
+
+TWO_INFINITE = np.r_[np.arange(1.0, 9.0), np.inf, np.inf]  # scores: at alpha = .1 one may be missed
 
 
-def test_the_exact_search_falls_back_only_when_sets_are_unbounded():
-    """Two of ten labels score +inf at alpha = .1: on the line no finite set is feasible; with
-    classes the full set is.
-    """
-    values = np.r_[np.arange(1.0, 9.0), np.inf, np.inf]
-    line = EvaluatedCandidate("line", values, lambda t: np.full(10, 2 * t))
+def test_unbounded_sets_fall_back_on_the_largest_threshold_with_bounded_ones():
+    line = EvaluatedCandidate("line", TWO_INFINITE, lambda t: np.full(10, 2 * t))
     row = rank_evaluated([line], alpha=0.1).table[0]
-    assert (row.feasible, row.ranking_threshold, row.miscoverage, row.mean_size) == (
-        False,
-        8.0,
-        0.2,
-        16.0,
-    )
-    classes = EvaluatedCandidate(
-        "classes", values, lambda t: np.full(10, 3.0 if math.isinf(t) else 1.0)
-    )
+    assert not row.feasible
+    assert row.ranking_threshold == 8.0
+    assert row.miscoverage == 0.2
+    assert row.mean_size == 16.0
+
+
+def full_set_of_three(threshold):
+    return np.full(10, 3.0 if math.isinf(threshold) else 1.0)
+
+
+def test_the_full_set_of_labels_is_bounded():
+    classes = EvaluatedCandidate("classes", TWO_INFINITE, full_set_of_three)
     row = rank_evaluated([classes], alpha=0.1).table[0]
-    assert (row.feasible, row.ranking_threshold, row.miscoverage, row.mean_size) == (
-        True,
-        math.inf,
-        0.0,
-        3.0,
-    )
+    assert row.feasible
+    assert row.ranking_threshold == math.inf
+    assert row.mean_size == 3.0
+
+
+def test_a_feasible_candidate_comes_before_a_fallback():
+    line = EvaluatedCandidate("line", TWO_INFINITE, lambda t: np.full(10, t / 100))
+    classes = EvaluatedCandidate("classes", TWO_INFINITE, full_set_of_three)
     assert rank_evaluated([line, classes], alpha=0.1).best == "classes"
-    everywhere = EvaluatedCandidate("everywhere", values, lambda t: np.full(10, np.inf))
+
+
+def test_sets_that_are_never_bounded_are_not_feasible():
+    everywhere = EvaluatedCandidate("everywhere", TWO_INFINITE, lambda t: np.full(10, np.inf))
     assert not rank_evaluated([everywhere], alpha=0.1).table[0].feasible
-
-
-# conditions and groups
 
 
 # failures
@@ -203,78 +204,84 @@ def test_the_exact_search_falls_back_only_when_sets_are_unbounded():
 
 def test_a_candidate_that_fails_is_reported_and_left_out():
     y = np.random.default_rng(12).standard_normal(20)
-    ranking = tune(
-        {"nan": (Nothing(), Points(y)), "wrong": (LAC(), Points(y)), **one(0 * y)}, y, alpha=0.1
-    )
+    candidates = {"nan": (Nothing(), Points(y)), "wrong": (LAC(), Points(y)), **one(0 * y)}
+    ranking = tune(candidates, y, alpha=0.1)
     assert [row.name for row in ranking.table] == ["r"]
-    assert [failed.name for failed in ranking.failed] == ["nan", "wrong"]
-    assert "NaN" in ranking.failed[0].reason
-    assert "LAC needs" in ranking.failed[1].reason
-    broken, fine = (
-        EvaluatedCandidate("late", np.abs(y), _explode),
-        EvaluatedCandidate("fine", np.abs(y), lambda t: y + t),
-    )
-    late = rank_evaluated([broken, fine], alpha=0.1)
-    assert (late.best, late.failed[0].reason) == ("fine", "RuntimeError: no sizes today")
-    assert "no sizes today" in str(late)
+    reasons = {failed.name: failed.reason for failed in ranking.failed}
+    assert "NaN" in reasons["nan"]
+    assert "LAC needs" in reasons["wrong"]
 
 
-def _explode(threshold):
-    raise RuntimeError("no sizes today")
+def test_a_candidate_whose_sizes_fail_is_left_out_too():
+    def explode(threshold):
+        raise RuntimeError("no sizes today")
+
+    y = np.arange(20.0)
+    broken = EvaluatedCandidate("late", y, explode)
+    fine = EvaluatedCandidate("fine", y, lambda t: y + t)
+    ranking = rank_evaluated([broken, fine], alpha=0.1)
+    assert ranking.best == "fine"
+    assert ranking.failed[0].reason == "RuntimeError: no sizes today"
+    assert "no sizes today" in str(ranking)
 
 
-def test_when_all_fail_one_error_has_every_reason():
-    y = np.zeros(5)
-    nan, wrong = {"nan": (Nothing(), Points(y))}, {"wrong": (LAC(), Points(y))}
-    for candidates, kind, words in (
-        (
-            nan | wrong,
-            ValueError,
-            r"all 2 candidates failed.*nan: NonFinite.*wrong: "
-            r"IncompatibleScoreError",
-        ),
-        (nan, NonFiniteScoreError, r"^the only candidate failed on the tuning rows. nan: "),
-        (wrong, IncompatibleScoreError, "LAC"),
-    ):
-        with pytest.raises(kind, match=words):
-            tune(candidates, y, alpha=0.1)
+NAN = {"nan": (Nothing(), Points(np.zeros(5)))}
+WRONG = {"wrong": (LAC(), Points(np.zeros(5)))}
+
+
+@pytest.mark.parametrize(
+    ("candidates", "error", "words"),
+    [
+        (NAN | WRONG, ValueError, "all 2 candidates failed.*nan: NonFinite.*wrong: Incompatible"),
+        (NAN, NonFiniteScoreError, "^the only candidate failed on the tuning rows. nan: "),
+        (WRONG, IncompatibleScoreError, "LAC"),
+    ],
+    ids=["of two kinds", "of one kind", "of another kind"],
+)
+def test_when_all_fail_one_error_has_every_reason(candidates, error, words):
+    with pytest.raises(error, match=words):
+        tune(candidates, np.zeros(5), alpha=0.1)
 
 
 GOOD = one(np.zeros(3))
 
 
 @pytest.mark.parametrize(
-    ("candidates", "y", "options", "words"),
-    [
-        ({}, np.zeros(3), {}, "no candidate"),
-        (GOOD, np.zeros(0), {}, "y_tune"),
-        (GOOD, np.zeros(3), {"alpha": 1.5}, "alpha"),
-        *(
-            (
-                w,
-                np.zeros(3),
-                {},
-                r"candidates must be a dict {name: \(score, prediction\), ...}, "
-                r"got \w+\.",
-            )
-            for w in (["r"], "r", None, (AbsoluteResidual(), Points(np.zeros(3))), np.zeros((3, 2)))
-        ),
-        *(
-            ({"r": w}, np.zeros(3), {}, "candidate 'r' must be a pair")
-            for w in (AbsoluteResidual(), None, (AbsoluteResidual(),), "rp")
-        ),
-    ],
+    "candidates",
+    [["r"], "r", None, (AbsoluteResidual(), Points(np.zeros(3))), np.zeros((3, 2))],
+    ids=["list", "text", "nothing", "pair", "array"],
 )
-def test_bad_input_is_one_clear_sentence(candidates, y, options, words):
-    with pytest.raises(ValueError, match=words):
-        tune(candidates, y, **{"alpha": 0.1} | options)
+def test_candidates_must_be_a_dict(candidates):
+    with pytest.raises(ValueError, match=r"candidates must be a dict {name: \(score, prediction"):
+        tune(candidates, np.zeros(3), alpha=0.1)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [AbsoluteResidual(), None, (AbsoluteResidual(),), "rp"],
+    ids=["score alone", "nothing", "too short", "text"],
+)
+def test_a_candidate_must_be_a_pair(pair):
+    with pytest.raises(ValueError, match="candidate 'r' must be a pair"):
+        tune({"r": pair}, np.zeros(3), alpha=0.1)
 
 
 def test_a_pair_the_wrong_way_round_is_told_so():
-    right, wrong = (LAC(), blank(3, 2)), (blank(3, 2), LAC())
-    for candidates in ({"a": wrong}, {"b": right, "a": wrong}):
-        with pytest.raises(ValueError, match="candidate 'a' is the wrong way round"):
-            tune(candidates, np.zeros(3, dtype=int), alpha=0.1)
+    candidates = {"b": (LAC(), blank(3, 2)), "a": (blank(3, 2), LAC())}
+    with pytest.raises(ValueError, match="candidate 'a' is the wrong way round"):
+        tune(candidates, np.zeros(3, dtype=int), alpha=0.1)
+
+
+def test_no_candidate_no_row_and_no_level_are_refused():
+    with pytest.raises(ValueError, match="no candidate"):
+        tune({}, np.zeros(3), alpha=0.1)
+    with pytest.raises(ValueError, match="y_tune"):
+        tune(GOOD, np.zeros(0), alpha=0.1)
+    with pytest.raises(ValueError, match="alpha"):
+        tune(GOOD, np.zeros(3), alpha=1.5)
+
+
+# printing
 
 
 def test_a_printed_ranking_keeps_its_columns_under_long_names():
@@ -289,10 +296,17 @@ def test_a_printed_ranking_keeps_its_columns_under_long_names():
         assert [line[:end].split()[-1] for line in lines] == ["1", "1"]
 
 
+def test_the_threshold_of_the_most_probable_label_alone_is_printed_in_a_word():
+    sure = ClassProbabilities(np.tile([0.9, 0.1], (20, 1)))
+    candidates = {"sure": (scores.NeverEmpty(LAC()), sure)}
+    ranking = tune(candidates, np.zeros(20, dtype=int), alpha=0.1)
+    assert "lowest" in str(ranking)
+    assert "e+308" not in str(ranking)
+
+
 def test_ranking_reads_as_a_table():
     ranking = tune(one(np.arange(3.0)), np.zeros(3), alpha=0.4)
     assert list(ranking.to_frame()["name"]) == ["r"]
-    assert "candidate" in str(ranking)
     assert ranking.alpha == 0.4
     with pytest.raises(KeyError):
         ranking["absent"]
