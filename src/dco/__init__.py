@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         risk,
         scores,
         search,
+        service,
         sets,
         theory,
     )
@@ -73,12 +74,12 @@ if TYPE_CHECKING:
         PointsWithSpread,
         Quantiles,
     )
+    from dco.recalibration import recalibrate
     from dco.rows.seal import SealedRows
     from dco.rows.splits import Role, Splits, assign_roles
     from dco.service.displays import MonitorDisplay
     from dco.service.monitor import Monitor
     from dco.service.monitor_report import MonitorReport, WatchedCondition, WatchedSlice
-    from dco.service.recalibration import recalibrate
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
     from dco.theory import coverage_law
@@ -102,7 +103,7 @@ _HOME = {
     "dco.calibration.facts": "CertifiedThreshold",
     "dco.service.monitor": "Monitor",
     "dco.service.monitor_report": "MonitorReport WatchedCondition WatchedSlice",
-    "dco.service.recalibration": "recalibrate",
+    "dco.recalibration": "recalibrate",
     "dco.models.grid": "grid",
     "dco.tuning.select_and_calibrate": "select_and_calibrate",
     "dco.certificate.planning": "Plan plan",
@@ -131,6 +132,7 @@ _MODULES = {
     "risk": "dco.risk",
     "scores": "dco.scores",
     "search": "dco.search",
+    "service": "dco.service",
     "sets": "dco.sets",
     "theory": "dco.theory",
 }
@@ -207,6 +209,7 @@ __all__ = [
     "scores",
     "search",
     "select_and_calibrate",
+    "service",
     "sets",
     "split_conformal",
     "theory",

@@ -32,6 +32,7 @@ from dco.rows.kept_rows import KeptRows
 from dco.rows.roles import Roles, Split, deal_roles
 from dco.rows.rows import Rows
 from dco.rows.splits import Splits
+from dco.rows.targets import read_targets
 from dco.scores.names import score_label
 from dco.scores.score import Score
 from dco.sets.prediction_sets import PredictionSets
@@ -212,6 +213,10 @@ class DecoupledPredictor:
         scores = self.structure.score.every_label(prediction)
         p_values = self.calibration.p_values(scores, X, labels=labels)
         return p_values[:, np.argsort(labels, kind="stable")]
+
+    def read_targets(self, y: Any) -> AnyArray:
+        """Read known targets of new rows: numbers, or labels that the fit need not know."""
+        return read_targets(y, as_numbers=self.structure.classes is None)
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """Score rows with their targets as calibration rows were scored, ties rounded up."""

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dco.calibration.scored_batches import ScoredBatch, join_batches, score_batch
 from dco.cli.model_files import opened_once
 from dco.cli.option_records import TargetOptions
 from dco.cli.printing import progress
@@ -23,10 +24,9 @@ from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerpri
 from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.foundations.tables import take_features
+from dco.recalibration import recalibrate_scored
 from dco.rows.rows import rows_of
 from dco.scores.inverse import is_ours
-from dco.service.recalibration import recalibrate_scored
-from dco.service.scored_batches import ScoredBatch, join_batches, score_batch
 from dco.structure import rows_scored_again
 
 # plain data, which travels to workers: the file of a model with the types that are trusted
@@ -199,7 +199,7 @@ def score_file(
     """Score the rows of one file, batch by batch; `classes` are all labels of the table."""
     model = opened_once(*file)
     structure = replace(model.predictor_.structure, classes=classes)
-    predictor = replace(model.predictor_, structure=structure)
+    calibrator = model.predictor_.statement.calibrator
     scored = ScoredFile(batches=[], hashes_left_out=[], new_values=NewValues())
 
     first_row = 0
@@ -216,7 +216,9 @@ def score_file(
             stay = np.setdiff1d(np.arange(len(rows)), left_out)
             if stay.size:
                 again = _within(piece.score_again, first_scored, first_scored + stay.size)
-                scored.batches.append(score_batch(predictor, rows.take(stay), score_again=again))
+                scored.batches.append(
+                    score_batch(structure, calibrator, rows.take(stay), score_again=again)
+                )
                 first_scored += stay.size
     return scored
 

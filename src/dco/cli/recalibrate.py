@@ -59,7 +59,7 @@ def command(
     from dco.cli.outputs import check_outputs, finish_from_here
     from dco.cli.tables.fitted import rows_with_targets
     from dco.foundations.files import write_files
-    from dco.service.recalibration import recalibrate
+    from dco.recalibration import recalibrate
     from dco.storage.saving import pack
 
     if not in_parts and (rest or work.is_asked_for()):

@@ -11,17 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dco.calibration.base import CalibratedCondition
-from dco.estimators import Decoupled
-from dco.evaluation.outcomes import Outcomes
+from dco import DecoupledClassifier, DecoupledRegressor
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import are, counted
 from dco.foundations.fingerprints import row_fingerprints
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.foundations.tables import take_features
-from dco.predictor import DecoupledPredictor
-from dco.rows.targets import read_targets
 from dco.service.drift import SortedScores, Stakes
 from dco.service.evidence import Evidence, confidence_sequence, likely_start
 from dco.service.monitor_report import MonitorReport, WatchedCondition, WatchedSlice
@@ -58,7 +54,7 @@ class Monitor:
 
     def __init__(
         self,
-        est: Decoupled,
+        est: DecoupledClassifier | DecoupledRegressor,
         *,
         error_rate: Level = 0.05,
         run_length: int = 10_000,
@@ -68,6 +64,7 @@ class Monitor:
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(est, "predictor_")
+        check_can_be_watched(est)
         self._settings = MonitorSettings.checked(
             error_rate=error_rate, run_length=run_length, duplicates=duplicates
         )
@@ -186,8 +183,13 @@ class Monitor:
         self._random = np.random.default_rng([0, *certificate.scores_fingerprint.encode()])
         self._step = choose_step(calibration.scored.scores, rounding=calibration.scored.rounding)
         self._thresholds = {
-            condition.name: self._watch(condition)
-            for condition in watched_conditions(self._predictor)
+            condition.name: WatchedThreshold(
+                float(round_scores(np.array([condition.threshold.value]), self._step)[0]),
+                rank=int(condition.threshold.rank or 0),
+                scores=round_scores(condition.scores, self._step),
+                random=self._random,
+            )
+            for condition in calibration.conditions
         }
 
         self._rows = TakenRows()
@@ -195,15 +197,6 @@ class Monitor:
         self._evidence = Evidence.before_first_row()
         self._stakes = Stakes.before_first_row()
         self._timeline = Timeline()
-
-    def _watch(self, condition: CalibratedCondition) -> WatchedThreshold:
-        """Begin to watch one threshold."""
-        return WatchedThreshold(
-            float(round_scores(np.array([condition.threshold.value]), self._step)[0]),
-            rank=int(condition.threshold.rank or 0),
-            scores=round_scores(condition.scores, self._step),
-            random=self._random,
-        )
 
     def _continue_from(self, state: Mapping[str, Any]) -> None:
         """Take the rows of a state again."""
@@ -245,17 +238,16 @@ class Monitor:
 
     def _score(self, X: Any, y: Any, by: Any) -> _ScoredBatch:
         """Compute all that is needed of a batch, and look at no other rows."""
-        structure = self._predictor.structure
         X = self._est.check_features(X)
-        y = read_targets(y, as_numbers=structure.classes is None)
+        y = self._predictor.read_targets(y)
         sets = self._est.predict_set(X)
         slices: list[str | None] = [None] * len(y)
         if by is not None:
             slices = [str(value) for value in np.asarray(by).tolist()]
         _check_lengths(len(sets), {"y": len(y), "by": len(slices)})
 
-        outcomes = Outcomes.of(sets, y)
-        known = np.flatnonzero(outcomes.known)
+        has_known_label = sets.knows(y)
+        known = np.flatnonzero(has_known_label)
         scores = np.full(len(y), np.inf)  # of labels that the fit does not know
         if known.size:
             scores[known] = self._predictor.scores(take_features(X, known), y[known])
@@ -267,8 +259,8 @@ class Monitor:
 
         hashes = row_fingerprints(X, y)
         return _ScoredBatch(
-            covered=outcomes.covered,
-            has_known_label=outcomes.known,
+            covered=np.asarray(sets.contains(y), dtype=bool),
+            has_known_label=has_known_label,
             scores=round_scores(scores, self._step),
             conditions=conditions,
             slices=slices,
@@ -424,17 +416,16 @@ class _WatchedSlice:
         self.stakes = self.stakes.after(self.scores.place(score, uniform=uniform))
 
 
-def watched_conditions(predictor: DecoupledPredictor) -> tuple[CalibratedCondition, ...]:
-    """Return the conditions whose hits have the law of an urn, or say why they have not."""
-    if predictor.certificate.guarantee == "none":
+def check_can_be_watched(est: DecoupledClassifier | DecoupledRegressor) -> None:
+    """Refuse a fit whose hits do not have the law of an urn, and say why."""
+    if est.certificate_.guarantee == "none":
         raise ValueError(
             'The fit guarantees nothing (its certificate says "none"), so there is no promise to '
             "watch."
         )
-    calibration = predictor.calibration
-    if calibration.no_law is not None:
-        raise ValueError(f"This fit cannot be watched: {calibration.no_law}.")
-    return calibration.conditions
+    no_law = est.predictor_.calibration.no_law
+    if no_law is not None:
+        raise ValueError(f"This fit cannot be watched: {no_law}.")
 
 
 def _check_lengths(n_rows: int, lengths: Mapping[str, int]) -> None:

@@ -18,7 +18,6 @@ from dco.calibration.opening import OpenedRows, note_targets, settle_scores
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.tables import missing_cells, stack_features, take_features
-from dco.predictor import DecoupledPredictor
 from dco.rows.rows import Rows
 from dco.rows.seal import SealedRows
 from dco.structure import ScoredRows, Structure
@@ -59,16 +58,17 @@ class ScoredBatch:
         return len(self.y)
 
 
-def score_batch(predictor: DecoupledPredictor, rows: Rows, *, score_again: Integers) -> ScoredBatch:
+def score_batch(
+    structure: Structure, calibrator: Calibrator, rows: Rows, *, score_again: Integers
+) -> ScoredBatch:
     """Score some rows of a table. `score_again` has positions among them."""
-    structure = predictor.structure
     if structure.classes is not None:  # a label that the model never saw scores +inf
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
     return ScoredBatch(
         y=rows.y,
         hashes=row_fingerprints(rows.X, rows.y),
         scores=structure.scores(rows.X, rows.y),
-        covariates=predictor.statement.calibrator.covariates(rows.X, rows.y),
+        covariates=calibrator.covariates(rows.X, rows.y),
         clusters=rows.clusters,
         missing_cells=missing_cells(rows.X),
         scored_again=SelectedRows(take_features(rows.X, score_again), score_again),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dco.calibration.opening import OpenedRows, open_calibration_rows
+from dco.calibration.scored_batches import ScoredBatch, SealedScores
 from dco.calibration.statement import Statement
 from dco.certificate.certify import recertify
 from dco.estimators import Decoupled
@@ -22,7 +23,6 @@ from dco.rows.kept_rows import KeptRows
 from dco.rows.rows import rows_of
 from dco.rows.seal import SealedRows
 from dco.rows.targets import check_label_kinds
-from dco.service.scored_batches import ScoredBatch, SealedScores
 from dco.structure import Structure
 
 
