@@ -102,7 +102,7 @@ def leave_out_repeats(
         rows=tuple(np.flatnonzero(equal.known).tolist()),
     )
     role = role_of_these_rows(predictor, hashes)
-    if role is not None:  # also where rows repeat so often that single ones say nothing
+    if role is not None and repeats.no_verdict is None:  # rows repeat so often that all are usual
         these_rows = f"these are the {role} rows of the fit"
         repeats = without_verdict(these_rows, sentence=these_rows.capitalize())
     if not repeats.left_out:
