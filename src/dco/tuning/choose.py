@@ -91,8 +91,7 @@ def choose(
     learns_from_scores = statement.calibrator.learns_from_tuning
     needs_trial = learns_from_scores and len(resampling.tuning_rows) > 0
     if listed.is_single and not needs_trial:
-        ranking = Ranking((), (), float(statement.alpha), 0, tuning.objective.name)
-        return Choice(listed.candidates[0], ranking, 1, listed.rows_are_known)
+        return choose_without_trial(listed, statement, tuning)
     _check_tuning_rows(resampling, listed)
 
     # 2. Try and rank them, and what follows from the best.
@@ -122,6 +121,23 @@ def choose(
         stability=measure_stability(compared, seed=seed),
         tuning_scores=winner.evaluated.scores if learns_from_scores else None,
         notes=tuple(notes),
+    )
+
+
+def choose_without_trial(listed: Listed, statement: Statement, tuning: Tuning) -> Choice:
+    """Choose the only candidate: nothing is fitted, and nothing is ranked."""
+    nothing_ranked = Ranking(
+        table=(),
+        failed=(),
+        alpha=float(statement.alpha),
+        n=0,
+        objective=tuning.objective.name,
+    )
+    return Choice(
+        winner=listed.candidates[0],
+        ranking=nothing_ranked,
+        n_candidates=1,
+        training_rows_known=listed.rows_are_known,
     )
 
 

@@ -42,9 +42,11 @@ class Slicing:
         return Slicing(self.numbers[rows], self.names)
 
     @classmethod
-    def by_value(cls, values: AnyArray, *, called: str) -> Slicing:
+    def by_value(cls, values: AnyArray, *, column_name: str) -> Slicing:
         """Cut by the values of a column."""
-        return cls(number_values(values), [f"{called} = {value}" for value in distinct(values)])
+        return cls(
+            number_values(values), [f"{column_name} = {value}" for value in distinct(values)]
+        )
 
     @classmethod
     def by_class(cls, y: AnyArray) -> Slicing:
@@ -67,8 +69,8 @@ def named_slicings(
         check_condition(column, rows.X, parameter="by")
         values = condition_values(column, rows.X, rows.y, parameter="by")
         if values is not None:
-            called = getattr(column, "__name__", str(column))
-            slicings.append(Slicing.by_value(values, called=called))
+            column_name = getattr(column, "__name__", str(column))
+            slicings.append(Slicing.by_value(values, column_name=column_name))
 
     if isinstance(thresholds, ThresholdByCondition):
         slicings.append(Slicing(thresholds.conditions, thresholds.names))
