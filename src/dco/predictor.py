@@ -176,7 +176,7 @@ class DecoupledPredictor:
         delta: Level | None = None,
     ) -> Calibration:
         """Calibrate the scores of the fit at another level, or with another guarantee."""
-        statement = self.statement.changed(alpha, guarantee=guarantee, delta=delta)
+        statement = self.statement.change(alpha, guarantee=guarantee, delta=delta)
         if statement == self.statement:
             return self.calibration
         return statement.calibrate(self.calibration.scored)

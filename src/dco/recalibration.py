@@ -110,7 +110,7 @@ def _fix(
     if structure.classes is not None:  # a label that the model never saw scores +inf
         check_label_kinds({"the fit": structure.classes, "the new rows": y})
         structure = replace(structure, classes=np.union1d(structure.classes, y))
-    return _Fixed(structure, predictor.statement.reweighted(weights))
+    return _Fixed(structure, predictor.statement.reweight(weights))
 
 
 def _check_unused(kept: KeptRows, hashes: Hashes) -> None:

@@ -91,6 +91,23 @@ class ScoredRows:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Write each distinct object once, and which of them each row has."""
+        state = dict(vars(self))
+        if self.covariates is not None and self.covariates.dtype == object:
+            distinct = list(dict.fromkeys(self.covariates.tolist()))
+            position_of = {value: position for position, value in enumerate(distinct)}
+            positions = [position_of[value] for value in self.covariates.tolist()]
+            state["covariates"] = (distinct, np.array(positions, dtype=np.int64))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["covariates"], tuple):
+            distinct, positions = state["covariates"]
+            values = np.fromiter(distinct, dtype=object, count=len(distinct))
+            state = state | {"covariates": values[positions]}
+        vars(self).update(state)
+
 
 def rows_scored_again(n: int) -> tuple[Integers, Integers]:
     """Choose which of n calibration rows are scored again: the first in one batch, some alone."""

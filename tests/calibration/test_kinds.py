@@ -286,3 +286,13 @@ def test_rows_of_new_conditions_are_counted(new, rows, pattern):
 )
 def test_the_default_sizes_are_advised_where_rows_are_left_to_fit_with(n_rows, advice):
     assert advice in note_of(calibrate(np.arange(5.0), alpha=0.1), dealt_from=n_rows)
+
+
+def test_files_write_each_condition_once():
+    """Clusters of labels have long keys, and calibration rows are many."""
+    keys = [tuple(range(start, start + 300)) for start in (0, 300)]
+    rows = np.fromiter((keys[row % 2] for row in range(5000)), dtype=object, count=5000)
+    scored = ScoredRows(np.zeros(5000), covariates=rows)
+    as_file = pickle.dumps(scored)
+    assert len(as_file) < 3 * scored.scores.nbytes
+    assert pickle.loads(as_file).covariates.tolist() == rows.tolist()

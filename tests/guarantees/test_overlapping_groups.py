@@ -62,7 +62,7 @@ def test_thresholds_are_those_of_the_arrays_for_new_combinations_too():
     coded = np.stack([apart["sex"] == "F", is_old(apart) & (X["sex"] == "M")], axis=1).astype(float)
     again.fit(coded, y)
     assert len(again.certificate_.thresholds) == 3
-    assert [name for name, _ in again.certificate_.groups] == [
+    assert [name for name, _ in again.certificate_.calibration.groups] == [
         f"<lambda> ({i})={v}" for i in (1, 2) for v in (0, 1)
     ]
     assert np.all(np.isfinite(again.predict_set([[1.0, 1.0]]).upper))
@@ -163,7 +163,7 @@ def test_labels_get_one_cutoff_per_row_and_missing_values_a_group():
         tune_size=0,
         random_state=0,
     ).fit(X, rng.choice(3, 400, p=[0.6, 0.3, 0.1]))
-    assert [name for name, _ in est.certificate_.groups] == [
+    assert [name for name, _ in est.certificate_.calibration.groups] == [
         "a=(missing)",
         "a=u",
         "b=(missing)",

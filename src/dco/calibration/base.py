@@ -41,7 +41,7 @@ class Calibrator(ABC):
         """Return how many rows a finite threshold needs (in each condition, if there are any)."""
 
     @abstractmethod
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
         """Return this kind with another guarantee, such as "pac"."""
 
     def covariates(self, X: Any, y: AnyArray) -> AnyArray | None:
@@ -69,15 +69,15 @@ class Calibrator(ABC):
         """Settle what depends on training and tuning rows, before the calibration rows open."""
         return self
 
-    def decides_by(self, source: Any) -> bool:
+    def is_conditioned_on(self, source: Any) -> bool:
         """Return whether this column, function or list of them gives rows their thresholds."""
         return False
 
-    def column_of_conditions(self) -> Any:
+    def condition_column(self) -> Any:
         """Return the column (or "label") that gives rows their thresholds, if it is one."""
         return None
 
-    def described_condition(self) -> str | None:
+    def condition_in_words(self) -> str | None:
         """Say in words, the same in every run, what decides which threshold a row gets."""
         return None
 

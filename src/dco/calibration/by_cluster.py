@@ -63,7 +63,7 @@ class ByCluster(Calibrator):
     def smallest_size(self, *, alpha: Fraction) -> int:
         return smallest_marginal_n(alpha=alpha)  # clusters, not rows
 
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
         return cluster_calibrator(guarantee_called(guarantee, delta=delta))
 
 
@@ -79,7 +79,7 @@ class OneRowPerCluster(Calibrator):
     def smallest_size(self, *, alpha: Fraction) -> int:
         return self.guarantee.smallest_size(alpha=alpha)  # clusters, not rows
 
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> Calibrator:
         return cluster_calibrator(guarantee_called(guarantee, delta=delta))
 
 

@@ -49,7 +49,7 @@ class ByCondition(Calibrator):
     def smallest_size(self, *, alpha: Fraction) -> int:
         return self.guarantee.smallest_size(alpha=alpha)
 
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> ByCondition:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> ByCondition:
         return replace(self, guarantee=guarantee_called(guarantee, delta=delta))
 
     def covariates(self, X: Any, y: AnyArray) -> AnyArray:
@@ -62,13 +62,13 @@ class ByCondition(Calibrator):
     def condition_for_tuning(self, X: Any, y: AnyArray) -> Condition:
         return self.condition
 
-    def decides_by(self, source: Any) -> bool:
-        return self.condition.is_of(source)
+    def is_conditioned_on(self, source: Any) -> bool:
+        return self.condition.comes_from(source)
 
-    def column_of_conditions(self) -> Any:
+    def condition_column(self) -> Any:
         return self.condition.column()
 
-    def described_condition(self) -> str:
+    def condition_in_words(self) -> str:
         return self.condition.in_words()
 
 
@@ -151,7 +151,7 @@ class ThresholdPerCondition(Calibration):
             rule=guarantee.name,
             alpha=float(self.alpha),
             delta=None if guarantee.delta is None else float(guarantee.delta),
-            condition_on=self.calibrator.described_condition(),
+            condition_on=self.calibrator.condition_in_words(),
             thresholds=tuple(condition.certified() for condition in self.conditions),
         )
 

@@ -36,7 +36,7 @@ class Condition(ABC):
         """
 
     @abstractmethod
-    def is_of(self, source: Any) -> bool:
+    def comes_from(self, source: Any) -> bool:
         """Return whether condition_on= this source gives this condition."""
 
     def column(self) -> Any:
@@ -75,7 +75,7 @@ class ColumnCondition(Condition):
         values = self.of_rows(X, np.empty(0))
         return values if labels is None else values[:, None]
 
-    def is_of(self, source: Any) -> bool:
+    def comes_from(self, source: Any) -> bool:
         return is_same_source(self.source, source)
 
     def column(self) -> Any:
@@ -99,7 +99,7 @@ class LabelCondition(Condition):
             raise ValueError('condition_on="label" is for classes, and this model gives numbers.')
         return labels[None, :]
 
-    def is_of(self, source: Any) -> bool:
+    def comes_from(self, source: Any) -> bool:
         return is_same_source("label", source)
 
     def column(self) -> str:
@@ -126,7 +126,7 @@ class LabelClusterCondition(Condition):
             raise ValueError("clusters of labels are for classes, and this model gives numbers.")
         return self.of_rows(X, labels)[None, :]
 
-    def is_of(self, source: Any) -> bool:
+    def comes_from(self, source: Any) -> bool:
         return is_same_source(LABEL_CLUSTERS, source)
 
     def column(self) -> str:
@@ -159,7 +159,7 @@ class PatternCondition(Condition):
         patterns = self.of_rows(X, np.empty(0))
         return patterns if labels is None else patterns[:, None]
 
-    def is_of(self, source: Any) -> bool:
+    def comes_from(self, source: Any) -> bool:
         return isinstance(source, list) and source == [part.source for part in self.parts]
 
     def in_words(self) -> str:
@@ -188,8 +188,8 @@ class PooledCondition(Condition):
     def of_trials(self, X: Any, labels: AnyArray | None) -> AnyArray:
         return self._pool(self.condition.of_trials(X, labels))
 
-    def is_of(self, source: Any) -> bool:
-        return self.condition.is_of(source)
+    def comes_from(self, source: Any) -> bool:
+        return self.condition.comes_from(source)
 
     def in_words(self) -> str:
         return self.condition.in_words()

@@ -43,16 +43,16 @@ class ByLabelCluster(Calibrator):
     def smallest_size(self, *, alpha: Fraction) -> int:
         return self.guarantee.smallest_size(alpha=alpha)
 
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> ByLabelCluster:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> ByLabelCluster:
         return replace(self, guarantee=guarantee_called(guarantee, delta=delta))
 
     def condition_for_tuning(self, X: Any, y: AnyArray) -> Condition:
         return LabelCondition()
 
-    def decides_by(self, source: Any) -> bool:
+    def is_conditioned_on(self, source: Any) -> bool:
         return isinstance(source, str) and source == LABEL_CLUSTERS
 
-    def described_condition(self) -> str:
+    def condition_in_words(self) -> str:
         return describe(LABEL_CLUSTERS)
 
     def learn(

@@ -35,7 +35,7 @@ class OneThreshold(Calibrator):
     def smallest_size(self, *, alpha: Fraction) -> int:
         return self.guarantee.smallest_size(alpha=alpha)
 
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> OneThreshold:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> OneThreshold:
         return OneThreshold(guarantee_called(guarantee, delta=delta))
 
 

@@ -63,7 +63,7 @@ class OverlappingGroups(Calibrator):
     def smallest_size(self, *, alpha: Fraction) -> int:
         return smallest_marginal_n(alpha=alpha)
 
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> OverlappingGroups:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> OverlappingGroups:
         if guarantee != "marginal":
             raise ValueError(
                 Message(
@@ -86,10 +86,10 @@ class OverlappingGroups(Calibrator):
         common = [pattern for pattern, rows in count.items() if rows >= _FEW_ROWS]
         return PooledCondition(self.condition, frozenset(common))
 
-    def decides_by(self, source: Any) -> bool:
-        return self.condition.is_of(source)
+    def is_conditioned_on(self, source: Any) -> bool:
+        return self.condition.comes_from(source)
 
-    def described_condition(self) -> str:
+    def condition_in_words(self) -> str:
         return self.condition.in_words()
 
 
@@ -173,7 +173,7 @@ class ThresholdPerPattern(Calibration):
         return OverlappingFacts(
             rule="marginal",
             alpha=float(self.alpha),
-            condition_on=self.calibrator.described_condition(),
+            condition_on=self.calibrator.condition_in_words(),
             thresholds=tuple(condition.certified() for condition in self.conditions),
             groups=tuple(sorted(sizes.items())),
         )

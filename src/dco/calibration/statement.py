@@ -43,7 +43,7 @@ class Statement:
         """Compute the thresholds of this statement."""
         return self.calibrator.calibrate(scored, alpha=self.alpha)
 
-    def changed(
+    def change(
         self,
         alpha: Level | None = None,
         *,
@@ -60,17 +60,17 @@ class Statement:
 
         calibrator = self.calibrator
         if (name, failure) != (self.guarantee, self.delta):
-            calibrator = calibrator.asking(name, delta=failure)
+            calibrator = calibrator.with_guarantee(name, delta=failure)
         return Statement(level, calibrator, name, failure)
 
-    def reweighted(self, weights: Any) -> Statement:
+    def reweight(self, weights: Any) -> Statement:
         """Return the statement for new rows of this mix; weights of before no longer count."""
         calibrator = self.calibrator
         if isinstance(calibrator, Weighted):
             calibrator = OneThreshold(Marginal())
         if weights is not None:
             if not isinstance(calibrator, OneThreshold):
-                raise _no_kind_for("⟨weights⟩", "⟨condition_on⟩")
+                raise _no_kind_for("⟨weights⟩", "⟨condition_on⟩ or ⟨groups=⟩")
             calibrator = choose_calibrator(
                 calibrator.guarantee, condition_on=None, weights=weights, is_clustered=False
             )
@@ -122,7 +122,7 @@ def choose_calibrator(
         return OneThreshold(guarantee)
     if isinstance(condition_on, list):
         calibrator = OverlappingGroups(PatternCondition(tuple(map(ColumnCondition, condition_on))))
-        return calibrator.asking(guarantee.name, delta=guarantee.delta)
+        return calibrator.with_guarantee(guarantee.name, delta=guarantee.delta)
     if isinstance(condition_on, str) and condition_on == LABEL_CLUSTERS:
         return ByLabelCluster(guarantee)
     if isinstance(condition_on, str) and condition_on == "label":

@@ -106,7 +106,7 @@ class Weighted(Calibrator):
     def smallest_size(self, *, alpha: Fraction) -> int:
         return smallest_marginal_n(alpha=alpha)  # of equal weights; more if they differ
 
-    def asking(self, guarantee: str, *, delta: Fraction | None) -> Weighted:
+    def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> Weighted:
         if guarantee != "marginal":
             raise ValueError(
                 Message(

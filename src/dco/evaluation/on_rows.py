@@ -134,7 +134,7 @@ def values_to_slice_by(
     None where nothing was asked for, and where `by` names the conditions: these are evaluated
     anyway, with laws of their own.
     """
-    if by is None or predictor.statement.calibrator.decides_by(by):
+    if by is None or predictor.statement.calibrator.is_conditioned_on(by):
         return None
 
     if np.ndim(by) == 0 or callable(by):
