@@ -139,7 +139,6 @@ class Decoupled(HoldsModels, ABC):
             process_routing(self, "fit", **params)
 
         fitted = copy.copy(self)  # takes what is fitted, until all of it is there
-        fitted._accepted_input = None
         fitted._accepted_input = fitted._read_accepted_input()
         rows = rows_of(
             fitted._check_features(X, reset=True),

@@ -66,24 +66,29 @@ def default_sizes(
         Whether some of these rows tune while others train: the caller brings no tuning rows, and
         not all models are frozen.
     """
-    may_fold = may_fold and tune is None and folds is None
-    wanted_tune = QUARTER if tune is None else tune
-    quarter = _as_number(QUARTER, n)
-    is_short = False
+    may_choose_folds = may_fold and tune is None and folds is None
+    tune = QUARTER if tune is None else tune
+    n_quarter = _as_number(QUARTER, n)
 
-    if calibrate is None:
+    # Calibration leaves some rows to train, and those that tune apart from them.
+    n_to_leave = FEWEST_LEFT
+    if deals_tuning and folds is None and not may_choose_folds:
+        n_to_leave += _as_number(tune, n)
+
+    is_raised = calibrate is None and n_quarter < smallest_calibration <= n - n_to_leave
+    if is_raised:
+        calibrate = smallest_calibration
+    elif calibrate is None:
         calibrate = QUARTER
-        tunes_apart = deals_tuning and folds is None and not may_fold
-        others = FEWEST_LEFT + (_as_number(wanted_tune, n) if tunes_apart else 0)
-        if quarter < smallest_calibration <= n - others:
-            calibrate = smallest_calibration
-            is_short = True
 
+    # With few rows, no row is set aside to tune.
     n_left = n - _as_number(calibrate, n)
-    if may_fold and n_left >= FEWEST_LEFT and (is_short or n < fold_below or n_left < 2 * quarter):
+    trains_fewer_than_tunes = n_left < 2 * n_quarter
+    are_few = is_raised or trains_fewer_than_tunes or n < fold_below
+    if may_choose_folds and are_few and n_left >= FEWEST_LEFT:
         folds = FOLDS_OF_HUNDREDS if 100 <= n < fold_below else FOLDS
 
-    return RoleSizes(tune=wanted_tune, calibrate=calibrate, folds=folds)
+    return RoleSizes(tune=tune, calibrate=calibrate, folds=folds)
 
 
 def _as_number(size: Size, n: int) -> int:
