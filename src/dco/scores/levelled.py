@@ -33,39 +33,47 @@ class Levelled(CompositeScore):
 
     @classmethod
     def of(cls, score: Score, centres: Floats, scores: Floats, *, alpha: float) -> Levelled | None:
-        """From tuning rows: their predictions and scores; None where a fifth has no positive finite
-        quantile.
+        """Learn from tuning rows: their predictions and scores.
+
+        Return None where a score is negative, or where a fifth has no positive finite quantile.
         """
-        codes, places, factors = fifths(centres), list[float](), list[float]()
-        for own in (codes == code for code in np.unique(codes)):
-            ordered = np.sort(scores[own])
-            places.append(float(np.median(centres[own])))
-            factors.append(float(ordered[len(ordered) - int(len(ordered) * alpha) - 1]))
-        usable = bool(np.all(scores >= 0)) and min(factors) > 0 and max(factors) < np.inf
-        return cls(score, tuple(places), tuple(factors)) if usable else None
+        fifth_of_row = fifths(centres)
+        places: list[float] = []
+        factors: list[float] = []
+        for fifth in np.unique(fifth_of_row):
+            rows = fifth_of_row == fifth
+            ordered = np.sort(scores[rows])
+            n_missed = int(len(ordered) * alpha)
+            places.append(float(np.median(centres[rows])))
+            factors.append(float(ordered[len(ordered) - n_missed - 1]))
+
+        if not np.all(scores >= 0) or min(factors) <= 0 or max(factors) == np.inf:
+            return None
+        return cls(score, tuple(places), tuple(factors))
 
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
-        """The score of y over the factor of its row, (n,)."""
+        """Return the score of y over the factor of its row, (n,)."""
         with np.errstate(over="ignore"):
             return np.asarray(self.score.observed(prediction, y) / self._factors(prediction))
 
     def sets(self, prediction: Any, threshold: AnyThreshold) -> Any:
-        """The sets of `score` at the threshold times each row's factor."""
+        """Return the sets of `score` at the threshold times each row's factor."""
         limit = thresholds_of_rows(threshold, len(prediction))
-        own = limit * self._factors(prediction)
+        limit_of_score = limit * self._factors(prediction)
         # fl(s / f) <= t means s <= t f (1 + u), and a product rounds once more: ends hold all
         # members
         for _ in range(3):
-            own = np.nextafter(own, np.inf)
-        return replace(self.score.sets(prediction, own), member=at_most(self, prediction, limit))  # type: ignore[type-var]
+            limit_of_score = np.nextafter(limit_of_score, np.inf)
+        sets = self.score.sets(prediction, limit_of_score)
+        return replace(sets, member=at_most(self, prediction, limit))  # type: ignore[type-var]
 
     def sizes(self, prediction: Any, threshold: AnyThreshold) -> Any:
-        """The sizes of those sets, without rounding their ends outwards."""
-        return self.score.sizes(
-            prediction, thresholds_of_rows(threshold, len(prediction)) * self._factors(prediction)
-        )
+        """Return the sizes of those sets, without rounding their ends outwards."""
+        limit = thresholds_of_rows(threshold, len(prediction))
+        return self.score.sizes(prediction, limit * self._factors(prediction))
 
     def _factors(self, prediction: Any) -> Floats:
+        """Return what the scores of each row are divided by."""
         return np.asarray(np.interp(prediction.centres, self.places, self.factors))
 
 

@@ -1,10 +1,9 @@
-"""Scores of point, spread and quantile predictions. Their sets are intervals with ends in closed
-form.
+"""Scores of point, spread and quantile predictions, whose sets are intervals in closed form.
 
 Scores are computed in float64 whatever the precision of the inputs. `contains` of a set is decided
 by the score, so it equals ``observed(prediction, y) <= threshold`` exactly. The ends are the same
 inequality solved for y and rounded outwards: no member lies beyond them, and they lie a few units
-in the last place beyond the outermost member (`_raised`).
+in the last place beyond the outermost member (`_raise_threshold`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats, as_float_targets
+from dco.foundations.arrays import Doubles, Floats, as_float_targets
 from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.densities.mixtures import mean_and_sd
@@ -25,6 +24,9 @@ from dco.scores.registry import register
 from dco.scores.score import Score, at_most, expect
 from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 from dco.sets.intervals import Intervals
+
+_SMALLEST_UNIT = 1e-300  # of a denominator
+_SMALLEST_SHARE = 1e-8  # of a denominator, in units of the larger end
 
 
 @dataclass(frozen=True)
@@ -37,21 +39,22 @@ class AbsoluteResidual(Score):
     needs: ClassVar[tuple[type, ...]] = (Points, PointsWithSpread, GaussianMixtures)
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """|y - mean|, (n,)."""
+        """Return |y - mean|, (n,)."""
         return _distance(y, expect(self, prediction, *self.needs).centres)
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
-        """[mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
+        """Return [mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
         mean = np.asarray(expect(self, prediction, *self.needs).centres, dtype=np.float64)
         limit = thresholds_of_rows(threshold, len(mean))
-        half = _half_width(_raised(limit, roundings=1), 1.0)
+        half = _half_width(_raise_threshold(limit, roundings=1), 1.0)
         with np.errstate(over="ignore"):
             return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """2 t per row, without building the intervals."""
+        """Return 2 t per row, without rounding outwards."""
         limit = thresholds_of_rows(threshold, len(prediction))
-        return np.broadcast_to(2 * np.maximum(limit, 0.0), (len(prediction),)).astype(np.float64)
+        lengths = 2 * np.maximum(limit, 0.0)
+        return np.broadcast_to(lengths, (len(prediction),)).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -70,44 +73,39 @@ class NormalisedResidual(Score):
             raise ValueError(f"floor must be a finite number >= 0, got {self.floor!r}.")
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """|y - mean| / (spread + floor), (n,)."""
+        """Return |y - mean| / (spread + floor), (n,)."""
         mean, scale = self._mean_and_scale(prediction)
-        deviation = _distance(y, mean)
+        distance = _distance(y, mean)
         with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-            scores: Floats = deviation / scale
-        if scale.size and scale.min() == 0:
-            scores[(scale == 0) & (deviation == 0)] = 0.0
+            scores: Floats = distance / scale
+        if np.any(scale == 0):
+            scores[(scale == 0) & (distance == 0)] = 0.0
         return scores
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
-        """mean -+ t (spread + floor); empty for t < 0, the whole line for t = inf."""
+        """Return mean -+ t (spread + floor); empty for t < 0, the whole line for t = inf."""
         mean, scale = self._mean_and_scale(prediction)
         limit = thresholds_of_rows(threshold, len(mean))
-        half = _half_width(_raised(limit, roundings=3), scale)
+        half = _half_width(_raise_threshold(limit, roundings=3), scale)
         with np.errstate(over="ignore"):
             return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """2 t (spread + floor) per row, without building the intervals."""
+        """Return 2 t (spread + floor) per row, without rounding outwards."""
         _, scale = self._mean_and_scale(prediction)
         half = _half_width(thresholds_of_rows(threshold, len(scale)), scale)
         with np.errstate(over="ignore"):
-            return np.broadcast_to(2 * np.maximum(half, 0.0), scale.shape).astype(
-                np.float64, copy=False
-            )
+            lengths = 2 * np.maximum(half, 0.0)
+        return np.broadcast_to(lengths, scale.shape).astype(np.float64, copy=False)
 
-    def _mean_and_scale(self, prediction: Prediction) -> tuple[Floats, Floats]:
-        mean: Floats
-        spread: Floats
+    def _mean_and_scale(self, prediction: Prediction) -> tuple[Doubles, Doubles]:
         record: PointsWithSpread | GaussianMixtures = expect(self, prediction, *self.needs)
         if isinstance(record, GaussianMixtures):
             mean, spread = mean_and_sd(record)
         else:
-            mean, spread = (
-                np.asarray(record.mean, dtype=np.float64),
-                np.asarray(record.spread, dtype=np.float64),
-            )
-        return mean, spread + self.floor if self.floor else spread
+            mean = record.mean.astype(np.float64, copy=False)
+            spread = record.spread.astype(np.float64, copy=False)
+        return mean, spread + self.floor
 
 
 @dataclass(frozen=True)
@@ -133,123 +131,117 @@ class QuantileResidual(Score):
             raise ValueError(f'kind must be "plain", "relative" or "median", got {self.kind!r}.')
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """The larger of the two signed (and scaled) distances, (n,)."""
+        """Return the larger of the two signed (and scaled) distances, (n,)."""
         lower, upper = self._ends(prediction)
         value = as_float_targets(y, len(lower))
         with np.errstate(over="ignore", under="ignore"):
-            under, over = lower - value, value - upper
+            below = lower - value
+            above = value - upper
             if self.kind != "plain":
-                below, above = self._units(prediction)
-                under /= below
-                over /= above
-        return np.maximum(under, over, out=under)
+                unit_below, unit_above = self._units(prediction)
+                below /= unit_below
+                above /= unit_above
+        return np.maximum(below, above, out=below)
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
-        """[lower - t d, upper + t e] with the denominators d and e of the kind; empty where the
-        ends cross.
+        """Return [lower - t d, upper + t e] with the denominators d and e of the kind.
+
+        The set is empty where the ends cross.
         """
         lower, upper = self._ends(prediction)
         limit = thresholds_of_rows(threshold, len(lower))
         member = at_most(self, prediction, limit)
         with np.errstate(over="ignore", under="ignore"):
             if self.kind == "plain":
-                shift = _raised(limit, roundings=1)
+                shift = _raise_threshold(limit, roundings=1)
                 return Intervals(lower - shift, upper + shift, member)
-            below, above = self._units(prediction)
-            factor = _raised(limit, roundings=3)
-            above *= factor
-            if below is not above:
-                below *= factor
-            return Intervals(lower - below, np.add(upper, above, out=above), member)
+            unit_below, unit_above = self._units(prediction)
+            factor = _raise_threshold(limit, roundings=3)
+            return Intervals(lower - unit_below * factor, upper + unit_above * factor, member)
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """upper - lower + t (d + e) per row, 0 where the ends cross."""
+        """Return upper - lower + t (d + e) per row, 0 where the ends cross."""
         lower, upper = self._ends(prediction)
         limit = thresholds_of_rows(threshold, len(lower))
         with np.errstate(over="ignore", under="ignore"):
-            lengths = upper - lower
             if self.kind == "plain":
-                lengths += 2 * limit
+                lengths = upper - lower + 2 * limit
             else:
-                below, above = self._units(prediction)
-                lengths += limit * (below + above)
-        return np.maximum(lengths, 0.0, out=lengths)
+                unit_below, unit_above = self._units(prediction)
+                lengths = upper - lower + limit * (unit_below + unit_above)
+        return np.maximum(lengths, 0.0)
 
-    def _ends(self, prediction: Prediction) -> tuple[Floats, Floats]:
+    def _ends(self, prediction: Prediction) -> tuple[Doubles, Doubles]:
         record = expect(self, prediction, Quantiles)
-        return np.asarray(record.lower, dtype=np.float64), np.asarray(
-            record.upper, dtype=np.float64
+        return (
+            record.lower.astype(np.float64, copy=False),
+            record.upper.astype(np.float64, copy=False),
         )
 
-    def _units(self, prediction: Prediction) -> tuple[Floats, Floats]:
-        """The denominators below and above, new arrays (one and the same for "relative")."""
-        record = expect(self, prediction, Quantiles)
-        lower, upper = self._ends(record)
+    def _units(self, prediction: Prediction) -> tuple[Doubles, Doubles]:
+        """Return the denominators below and above."""
+        lower, upper = self._ends(prediction)
         with np.errstate(over="ignore"):
+            smallest = _smallest_units(lower, upper)
             if self.kind == "relative":
-                width = _floored(upper - lower, lower, upper)
+                width = np.maximum(upper - lower, smallest)
                 return width, width
-            if record.median is None:
-                raise IncompatibleScoreError(
-                    'QuantileResidual(kind="median") needs Quantiles with a median; pass median= '
-                    "to the prediction record "
-                    'or use kind="relative".'
-                )
-            median = np.asarray(record.median, dtype=np.float64)
-            return _floored(median - lower, lower, upper), _floored(upper - median, lower, upper)
+            median = self._median(prediction)
+            return np.maximum(median - lower, smallest), np.maximum(upper - median, smallest)
+
+    def _median(self, prediction: Prediction) -> Doubles:
+        record = expect(self, prediction, Quantiles)
+        if record.median is None:
+            raise IncompatibleScoreError(
+                'QuantileResidual(kind="median") needs Quantiles with a median; pass median= '
+                'to the prediction record or use kind="relative".'
+            )
+        return record.median.astype(np.float64, copy=False)
 
 
-def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:
-    """max(width, 1e-8 max(|lower|, |upper|), 1e-300), in place."""
-    if not width.size:
-        return width
-    # three reductions usually show that no row needs its floor, and spare four passes
-    if width.min() < max(1e-8 * max(-lower.min(), upper.max()), 1e-300):
-        # lower <= upper, so this is the larger of their magnitudes
-        size = np.maximum(-lower, upper)
-        np.maximum(width, np.maximum(1e-8 * size, 1e-300), out=width)
-    return width
+def _smallest_units(lower: Doubles, upper: Doubles) -> Doubles:
+    """Return the floors of denominators, 1e-8 max(|lower|, |upper|) and at least 1e-300."""
+    size = np.maximum(-lower, upper)  # the larger magnitude, since lower <= upper
+    return np.maximum(_SMALLEST_SHARE * size, _SMALLEST_UNIT)
 
 
-def _distance(y: ArrayLike, mean: Floats) -> Floats:
-    """|y - mean|, (n,)."""
-    same = isinstance(y, np.ndarray) and y.dtype == np.float64 and y.shape == mean.shape
+def _distance(y: ArrayLike, mean: Floats) -> Doubles:
+    """Return |y - mean|, (n,)."""
     with np.errstate(over="ignore"):
-        deviation: Floats = np.subtract(
-            y if same else as_float_targets(y, len(mean)), mean, dtype=np.float64
-        )
-    return np.abs(deviation, out=deviation)
+        difference: Doubles = np.subtract(as_float_targets(y, len(mean)), mean, dtype=np.float64)
+    return np.abs(difference, out=difference)
 
 
-def _raised(limit: float | Floats, *, roundings: int) -> float | Floats:
-    """The threshold t, raised so that ends made from it leave no member out.
+def _raise_threshold(limit: float | Floats, *, roundings: int) -> float | Floats:
+    """Raise the threshold t so that ends made from it leave no member out.
 
     One rounding: a float y with fl(m - y) <= t has m - y < t+, the float after t. So y >= m - t+,
     and as y is a float, y >= fl(m - t+). At 0 and below the normal floats m - y does not round.
     Three: fl(fl(m - y) / s) <= t means m - y <= t s (1 + u)^2 with u = 2^-53, and fl(t' s) is at
-    least that for t' >= t (1 + 4u) and at least the float after t. A t that is one number stays
-    one, so that the ends cost what they cost when rounded to nearest.
+    least that for t' >= t (1 + 4u) and at least the float after t.
     """
     t = np.asarray(limit, dtype=np.float64)
-    ulps, least = (1, 0.0) if roundings == 1 else (3, 2.0**-1073)
+    units, smallest = (1, 0.0) if roundings == 1 else (3, 2.0**-1073)
     with np.errstate(over="ignore", under="ignore"):
-        raised = t * (1 + np.copysign(ulps * 2.0**-52, t)) + least
+        raised = t * (1 + np.copysign(units * 2.0**-52, t)) + smallest
     return float(raised) if t.ndim == 0 else np.asarray(raised)
 
 
 def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
-    """limit * scale; -inf (which empties the interval) where limit < 0, and +inf where it is +inf,
-    0 * inf included.
+    """Return limit * scale.
+
+    It is -inf (which empties the interval) where limit < 0, and +inf where limit is, 0 * inf
+    included.
     """
-    if isinstance(limit, float):
-        if limit < 0 or limit == np.inf:
-            return -np.inf if limit < 0 else np.inf
-        with np.errstate(over="ignore", under="ignore"):
-            return limit * scale
+    if isinstance(limit, float) and limit < 0:
+        return -np.inf
+    if isinstance(limit, float) and limit == np.inf:
+        return np.inf
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return np.where(
-            limit < 0, -np.inf, np.where(limit == np.inf, np.inf, limit.astype(np.float64) * scale)
-        )
+        half: float | Floats = limit * scale
+    if isinstance(limit, float):
+        return half
+    return np.where(limit < 0, -np.inf, np.where(limit == np.inf, np.inf, half))
 
 
 register(

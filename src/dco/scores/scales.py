@@ -18,8 +18,8 @@ _MOST_KNOTS = 100
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """An increasing function, its inverse, and the least y that it takes."""
+class FunctionScale:
+    """An increasing function, its inverse, and the smallest y that it takes."""
 
     forward: Callable[[Any], Any]
     inverse: Callable[[Any], Any]
@@ -27,15 +27,15 @@ class _Pair:
 
 
 def _signed_square(z: Any) -> Any:
-    """The inverse of a square root; below 0, where there is none, still increasing."""
+    """Invert a square root; below 0, where there is none, go on increasing."""
     return z * np.abs(z)
 
 
-NAMED: dict[str, _Pair] = {
-    "log": _Pair(np.log, np.exp, float(np.finfo(np.float64).tiny)),
-    "log1p": _Pair(np.log1p, np.expm1, 0.0),
-    "sqrt": _Pair(np.sqrt, _signed_square, 0.0),
-    "asinh": _Pair(np.arcsinh, np.sinh),
+NAMED: dict[str, FunctionScale] = {
+    "log": FunctionScale(np.log, np.exp, float(np.finfo(np.float64).tiny)),
+    "log1p": FunctionScale(np.log1p, np.expm1, 0.0),
+    "sqrt": FunctionScale(np.sqrt, _signed_square, 0.0),
+    "asinh": FunctionScale(np.arcsinh, np.sinh),
 }
 
 
@@ -51,88 +51,81 @@ class QuantileScale:
 
     @classmethod
     def of(cls, y: ArrayLike) -> QuantileScale:
-        """At most 100 distinct quantiles of y, each at the middle of the probabilities that it
-        takes.
-        """
+        """Take at most 100 distinct quantiles of y, each at the middle of its probabilities."""
         ordered = np.sort(np.asarray(y, dtype=np.float64))
-        places = np.unique(
-            np.linspace(0, len(ordered) - 1, min(len(ordered), _MOST_KNOTS))
-            .round()
-            .astype(np.int64)
-        )
-        targets = np.unique(ordered[places])
+        n_knots = min(len(ordered), _MOST_KNOTS)
+        places = np.linspace(0, len(ordered) - 1, n_knots).round().astype(np.int64)
+        targets = np.unique(ordered[np.unique(places)])
         if len(targets) < 2:
             raise ValueError(
                 'the transform "quantile" needs at least two different targets to be fitted to.'
             )
-        below, up_to = (np.searchsorted(ordered, targets, side=side) for side in ("left", "right"))
-        return cls(
-            tuple(targets.tolist()), tuple(ndtri((below + up_to) / (2 * len(ordered))).tolist())
-        )
+        n_below = np.searchsorted(ordered, targets, side="left")
+        n_up_to = np.searchsorted(ordered, targets, side="right")
+        normal = ndtri((n_below + n_up_to) / (2 * len(ordered)))
+        return cls(tuple(targets.tolist()), tuple(normal.tolist()))
 
     def forward(self, y: Any) -> Any:
-        """The normal score of y."""
+        """Return the normal score of y."""
         return linear(y, self.targets, self.normal)
 
     def inverse(self, z: Any) -> Any:
-        """The y of a normal score."""
+        """Return the y of a normal score."""
         return linear(z, self.normal, self.targets)
 
 
-Scale: TypeAlias = _Pair | QuantileScale
+Scale: TypeAlias = FunctionScale | QuantileScale
 Transform: TypeAlias = str | tuple[Callable[[Any], Any], Callable[[Any], Any]] | Scale
 
 
 def linear(at: Any, from_: ArrayLike, to: ArrayLike) -> Floats:
-    """The piecewise linear function through these points, going on as it ends on both sides."""
-    value, x, y = (np.asarray(each, dtype=np.float64) for each in (at, from_, to))
+    """Evaluate the piecewise linear function through these points, going on as it ends."""
+    value = np.asarray(at, dtype=np.float64)
+    x = np.asarray(from_, dtype=np.float64)
+    y = np.asarray(to, dtype=np.float64)
     piece = np.clip(np.searchsorted(x, value, side="right") - 1, 0, len(x) - 2)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(
-            y[piece] + (value - x[piece]) * ((y[piece + 1] - y[piece]) / (x[piece + 1] - x[piece]))
-        )
+        slope = (y[piece + 1] - y[piece]) / (x[piece + 1] - x[piece])
+        return np.asarray(y[piece] + (value - x[piece]) * slope)
 
 
 def checked_transform(transform: Any) -> None:
     """Refuse what names no scale."""
-    pair = isinstance(transform, tuple) and len(transform) == 2 and all(map(callable, transform))
-    if (
-        transform != "quantile"
-        and not pair
-        and not isinstance(transform, QuantileScale)
-        and transform not in NAMED
-    ):
-        names = ", ".join(f'"{name}"' for name in (*NAMED, "quantile"))
-        raise ValueError(
-            f"transform must be {names} or a pair (function, inverse), got {transform!r:.200}."
-        )
-
-
-def fitted_transform(transform: Transform, y: ArrayLike) -> Transform:
-    """The transform with what it learns from training targets: quantiles; other transforms learn
-    nothing.
-    """
-    return (
-        QuantileScale.of(y) if isinstance(transform, str) and transform == "quantile" else transform
+    if isinstance(transform, str) and (transform == "quantile" or transform in NAMED):
+        return
+    if isinstance(transform, FunctionScale | QuantileScale):
+        return
+    if isinstance(transform, tuple) and len(transform) == 2 and all(map(callable, transform)):
+        return
+    names = ", ".join(f'"{name}"' for name in (*NAMED, "quantile"))
+    raise ValueError(
+        f"transform must be {names} or a pair (function, inverse), got {transform!r:.200}."
     )
 
 
+def fitted_transform(transform: Transform, y: ArrayLike) -> Transform:
+    """Return the transform with what it learns from training targets: quantiles, or nothing."""
+    if isinstance(transform, str) and transform == "quantile":
+        return QuantileScale.of(y)
+    return transform
+
+
 def scale_of(transform: Transform) -> Scale:
-    """The functions of a transform; one that is still to be fitted is an error."""
-    if isinstance(transform, str):
-        if transform == "quantile":
-            raise ValueError(
-                'the transform "quantile" is fitted to training targets: call '
-                "score.fitted(y_train) first."
-            )
-        return NAMED[transform]
-    return _Pair(*transform) if isinstance(transform, tuple) else transform
+    """Return the functions of a transform; one that is still to be fitted is an error."""
+    if isinstance(transform, tuple):
+        return FunctionScale(*transform)
+    if not isinstance(transform, str):
+        return transform
+    if transform == "quantile":
+        raise ValueError(
+            'the transform "quantile" is fitted to training targets: call '
+            "score.fitted(y_train) first."
+        )
+    return NAMED[transform]
 
 
 def on_scale(scale: Scale, y: Any) -> Floats:
-    """The scale at y, with y raised to the least that it takes."""
+    """Return the scale at y, with y raised to the smallest that it takes."""
+    values = np.maximum(np.asarray(y, dtype=np.float64), scale.least)
     with np.errstate(all="ignore"):
-        return np.asarray(
-            scale.forward(np.maximum(np.asarray(y, dtype=np.float64), scale.least)),
-            dtype=np.float64,
-        )
+        return np.asarray(scale.forward(values), dtype=np.float64)

@@ -24,7 +24,7 @@ from dco.scores.scales import (
 )
 from dco.scores.score import CompositeScore, Score, at_most, expect
 from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
-from dco.sets.intervals import Intervals
+from dco.sets.intervals import Intervals, IntervalUnions
 
 _RECORDS = (Points, PointsWithSpread, Quantiles)
 
@@ -62,55 +62,58 @@ class Transformed(CompositeScore):
         return tuple(kind for kind in self.score.needs if kind in _RECORDS)
 
     def fitted(self, y: ArrayLike) -> Transformed:
-        """With the quantiles of these training targets, if the transform is "quantile"."""
+        """Return the score with the quantiles of these targets, if the transform is "quantile"."""
         return replace(self, transform=fitted_transform(self.transform, y))
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """The score of g(y), (n,); +inf where g does not take y."""
+        """Return the score of g(y), (n,); +inf where g does not take y."""
         scale = scale_of(self.transform)
         value = as_float_targets(y, len(prediction))
         with np.errstate(all="ignore"):
             z = np.asarray(scale.forward(value), dtype=np.float64)
-        inside = (value >= scale.least) & np.isfinite(z)
-        scores = self.score.observed(self._record(scale, prediction), np.where(inside, z, 0.0))
-        scores[~inside] = np.inf
+        is_taken = (value >= scale.least) & np.isfinite(z)
+        record = self._record_on(scale, prediction)
+        scores = self.score.observed(record, np.where(is_taken, z, 0.0))
+        scores[~is_taken] = np.inf
         return scores
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
-        """The sets of `score`, mapped back to units of y; the whole line for t = inf."""
-        scale, limit = scale_of(self.transform), thresholds_of_rows(threshold, len(prediction))
-        on_scale_sets: Any = self.score.sets(self._record(scale, prediction), limit)
-        mapped = on_scale_sets.mapped(scale.inverse, scale.forward)
-        lower = np.where(limit == np.inf, -np.inf, np.maximum(mapped.lower, scale.least))
+        """Return the sets of `score`, mapped back to units of y; the whole line for t = inf."""
+        scale = scale_of(self.transform)
+        limit = thresholds_of_rows(threshold, len(prediction))
+        sets_on_scale: Any = self.score.sets(self._record_on(scale, prediction), limit)
+        mapped = sets_on_scale.mapped(scale.inverse, scale.forward)
+        is_whole_line = limit == np.inf
         return Intervals(
-            lower, np.where(limit == np.inf, np.inf, mapped.upper), at_most(self, prediction, limit)
+            np.where(is_whole_line, -np.inf, np.maximum(mapped.lower, scale.least)),
+            np.where(is_whole_line, np.inf, mapped.upper),
+            at_most(self, prediction, limit),
         )
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """The length of each set in units of y, without rounding its ends outwards."""
-        scale, limit = scale_of(self.transform), thresholds_of_rows(threshold, len(prediction))
-        ends: Any = self.score.sets(self._record(scale, prediction), limit)
+        """Return the length of each set in units of y, without rounding its ends outwards."""
+        scale = scale_of(self.transform)
+        limit = thresholds_of_rows(threshold, len(prediction))
+        sets_on_scale: Any = self.score.sets(self._record_on(scale, prediction), limit)
         with np.errstate(all="ignore"):
-            lower, upper = (
-                np.maximum(scale.inverse(ends.lower), scale.least),
-                scale.inverse(ends.upper),
-            )
-            lengths = np.where(ends.is_empty(), 0.0, np.maximum(upper - lower, 0.0))
+            lower = np.maximum(scale.inverse(sets_on_scale.lower), scale.least)
+            upper = scale.inverse(sets_on_scale.upper)
+            lengths = np.maximum(upper - lower, 0.0)
+        lengths = np.where(sets_on_scale.is_empty(), 0.0, lengths)
         return np.where(limit == np.inf, np.inf, lengths)
 
-    def _record(self, scale: Scale, prediction: Prediction) -> Prediction:
-        """The prediction on the scale of g."""
+    def _record_on(self, scale: Scale, prediction: Prediction) -> Prediction:
+        """Return the prediction on the scale of g."""
         record: Any = expect(self, prediction, *self.needs)
         if isinstance(record, Quantiles):
             median = None if record.median is None else on_scale(scale, record.median)
             return Quantiles(on_scale(scale, record.lower), on_scale(scale, record.upper), median)
+
         mean = np.maximum(np.asarray(record.mean, dtype=np.float64), scale.least)
         z = on_scale(scale, mean)
-        return (
-            PointsWithSpread(z, on_scale(scale, mean + record.spread) - z)
-            if isinstance(record, PointsWithSpread)
-            else Points(z)
-        )
+        if isinstance(record, PointsWithSpread):
+            return PointsWithSpread(z, on_scale(scale, mean + record.spread) - z)
+        return Points(z)
 
 
 @dataclass(frozen=True)
@@ -135,41 +138,42 @@ class Within(CompositeScore):
             raise ValueError(f"low must be less than high, got {self.low} and {self.high}.")
 
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
-        """The score of y, (n,); +inf where y is not in the range."""
+        """Return the score of y, (n,); +inf where y is not in the range."""
         value = as_float_targets(y, len(prediction))
-        return np.where(
-            (value >= self.low) & (value <= self.high),
-            self.score.observed(prediction, value),
-            np.inf,
-        )
+        is_in_range = (value >= self.low) & (value <= self.high)
+        return np.where(is_in_range, self.score.observed(prediction, value), np.inf)
 
-    def sets(self, prediction: Any, threshold: AnyThreshold) -> Any:
-        """The sets of `score` within the range; where t = inf, the whole range and all else."""
+    def sets(self, prediction: Any, threshold: AnyThreshold) -> Intervals | IntervalUnions:
+        """Return the sets of `score` within the range; where t = inf, the whole range and all
+        else.
+        """
         limit = thresholds_of_rows(threshold, len(prediction))
         sets: Any = self.score.sets(prediction, limit)
-        least, most = (
-            np.where(limit == np.inf, end, own)
-            for end, own in ((-np.inf, self.low), (np.inf, self.high))
+        is_whole_line = np.broadcast_to(limit == np.inf, len(prediction))
+        cut = sets.clip(
+            np.where(is_whole_line, -np.inf, self.low), np.where(is_whole_line, np.inf, self.high)
         )
-        each = np.broadcast_to(least, len(prediction)), np.broadcast_to(most, len(prediction))
-        return replace(sets.clip(*each), member=at_most(self, prediction, limit))
+        return replace(cut, member=at_most(self, prediction, limit))  # type: ignore[no-any-return]
 
 
 def support_of(given: Any) -> tuple[float, float]:
-    """(low, high) with infinite ends where None was given."""
+    """Read the support of y, (low, high), with infinite ends where None was given."""
     try:
         low, high = given
-        ends = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+        support = (
+            -math.inf if low is None else float(low),
+            math.inf if high is None else float(high),
+        )
     except (TypeError, ValueError):
-        ends = 0.0, 0.0  # told below
-    if not ends[0] < ends[1]:
+        support = (0.0, 0.0)  # refused below
+    if not support[0] < support[1]:
         raise ValueError(
             Message(
                 f"⟨support⟩ must be a pair, the lower number first, as in ⟨support=(0, "
                 f"None)⟩; got {given!r}."
             )
         )
-    return ends
+    return support
 
 
 register(
