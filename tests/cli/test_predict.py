@@ -417,6 +417,48 @@ def test_a_folder_gives_one_file_a_partition(dco, home, tmp_path, new, parts_of)
     assert "not empty" in dco.refuses(*arguments)
 
 
+def test_a_file_without_rows_gives_an_output_without_rows(dco, home, tmp_path, new, parts_of):
+    data, out = parts_of(new), tmp_path / "out"
+    new[:0].to_parquet(data / "part-1.parquet", index=False)
+    arguments = ("predict", home / "numbers.dco", data, "--out", out)
+    assert dco.json(*arguments)["rows"] == 150
+    empty, full = (pq.ParquetFile(out / f"part-{i}.parquet") for i in (1, 2))
+    assert empty.metadata.num_rows == 0
+    assert empty.schema_arrow == full.schema_arrow
+    rows = pd.read_parquet(out / "part-2.parquet")["row"]
+    assert rows.tolist() == list(range(50, 100)), "rows are numbered over the whole folder"
+
+
+def test_a_folder_without_any_row_is_refused(dco, home, tmp_path, new, parts_of):
+    data, out = parts_of(new[:0]), tmp_path / "out"
+    assert "no rows" in dco.refuses("predict", home / "numbers.dco", data, "--out", out)
+    assert not out.exists()
+
+
+def damage_a_page(path: Path) -> None:
+    """Overwrite bytes in the middle of a Parquet file, away from what says how it is made up."""
+    content = bytearray(path.read_bytes())
+    start = pq.read_metadata(path).row_group(0).column(1).data_page_offset + 20
+    content[start : start + 60] = b"\xff" * 60
+    path.write_bytes(bytes(content))
+
+
+def test_a_damaged_file_of_a_folder_is_named(dco, home, tmp_path, new, parts_of):
+    data, out = parts_of(new), tmp_path / "out"
+    damage_a_page(data / "part-2.parquet")
+    told = dco.refuses("predict", home / "numbers.dco", data, "--out", out)
+    assert "part-2.parquet cannot be read as a parquet table" in told
+
+
+@pytest.mark.parametrize(
+    "options", [("--key", "nobody"), ("--keep", "nobody"), ("--decimal", "!")], ids=str
+)
+def test_a_refused_run_leaves_no_folder(dco, home, tmp_path, new, parts_of, options):
+    data, out = parts_of(new), tmp_path / "out"
+    dco.refuses("predict", home / "numbers.dco", data, "--out", out, *options)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_run_does_not_go_on_with_a_table_that_has_changed(
     dco, home, tmp_path, new, parts_of, fails_at, folder

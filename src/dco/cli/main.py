@@ -8,7 +8,7 @@ import sys
 import warnings
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -33,8 +33,9 @@ COMMANDS = {
     "report": "Write an HTML page about a model, or about the results of compare or reproduce.",
     "reproduce": "Rebuild a table or a figure of the paper.",
 }
-_LONGEST = 1200
-_CLOSED_PIPE = 141  # as shells report it; not 1, which means something else for `dco audit`
+_LONGEST_MESSAGE = 1200  # characters: a message may quote a whole damaged file
+_CLOSED_PIPE = 141  # the status that shells report; 1 means something else for `dco audit`
+_INTERRUPTED = 130
 
 
 class BadInputError(click.ClickException):
@@ -44,11 +45,12 @@ class BadInputError(click.ClickException):
 
     def __init__(self, message: str) -> None:
         text = " ".join(message.split())
-        # it may quote a whole damaged file
-        super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...")
+        if len(text) > _LONGEST_MESSAGE:
+            text = f"{text[:_LONGEST_MESSAGE]} ..."
+        super().__init__(text)
 
     def show(self, file: Any = None) -> None:
-        """To standard error, wrapped on a terminal."""
+        """Print to standard error, wrapped on a terminal."""
         from dco.cli.printing import say
 
         say(f"Error: {self.message}", err=True)
@@ -58,11 +60,11 @@ class Commands(click.Group):
     """The commands by name, imported when asked for. Every error ends as one sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In their usual order."""
+        """List the commands in their usual order."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, from its module."""
+        """Import a command from its module."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"dco.cli.{cmd_name}").command
@@ -71,17 +73,19 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command of the first word; for a misspelled one, the nearest is suggested."""
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = get_close_matches(args[0].lower(), COMMANDS, n=1)
-            advice = (
-                f"did you mean `dco {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
-            )
-            ctx.fail(f"There is no command {args[0]!r}; {advice}")
+        """Find the command of the first word; for a misspelled one, suggest the nearest."""
+        name = args[0]
+        is_misspelled = name not in COMMANDS and not name.startswith("-")
+        if is_misspelled and not ctx.resilient_parsing:
+            nearest = get_close_matches(name.lower(), COMMANDS, n=1)
+            advice = f"there are {', '.join(COMMANDS)}."
+            if nearest:
+                advice = f"did you mean `dco {nearest[0]}`?"
+            ctx.fail(f"There is no command {name!r}; {advice}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without loading any."""
+        """List the commands without loading any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -89,66 +93,83 @@ class Commands(click.Group):
         """Run a command; any error becomes a sentence."""
         from dco.cli.outputs import finish_from_here
 
-        for name in ("stdout", "stderr"):
-            if getattr(sys, name) is None:  # closed by whoever started this process
-                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-            stream = getattr(sys, name)
-            if hasattr(stream, "reconfigure"):
-                # a label that this terminal cannot show is not an error
-                stream.reconfigure(errors="replace")
+        _prepare_streams()
         try:
             with warnings.catch_warnings():
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        # the output pipe is closed; Rich turns that into SystemExit
         except (BrokenPipeError, SystemExit) as error:
-            if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            if not _is_closed_pipe(error):
                 raise
-            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (Python would complain on the way out)
+            sys.stdout = _open_nowhere()  # Python would complain about the pipe on the way out
             ctx.exit(_CLOSED_PIPE)
         except KeyboardInterrupt:
             click.echo(
                 "Stopped. No half-written file is left; --resume continues, if the command has it.",
                 err=True,
             )
-            ctx.exit(130)
+            ctx.exit(_INTERRUPTED)
         except Exception as error:
             if os.environ.get("DCO_TRACEBACK"):
                 raise
-            raise BadInputError(_sentence(error)) from error
+            raise BadInputError(_explain(error)) from error
         finally:
             finish_from_here()
 
 
-def _sentence(error: Exception) -> str:
+def _prepare_streams() -> None:
+    """Open the streams that whoever started this process had closed.
+
+    A label that the terminal cannot show is no error.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _open_nowhere())
+        stream = getattr(sys, name)
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _open_nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def _is_closed_pipe(error: BaseException) -> bool:
+    """Say whether the reader of the output has gone; Rich turns that into SystemExit."""
+    return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
+
+
+def _explain(error: Exception) -> str:
+    """Say in a sentence what went wrong and what to do."""
     from dco.cli.spelling import spell_error
     from dco.foundations.errors import DcoError
 
     if isinstance(error, (DcoError, ValueError)):
         return spell_error(error) or type(error).__name__
     if isinstance(error, OSError):
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            where = "" if error.filename is None else f" for {error.filename}"
-            return f"There is no space left on the disk{where}; make room, then run again."
-        if error.errno is None:  # a sentence of our own
-            return str(error)
-        if error.filename is None:
-            return (
-                f"The disk refused to read or write: {error.strerror or error}. Solve this, "
-                f"then run again."
-            )
-        return f"{error.filename}: {error.strerror or error}. Check the path and its permissions."
+        return _explain_disk(error)
     if isinstance(error, MemoryError):
         return (
-            "There is not enough memory for this table; give fewer rows, or smaller batches "
-            "with --batch-rows."
+            "There is not enough memory for this table; give fewer rows, or smaller batches with "
+            "--batch-rows."
         )
     return (
         f"Something unexpected went wrong ({type(error).__name__}: {error}). This is an error of "
-        f"dco: run again with "
-        "DCO_TRACEBACK=1 and report what it prints."
+        "dco: run again with DCO_TRACEBACK=1 and report what it prints."
     )
+
+
+def _explain_disk(error: OSError) -> str:
+    if error.errno is None:  # a sentence of our own
+        return str(error)
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = "" if error.filename is None else f" for {error.filename}"
+        return f"There is no space left on the disk{place}; make room, then run again."
+    if error.filename is None:
+        return f"The disk refused to read or write: {reason}. Solve this, then run again."
+    return f"{error.filename}: {reason}. Check the path and its permissions."
 
 
 @click.command(

@@ -16,7 +16,6 @@ from dco.cli.tables.fitted import StoredTable
 from dco.cli.tables.layout import Layout
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.notes import show
-from dco.rows.conditions import is_label
 
 
 def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
@@ -72,7 +71,7 @@ def condition_columns(model: Any) -> tuple[str, ...]:
         return layout.conditions
     condition_on = model.condition_on
     conditions = condition_on if isinstance(condition_on, list) else [condition_on]
-    return tuple(name for name in conditions if isinstance(name, str) and not is_label(name))
+    return tuple(name for name in conditions if isinstance(name, str) and name != "label")
 
 
 @dataclass(frozen=True)

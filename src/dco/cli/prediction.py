@@ -15,6 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from dco import Points
 from dco.calibration.full_sets import note_new_conditions
 from dco.cli.model_files import StatedPromise, open_model, opened_once, stated_promise
 from dco.cli.option_records import OtherPromise, Work
@@ -56,7 +57,6 @@ from dco.foundations.display import counted
 from dco.foundations.files import new_file, put_in_place
 from dco.foundations.notes import Note, show
 from dco.foundations.parallel import run_many
-from dco.predictions import Points
 from dco.storage.saving import versions
 
 ALL_COLUMNS = "all"

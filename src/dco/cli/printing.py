@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 from dco.cli.spelling import spell_error
-from dco.foundations import display
+from dco.foundations.display import number as format_number
 from dco.foundations.files import plain
 from dco.foundations.parallel import followed
 
@@ -55,7 +55,7 @@ def number(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return "–" if math.isnan(value) else display.number(value)
+        return "–" if math.isnan(value) else format_number(value)
     return str(value)
 
 
