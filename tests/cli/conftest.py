@@ -79,7 +79,7 @@ def read_as_the_fit(model: Any, path: Path) -> pd.DataFrame:
     return read_features(read_table(path, decimal=layout.decimal), layout)
 
 
-def table(n: int, seed: int) -> pd.DataFrame:
+def make_table(n: int, seed: int) -> pd.DataFrame:
     """Numbers with holes, two columns of text (one with holes), a quantity and a label to
     predict.
     """
@@ -106,10 +106,10 @@ def table(n: int, seed: int) -> pd.DataFrame:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tables and two fitted models. Tests must not write into it."""
     folder, run = tmp_path_factory.mktemp("tables"), Dco()
-    for name, frame in {"rows": table(320, 0), "new": table(200, 1)}.items():
+    for name, frame in {"rows": make_table(320, 0), "new": make_table(200, 1)}.items():
         frame.to_csv(folder / f"{name}.csv", index=False)
         frame.to_parquet(folder / f"{name}.parquet", row_group_size=64)
-    table(200, 1).to_feather(folder / "new.feather")
+    make_table(200, 1).to_feather(folder / "new.feather")
     common = ("--drop", "patient", "--models", "linear", "--seed", 3)
     run(
         "fit",
@@ -139,6 +139,22 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def new(home: Path) -> pd.DataFrame:
     return pd.read_csv(home / "new.csv")
+
+
+@pytest.fixture
+def rows(home: Path) -> pd.DataFrame:
+    return pd.read_csv(home / "rows.csv")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Callable[[pd.DataFrame], Path]:
+    """``table(frame)`` is the path of a CSV with its rows."""
+
+    def written(frame: pd.DataFrame) -> Path:
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        return tmp_path / "t.csv"
+
+    return written
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dco.cli.tables.files import read_sample
 from dco.cli.tables.fitted import rows_with_targets
 from dco.storage.saving import load, save
 
-from .conftest import table
+from .conftest import make_table
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def folder(tmp_path):
     """900 rows in files of different lengths, one with several row groups; and the same rows in one
     file.
     """
-    frame = table(900, 7)
+    frame = make_table(900, 7)
     frame.index.name = None
     (tmp_path / "in").mkdir()
     for name, rows in {"a": slice(0, 500), "b": slice(500, 510), "c": slice(510, 900)}.items():
@@ -303,7 +303,7 @@ def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, sma
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_labels_that_the_fit_never_saw_score_infinity_in_parts(dco, home, tmp_path):
     (tmp_path / "in").mkdir()
-    frame = table(300, 21).drop(columns=["outcome", "patient"])
+    frame = make_table(300, 21).drop(columns=["outcome", "patient"])
     frame.loc[250:260, "grade"] = "none"
     frame[:200].to_parquet(tmp_path / "in" / "a.parquet", index=False)
     frame[200:].to_parquet(tmp_path / "in" / "b.parquet", index=False)
@@ -329,7 +329,7 @@ def test_groups_of_rows_are_weighed_in_parts(dco, folder):
     dco("fit", folder / "whole.parquet", *words, "--out", model)
     fresh.mkdir()
     for seed in (31, 32):
-        table(200, seed).to_parquet(fresh / f"{seed}.parquet", index=False)
+        make_table(200, seed).to_parquet(fresh / f"{seed}.parquet", index=False)
     dco("recalibrate", model, fresh, "--out", folder / "whole.dco")
     dco("recalibrate", model, fresh, "--in-parts", "--out", folder / "parts.dco")
     same_but_for_the_clock(

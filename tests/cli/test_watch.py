@@ -11,7 +11,7 @@ import pytest
 
 from dco.foundations import files
 
-from .conftest import table
+from .conftest import make_table
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def rows(tmp_path):
     predict.
     """
     for week in range(4):
-        frame = table(150, 10 + week)
+        frame = make_table(150, 10 + week)
         if week == 3:
             frame["outcome"] += 4 * (frame["dose"] - frame["dose"].mean()).round(4)
         frame.to_csv(tmp_path / f"week{week}.csv", index=False)
@@ -141,7 +141,7 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
     from dco.storage.saving import load
 
     later, new = rows / "later.csv", rows / "new.dco"
-    frame = table(400, 20)
+    frame = make_table(400, 20)
     frame["outcome"] += 4 * (frame["dose"] - frame["dose"].mean()).round(4)
     frame[:250].to_csv(later, index=False)
     frame[250:].to_csv(rows / "after.csv", index=False)
