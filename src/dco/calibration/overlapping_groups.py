@@ -27,7 +27,7 @@ from dco.calibration.conditions import (
 )
 from dco.calibration.facts import OverlappingFacts
 from dco.calibration.pattern_cutoffs import cutoffs_of_patterns
-from dco.foundations.arrays import AnyArray, Floats, Integers, real_numbers
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_real_numbers
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import (
@@ -328,7 +328,7 @@ def conditional_conformal(
 
 def _check_features(values: Any, name: str) -> Floats:
     """Return features as a finite matrix of float64."""
-    features = real_numbers(values, name=name).astype(np.float64)
+    features = as_real_numbers(values, name=name).astype(np.float64)
     if features.ndim != 2 or features.shape[1] == 0:
         raise ValueError(
             f"{name} must be a matrix with one row of features for each row, got shape "

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from dco.calibration.base import CalibratedCondition, Calibration, Calibrator
 from dco.calibration.facts import WeightedFacts, WeightFacts
 from dco.calibration.full_sets import note_full_sets
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_real_numbers
 from dco.foundations.display import are, counted, have
 from dco.foundations.errors import SealBrokenError
 from dco.foundations.notes import Message, Note, show
@@ -367,7 +367,7 @@ def effective_size(weights: Floats) -> float:
 
 def check_weights(values: Any, name: str) -> Floats:
     """Return weights as float64; they must be finite and not negative."""
-    weights = real_numbers(values, name=name).astype(np.float64)
+    weights = as_real_numbers(values, name=name).astype(np.float64)
     problems = {
         "NaN.": np.isnan(weights),
         "negative.": weights < 0,
