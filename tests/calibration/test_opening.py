@@ -144,6 +144,20 @@ def test_a_structure_that_was_changed_does_not_verify_even_without_rows(change):
     assert not predictor.certificate.verify(predictor=changed).holds
 
 
+def test_another_condition_than_the_certified_one_is_seen():
+    rng = np.random.default_rng(5)
+    X = rng.integers(0, 2, size=(400, 2)).astype(float)
+    predictor = (
+        dco.DecoupledRegressor(Ridge(), condition_on=0, random_state=0)
+        .fit(X, rng.normal(size=400))
+        .predictor_
+    )
+    calibrator = make_statement(0.1, condition_on=1).calibrator
+    changed = replace(predictor, statement=replace(predictor.statement, calibrator=calibrator))
+    assert predictor.certificate.verify(predictor=predictor).holds
+    assert not predictor.certificate.verify(predictor=changed).holds
+
+
 def test_the_tied_groups_are_named():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=400), rng.integers(0, 2, size=400)])

@@ -98,6 +98,13 @@ class CalibratedCondition:
     scores: Floats
     law: CoverageLaw | None
 
+    @classmethod
+    def of_all_rows(
+        cls, threshold: Threshold, scores: Floats, *, law: CoverageLaw | None = None
+    ) -> CalibratedCondition:
+        """Say that all rows share this threshold."""
+        return cls(key=None, value=None, name=None, threshold=threshold, scores=scores, law=law)
+
     def certified(self) -> CertifiedThreshold:
         """Return the threshold with the numbers that follow from its rank."""
         return certified_threshold(

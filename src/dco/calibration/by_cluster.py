@@ -118,7 +118,7 @@ class ClusterThreshold(_ForNewClusters):
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
         threshold = cluster_threshold(self.scored.scores, self.clusters, alpha=self.alpha)
-        return (CalibratedCondition(None, None, None, threshold, self.scored.scores, None),)
+        return (CalibratedCondition.of_all_rows(threshold, self.scored.scores),)
 
     def facts(self) -> CalibrationFacts:
         return ClusterFacts(
@@ -149,7 +149,7 @@ class OnePerClusterThreshold(_ForNewClusters):
         scores = self.scored.scores[self.scored.one_per_cluster]
         threshold = self.calibrator.guarantee.threshold(scores, alpha=self.alpha)
         law = CoverageLaw.of_threshold(threshold, is_tied=has_ties_near(threshold, scores))
-        return (CalibratedCondition(None, None, None, threshold, scores, law),)
+        return (CalibratedCondition.of_all_rows(threshold, scores, law=law),)
 
     def facts(self) -> CalibrationFacts:
         guarantee = self.calibrator.guarantee

@@ -90,8 +90,16 @@ class ThresholdPerCondition(Calibration):
             scores = self.scored.scores[rows]
             threshold = self.calibrator.guarantee.threshold(scores, alpha=self.alpha)
             law = CoverageLaw.of_threshold(threshold, is_tied=has_ties_near(threshold, scores))
-            value = condition.value(key)
-            conditions.append(CalibratedCondition(key, value, name_of[key], threshold, scores, law))
+            conditions.append(
+                CalibratedCondition(
+                    key=key,
+                    value=condition.value(key),
+                    name=name_of[key],
+                    threshold=threshold,
+                    scores=scores,
+                    law=law,
+                )
+            )
         return tuple(conditions)
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:

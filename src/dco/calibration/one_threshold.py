@@ -50,7 +50,7 @@ class ThresholdForAll(Calibration):
         scores = self.scored.scores
         threshold = self.calibrator.guarantee.threshold(scores, alpha=self.alpha)
         law = CoverageLaw.of_threshold(threshold, is_tied=has_ties_near(threshold, scores))
-        return (CalibratedCondition(None, None, None, threshold, scores, law),)
+        return (CalibratedCondition.of_all_rows(threshold, scores, law=law),)
 
     def facts(self) -> OrderStatisticFacts:
         guarantee = self.calibrator.guarantee

@@ -108,9 +108,16 @@ class ThresholdPerPattern(Calibration):
         name_of = distinct_names({pattern: self._text(pattern) for pattern in patterns})
         conditions = []
         for pattern, threshold in zip(patterns, thresholds, strict=True):
-            name = name_of[pattern]
-            scores = self.scored.scores[self._rows_of[pattern]]
-            conditions.append(CalibratedCondition(pattern, name, name, threshold, scores, None))
+            conditions.append(
+                CalibratedCondition(
+                    key=pattern,
+                    value=name_of[pattern],
+                    name=name_of[pattern],
+                    threshold=threshold,
+                    scores=self.scored.scores[self._rows_of[pattern]],
+                    law=None,
+                )
+            )
         return tuple(conditions)
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:

@@ -181,7 +181,7 @@ class ThresholdPerWeight(Calibration):
             guarantee="none" if self.calibrator.weights.estimated else "marginal",
             alpha=float(self.alpha),
         )
-        return (CalibratedCondition(None, None, None, threshold, self.scored.scores, None),)
+        return (CalibratedCondition.of_all_rows(threshold, self.scored.scores),)
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
         """Return the threshold of each new row; a warning says how many are infinite."""
