@@ -111,8 +111,6 @@ def test_a_support_is_a_pair(support):
     X, y = rows(50)
     with pytest.raises(ValueError, match="the lower number first"):
         dco.DecoupledRegressor(LinearRegression(), support=support).fit(X, y)
-    with pytest.raises(ValueError, match="for numbers"):
-        dco.DecoupledClassifier(support=support).fit(X, y > 1)
 
 
 def test_the_command_takes_a_range_and_advises_it(tmp_path):
