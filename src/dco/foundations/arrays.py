@@ -24,7 +24,6 @@ __all__ = [
     "check_exact_in_float64",
     "first_inexact_position",
     "namespace",
-    "real_numbers",
     "start_positions",
     "to_array",
     "to_device_of",
@@ -238,8 +237,3 @@ def as_float_targets(y: Any, n_rows: int) -> Floats:
         return values
     check_exact_in_float64(values, name="y")
     return as_real_numbers(values, name="y").astype(np.float64)
-
-
-# ---------------------------------------------------------------- old names, until nobody uses them
-
-real_numbers = as_real_numbers

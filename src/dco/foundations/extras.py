@@ -1,6 +1,4 @@
-"""Packages that only some parts need, imported when first used, and the versions of those that are
-installed.
-"""
+"""Packages that only some parts need, and the versions of those that are installed."""
 
 from __future__ import annotations
 
@@ -20,10 +18,10 @@ def require(module: str, *, extra: str) -> Any:
     """Import `module`, or say in one sentence how to install the extra that brings it."""
     try:
         return import_module(module)
-    except ModuleNotFoundError as missing:
-        if missing.name is not None and missing.name.split(".")[0] != module.split(".")[0]:
-            raise
+    except ModuleNotFoundError as error:
         package = module.split(".")[0]
+        if error.name is not None and error.name.split(".")[0] != package:
+            raise  # the package is there, and lacks another one
         raise MissingExtraError(
             f"This needs the package {package}, which is not installed: pip install "
             f"'decoupled-conformal[{extra}]'."
@@ -31,9 +29,9 @@ def require(module: str, *, extra: str) -> Any:
 
 
 def installed(*packages: str) -> dict[str, str]:
-    """The version of each of these packages that is installed here."""
-    found = {}
+    """Return the versions of those of these packages that are installed here."""
+    versions = {}
     for package in packages:
         with suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions

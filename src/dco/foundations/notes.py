@@ -1,5 +1,4 @@
-"""Notes: what a stage found on its way, collected, kept on the result, and shown once at the
-border.
+"""Notes: what a stage found on its way, kept on the result, and shown once at the border.
 
 A sentence that names a parameter writes it as ⟨name⟩ or ⟨name=value⟩ inside a `Message`. Python's
 border spells it ``name=value``, the command line ``--name value``.
@@ -12,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from types import FrameType
 
 from dco.foundations.errors import InfeasibleLevelWarning
 
@@ -36,13 +36,14 @@ class Message(str):
 
     def __new__(cls, template: str) -> Message:
         """Keep the template beside the sentence."""
-        made = super().__new__(cls, _PARAMETER.sub(lambda found: found[0][1:-1], template))
-        made.template = template
-        return made
+        sentence = _PARAMETER.sub(lambda match: match[0][1:-1], template)
+        message = super().__new__(cls, sentence)
+        message.template = template
+        return message
 
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
-        """The sentence with each parameter as `spell(name, value)` writes it."""
-        return _PARAMETER.sub(lambda found: spell(found[1], found[2]), self.template)
+        """Return the sentence with each parameter as `spell(name, value)` writes it."""
+        return _PARAMETER.sub(lambda match: spell(match[1], match[2]), self.template)
 
     def __reduce__(self) -> tuple[type[Message], tuple[str]]:
         return Message, (self.template,)
@@ -50,9 +51,7 @@ class Message(str):
 
 @dataclass(frozen=True)
 class Note:
-    """One finding: a short name for its kind, a sentence, and what to try (empty if nothing
-    helps).
-    """
+    """One finding: a short name for its kind, a sentence, and what to try, if anything helps."""
 
     kind: str
     text: str
@@ -62,11 +61,11 @@ class Note:
         return f"{self.text} {self.remedy}".rstrip()
 
     def plain(self) -> Note:
-        """The note with plain text, as Python spells it, to be kept."""
+        """Return the note with plain text, as Python spells it, to be kept."""
         return replace(self, text=str.__str__(self.text), remedy=str.__str__(self.remedy))
 
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
-        """Text and remedy with parameters as `spell` writes them."""
+        """Return text and remedy with parameters as `spell` writes them."""
         parts = [
             part.spelled(spell) if isinstance(part, Message) else part
             for part in (self.text, self.remedy)
@@ -91,9 +90,12 @@ def show(notes: Iterable[Note], *, category: type[Warning] | None = None) -> Non
 
     The warning is of `category`, or of the note's own kind.
     """
-    level = _first_outside()
-    for note in (note for note in notes if note.kind not in QUIET):
-        warnings.warn(_warning(note) if category is None else category(str(note)), stacklevel=level)
+    stacklevel = _stacklevel_outside()
+    for note in notes:
+        if note.kind in QUIET:
+            continue
+        warning = _warning(note) if category is None else category(str(note))
+        warnings.warn(warning, stacklevel=stacklevel)
 
 
 def _warning(note: Note) -> Warning:
@@ -101,12 +103,16 @@ def _warning(note: Note) -> Warning:
         from sklearn.exceptions import FitFailedWarning
 
         return FitFailedWarning(str(note))  # type: ignore[no-any-return]
-    return InfeasibleNoteWarning(note) if note.kind == "infeasible" else NoteWarning(note)
+    if note.kind == "infeasible":
+        return InfeasibleNoteWarning(note)
+    return NoteWarning(note)
 
 
-def _first_outside() -> int:
-    """The stacklevel, for `show`, of the innermost frame that is not dco's."""
-    frame, level = sys._getframe(2), 2
+def _stacklevel_outside() -> int:
+    """Return the stacklevel, for `show`, of the innermost frame that is not dco's."""
+    frame: FrameType | None = sys._getframe(2)
+    level = 2
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dco":
-        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+        frame = frame.f_back
+        level += 1
     return level

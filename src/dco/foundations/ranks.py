@@ -1,5 +1,6 @@
-"""From a level to a `Threshold`: level, exact rank, order statistic. The only place where a level
-becomes a rank.
+"""From a level to a `Threshold`: level, exact rank, order statistic.
+
+This is the only place where a level becomes a rank.
 
 A decimal typed by a person means that decimal. ``alpha=0.1`` is one tenth, and so is ``1 - 0.9``,
 although neither is one tenth in binary. Ranks are then integers computed from integers; no float is
@@ -68,7 +69,7 @@ _EXACT_TAIL_LIMIT = 4_000
 
 
 def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
-    """The rational number that `level` means, strictly between 0 and 1.
+    """Return the rational number that `level` means, strictly between 0 and 1.
 
     Strings, ``Decimal`` and ``Fraction`` are taken as they are; a float with a short decimal form
     means that decimal; a float within 2**-52 of a fraction with denominator up to 10**6 means that
@@ -78,20 +79,19 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
         value = rational(level)
     except (TypeError, ValueError, ArithmeticError):
         value = Fraction(0)
-    if not 0 < value < 1:
-        meant = (
-            f" For {level} % coverage, alpha is {float(1 - value / 100):g}."
-            if name == "alpha" and 50 < value < 100
-            else ""
-        )
-        raise ValueError(f"{name} must be a number strictly between 0 and 1, got {level!r}.{meant}")
-    return value
+    if 0 < value < 1:
+        return value
+
+    advice = ""
+    if name == "alpha" and 50 < value < 100:
+        advice = f" For {level} % coverage, alpha is {float(1 - value / 100):g}."
+    raise ValueError(f"{name} must be a number strictly between 0 and 1, got {level!r}.{advice}")
 
 
 # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
 @lru_cache(maxsize=1024, typed=True)
 def rational(level: Level) -> Fraction:
-    """The rational number that `level` means, of any size."""
+    """Return the rational number that `level` means, of any size."""
     if isinstance(level, (bool, np.bool_)):
         raise TypeError(f"{level!r} is not a number.")
     if isinstance(level, str) and "/" not in level:
@@ -101,23 +101,34 @@ def rational(level: Level) -> Fraction:
     if isinstance(level, (str, Decimal, Fraction)):
         return Fraction(level)
     if isinstance(level, np.floating) and not isinstance(level, float):
-        # np.float32(0.2) prints as 0.2; its binary value is far from it
-        near = Fraction(str(level))
-        if level.dtype != np.float32 or near.denominator <= 10**6:
-            return near
-        largest, rounding = 1_000, _ROUNDING_32
-    else:
-        text = repr(float(level))
-        digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
-        if len(digits) <= _SPOKEN_DIGITS:
-            return Fraction(text)
-        near, largest, rounding = Fraction(float(level)), 10**6, _ROUNDING
-    simple = near.limit_denominator(largest)
-    return simple if simple > 0 and abs(simple - near) <= rounding else near
+        return _rational_of_other_float(level)
+
+    text = repr(float(level))
+    digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
+    if len(digits) <= _SPOKEN_DIGITS:
+        return Fraction(text)
+    return _simplest_near(Fraction(float(level)), largest_denominator=10**6, rounding=_ROUNDING)
+
+
+def _rational_of_other_float(level: np.floating[Any]) -> Fraction:
+    """Return what a float of NumPy means that is not in double precision.
+
+    np.float32(0.2) prints as 0.2; its binary value is far from it.
+    """
+    printed = Fraction(str(level))
+    if level.dtype != np.float32 or printed.denominator <= 10**6:
+        return printed
+    return _simplest_near(printed, largest_denominator=1_000, rounding=_ROUNDING_32)
+
+
+def _simplest_near(value: Fraction, *, largest_denominator: int, rounding: Fraction) -> Fraction:
+    """Return the nearest short fraction if it differs by rounding alone, otherwise the value."""
+    simple = value.limit_denominator(largest_denominator)
+    return simple if simple > 0 and abs(simple - value) <= rounding else value
 
 
 def as_count(n: SupportsIndex, *, name: str = "n", least: int = 0) -> int:
-    """`n` as a Python integer that is not negative, and not below `least`."""
+    """Return `n` as a Python integer that is not negative, and not below `least`."""
     try:
         count = operator.index(n)
     except TypeError:
@@ -130,68 +141,76 @@ def as_count(n: SupportsIndex, *, name: str = "n", least: int = 0) -> int:
 
 
 def as_positive(value: float, *, name: str) -> float:
-    """`value` as a finite float greater than 0."""
-    if isinstance(value, bool) or not isinstance(value, Real | Decimal) or not 0 < value < math.inf:
+    """Return `value` as a finite float greater than 0."""
+    is_number = isinstance(value, Real | Decimal) and not isinstance(value, bool)
+    if not is_number or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a positive number, got {value!r}.")
     return float(value)
 
 
 def conformal_rank(n: SupportsIndex, *, alpha: Level) -> int:
-    """ceil((n + 1)(1 - alpha)), exactly: the rank that gives marginal coverage at least 1 - alpha.
+    """Return the rank that gives marginal coverage at least 1 - alpha: ceil((n + 1)(1 - alpha)).
 
-    ``n + 1`` means that no finite threshold has this guarantee (then n < (1 - alpha) / alpha).
+    It is computed exactly. ``n + 1`` means that no finite threshold has this guarantee (then n < (1
+    - alpha) / alpha).
     """
-    count, level = as_count(n), as_rational(alpha)
-    return -(-(count + 1) * (level.denominator - level.numerator) // level.denominator)
+    count = as_count(n)
+    level = as_rational(alpha)
+    return math.ceil((count + 1) * (1 - level))
 
 
 def tuning_rank(n: SupportsIndex, *, alpha: Level) -> int:
-    """n - floor(n alpha), exactly: the least rank at which at most a share alpha of n rows lies
-    above.
+    """Return the least rank above which lies at most a share alpha of n rows: n - floor(n alpha).
+
+    It is computed exactly.
     """
-    count, level = as_count(n), as_rational(alpha)
-    return count - count * level.numerator // level.denominator
+    count = as_count(n)
+    level = as_rational(alpha)
+    return count - math.floor(count * level)
 
 
 def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
-    """n - max{e : I_alpha(e + 1, n - e) >= 1 - delta}: coverage >= 1 - alpha with probability >= 1
-    - delta.
+    """Return the rank that gives coverage at least 1 - alpha with probability at least 1 - delta.
 
-    Equivalently the largest number e of uncovered rows with P(Binomial(n, alpha) <= e) <= delta
-    (Vovk 2012; Wilks; Clopper-Pearson; Bayesian quadrature with 0/1 loss). ``n + 1`` means that no
-    finite threshold has this guarantee. A tail too close to delta for floating point is summed in
-    integers, for n up to 4,000; beyond, the larger rank is taken.
+    It is n - max{e : I_alpha(e + 1, n - e) >= 1 - delta}. Equivalently e is the largest number e of
+    uncovered rows with P(Binomial(n, alpha) <= e) <= delta (Vovk 2012; Wilks; Clopper-Pearson;
+    Bayesian quadrature with 0/1 loss). ``n + 1`` means that no finite threshold has this guarantee.
+    A tail too close to delta for floating point is summed in integers, for n up to 4,000; beyond,
+    the larger rank is taken.
     """
-    count, level, failure = as_count(n), as_rational(alpha), as_rational(delta, name="delta")
-    return _pac_rank(count, level, failure)
+    return _pac_rank(as_count(n), as_rational(alpha), as_rational(delta, name="delta"))
 
 
 @lru_cache(maxsize=4096)
 def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
-    allowed, refused = -1, n  # P(Bin <= -1) = 0 <= delta; P(Bin <= n) = 1 > delta
+    """Find by bisection how many rows may be uncovered; SciPy only says where to look first."""
+    allowed = -1  # P(Bin <= -1) = 0 <= delta
+    refused = n  # P(Bin <= n) = 1 > delta
     # SciPy's search may end without a result, and a tail may underflow. (Its stubs misspell
     # "ignore".)
     with errstate(all="ignore"):  # type: ignore[arg-type]
-        guess = float(bdtrik(float(delta), n, float(alpha)))  # only says where to look first
+        guess = float(bdtrik(float(delta), n, float(alpha)))
         likely = [int(guess) + 1, int(guess)] if math.isfinite(guess) else []
         while refused - allowed > 1:
-            middle = likely.pop() if likely else (allowed + refused) // 2
-            if not allowed < middle < refused:
+            uncovered = likely.pop() if likely else (allowed + refused) // 2
+            if not allowed < uncovered < refused:
                 continue
-            if _tail_at_most(n, middle, alpha, delta):
-                allowed = middle
+            if _tail_at_most(n, uncovered, alpha, delta):
+                allowed = uncovered
             else:
-                refused = middle
+                refused = uncovered
     return n - allowed
 
 
 def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
-    """Whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided."""
+    """Return whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided."""
     if e == 0:
         return _power_at_most(n, alpha, delta)
-    hit, limit = float(alpha), float(delta)
-    if hit <= 0.5:
-        tail = float(betaincc(e + 1.0, float(n - e), hit))
+
+    level = float(alpha)
+    limit = float(delta)
+    if level <= 0.5:
+        tail = float(betaincc(e + 1.0, float(n - e), level))
     else:  # a float near 1 has lost the digits of 1 - alpha
         tail = float(betainc(float(n - e), e + 1.0, float(1 - alpha)))
     doubt = limit * (1e-11 if n <= 10**6 else 1e-8)
@@ -199,26 +218,29 @@ def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
         return tail < limit
     if n > _EXACT_TAIL_LIMIT:
         return False
-    own, miss = alpha.numerator, alpha.denominator - alpha.numerator
-    exact = sum(math.comb(n, i) * own**i * miss ** (n - i) for i in range(e + 1))
-    return Fraction(exact, alpha.denominator**n) <= delta
+
+    hit = alpha.numerator
+    miss = alpha.denominator - hit
+    exact_tail = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
+    return Fraction(exact_tail, alpha.denominator**n) <= delta
 
 
 def clopper_pearson_upper(hits: Floats, rows: Floats, error: float) -> Floats:
-    """The Clopper-Pearson upper bound of a probability at a one-sided error."""
+    """Compute the Clopper-Pearson upper bound of a probability at a one-sided error."""
     missed = rows - hits
     return np.where(missed > 1e-9, betaincinv(hits + 1, np.maximum(missed, 1e-9), 1 - error), 1.0)
 
 
 def smallest_marginal_n(*, alpha: Level) -> int:
-    """The least n with a finite conformal rank: ceil((1 - alpha) / alpha)."""
+    """Return the least n with a finite conformal rank: ceil((1 - alpha) / alpha)."""
     level = as_rational(alpha)
-    return -(-(level.denominator - level.numerator) // level.numerator)
+    return math.ceil((1 - level) / level)
 
 
 def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
-    """The least n with a finite PAC rank: the least n with (1 - alpha)^n <= delta."""
-    level, failure = as_rational(alpha), as_rational(delta, name="delta")
+    """Return the least n with a finite PAC rank: the least n with (1 - alpha)^n <= delta."""
+    level = as_rational(alpha)
+    failure = as_rational(delta, name="delta")
     with localcontext(prec=_digits(level, failure)):
         n = max(1, math.ceil(_log(failure) / _log(1 - level)))
     while n > 1 and _power_at_most(n - 1, level, failure):
@@ -229,31 +251,28 @@ def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
 
 
 def rank_for(n: SupportsIndex, *, alpha: Level, delta: Level | None = None) -> int:
-    """`pac_rank` with a delta, `conformal_rank` without."""
-    return (
-        conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
-    )
+    """Return `pac_rank` with a delta, `conformal_rank` without."""
+    if delta is None:
+        return conformal_rank(n, alpha=alpha)
+    return pac_rank(n, alpha=alpha, delta=delta)
 
 
 def smallest_n_for(*, alpha: Level, delta: Level | None = None) -> int:
-    """`smallest_pac_n` with a delta, `smallest_marginal_n` without."""
-    return (
-        smallest_marginal_n(alpha=alpha)
-        if delta is None
-        else smallest_pac_n(alpha=alpha, delta=delta)
-    )
+    """Return `smallest_pac_n` with a delta, `smallest_marginal_n` without."""
+    if delta is None:
+        return smallest_marginal_n(alpha=alpha)
+    return smallest_pac_n(alpha=alpha, delta=delta)
 
 
 def _power_at_most(n: int, alpha: Fraction, delta: Fraction) -> bool:
-    """Whether (1 - alpha)^n <= delta: in integers while they are short, then by logarithms to many
-    digits.
+    """Return whether (1 - alpha)^n <= delta.
 
-    Equality for a larger n would need a delta of thousands of digits, so the logarithms always
-    decide.
+    It is computed in integers while they are short, then by logarithms to many digits. Equality for
+    a larger n would need a delta of thousands of digits, so the logarithms always decide.
     """
     if n <= _EXACT_TAIL_LIMIT:
-        whole, miss = alpha.denominator, alpha.denominator - alpha.numerator
-        return bool(miss**n * delta.denominator <= whole**n * delta.numerator)
+        miss = alpha.denominator - alpha.numerator
+        return bool(miss**n * delta.denominator <= alpha.denominator**n * delta.numerator)
     with localcontext(prec=_digits(alpha, delta)):
         return n * _log(1 - alpha) <= _log(delta)
 
@@ -299,9 +318,9 @@ class Threshold:
 
 @dataclass(frozen=True, eq=False)  # arrays: == and hash would raise
 class WeightedThresholds:
-    """Cut-offs (m,) or (m, 1) for each new row, (1, K) for each label or (m, K) for both, with
-    their statement.
+    """Cut-offs of new rows with their statement.
 
+    `values` are (m,) or (m, 1) for each row, (1, K) for each label or (m, K) for both.
     ``guarantee`` holds under `assumption` only. ``effective_n`` is (sum w)^2 / sum w^2, the number
     of equally weighted calibration rows that would vary as much. ``np.asarray(record)`` gives
     `values`, and `score.sets` takes the record.
@@ -322,23 +341,22 @@ class WeightedThresholds:
 
 
 def checked_scores(scores: ArrayLike) -> Floats:
-    """Calibration scores as a one-dimensional array; NaN is refused, +inf is legal."""
-    array = (
-        scores if isinstance(scores, np.ndarray) and scores.dtype.kind == "f" else to_numpy(scores)
-    )
+    """Return calibration scores as a one-dimensional array; NaN is refused, +inf is legal."""
+    is_float_array = isinstance(scores, np.ndarray) and scores.dtype.kind == "f"
+    array = np.asarray(scores) if is_float_array else to_numpy(scores)
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
     if array.dtype.kind != "f":
         raise ValueError(f"scores must be real numbers, got dtype {array.dtype}.")
     if array.ndim != 1:
         raise ValueError(f"scores must be one number per row, got an array of shape {array.shape}.")
-    bad = np.flatnonzero(np.isnan(array))
-    if bad.size:
+
+    not_numbers = np.flatnonzero(np.isnan(array))
+    if not_numbers.size:
         raise NonFiniteScoreError(
-            f"{bad.size} of {array.size} scores are NaN (first: row {bad[0]}); a NaN cannot be "
-            f"ordered. Find out why the "
-            "model or the score gives NaN there; dropping the rows would change the population "
-            "that is certified."
+            f"{not_numbers.size} of {array.size} scores are NaN (first: row {not_numbers[0]}); a "
+            "NaN cannot be ordered. Find out why the model or the score gives NaN there; dropping "
+            "the rows would change the population that is certified."
         )
     return array
 
@@ -351,7 +369,7 @@ def round_up(scores: Floats) -> Floats:
 
 
 def order_statistic(scores: Floats, rank: int) -> float:
-    """The `rank`-th smallest score (1-based), +inf for rank n + 1."""
+    """Return the `rank`-th smallest score, from 1; +inf for rank n + 1."""
     if rank > scores.size:
         return float("inf")
     score = np.partition(scores, rank - 1)[rank - 1]
@@ -361,25 +379,28 @@ def order_statistic(scores: Floats, rank: int) -> float:
 
 
 def warn_infeasible(n: int, smallest: int, statement: str, *, unit: str = "row") -> None:
-    """Warn that the threshold is infinite, and say how many rows (or what `unit` names) give a
-    finite one.
+    """Warn that the threshold is infinite, and say how many rows give a finite one.
+
+    `unit` names what is counted in place of rows.
     """
     text = (
         f"{counted(n, f'calibration {unit}')} {are(n)} too few for {statement}: the threshold is "
-        f"infinite and every set is "
-        "full (valid, but useless)."
+        "infinite and every set is full (valid, but useless)."
     )
     show([Note("infeasible", text, f"At least {counted(smallest, unit)} {are(smallest)} needed.")])
 
 
 def size_quantile(sizes: Floats | Integers, level: float) -> float:
-    """The quantile of sizes by linear interpolation (NumPy's default), right also where sizes are
-    infinite.
+    """Return the quantile of sizes by linear interpolation (NumPy's default).
 
-    ``np.quantile`` subtracts infinity from infinity and answers NaN.
+    It is right also where sizes are infinite: ``np.quantile`` subtracts infinity from infinity and
+    answers NaN.
     """
     position = (len(sizes) - 1) * level
-    places = math.floor(position), math.ceil(position)
-    ordered = np.partition(np.asarray(sizes, dtype=np.float64), places)
-    below, above = float(ordered[places[0]]), float(ordered[places[1]])
-    return below if below == above else below + (position - places[0]) * (above - below)
+    low, high = math.floor(position), math.ceil(position)
+    ordered = np.partition(np.asarray(sizes, dtype=np.float64), [low, high])
+    below = float(ordered[low])
+    above = float(ordered[high])
+    if below == above:
+        return below
+    return below + (position - low) * (above - below)
