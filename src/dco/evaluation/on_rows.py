@@ -50,7 +50,7 @@ def evaluate_on_rows(
     """
     # 1. Rows of the fit prove nothing, so they are left out.
     slice_values = values_to_slice_by(by, X, y, predictor)
-    rows = leave_out_repeats(predictor, X, y, slice_values)
+    rows = leave_out(find_repeats(predictor, X, y), X, y, slice_values)
     notes = predictor.notes_on(rows.X, calibrations)
     if rows.repeats.note is not None:
         notes.append(rows.repeats.note)
@@ -87,10 +87,8 @@ def evaluate_on_rows(
     return evaluations, notes
 
 
-def leave_out_repeats(
-    predictor: DecoupledPredictor, X: Any, y: AnyArray, slice_values: AnyArray | None
-) -> RowsToJudge:
-    """Leave out rows that equal rows of the fit, if there are more than by chance."""
+def find_repeats(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Repeats:
+    """Find rows that equal rows of the fit, and decide what to do with them."""
     hashes = row_fingerprints(X, y)
     equal = predictor.kept.among(hashes)
     repeats = decide_on_repeats(
@@ -101,14 +99,23 @@ def leave_out_repeats(
         is_exact=equal.exact,
         rows=tuple(np.flatnonzero(equal.known).tolist()),
     )
+    if repeats.no_verdict is not None:
+        return repeats
+
+    # where rows repeat often by nature, only a whole role is a sign that rows were used
     role = role_of_these_rows(predictor, hashes)
-    if role is not None and repeats.no_verdict is None:  # rows repeat so often that all are usual
+    if role is not None:
         these_rows = f"these are the {role} rows of the fit"
-        repeats = without_verdict(these_rows, sentence=these_rows.capitalize())
+        return without_verdict(these_rows, sentence=these_rows.capitalize())
+    return repeats
+
+
+def leave_out(repeats: Repeats, X: Any, y: AnyArray, slice_values: AnyArray | None) -> RowsToJudge:
+    """Leave out the rows that were found to equal rows of the fit."""
     if not repeats.left_out:
         return RowsToJudge(X, y, slice_values, repeats)
 
-    others = np.flatnonzero(~equal.known)
+    others = np.setdiff1d(np.arange(len(y)), repeats.rows)
     return RowsToJudge(
         X=take_features(X, others),
         y=y[others],

@@ -86,17 +86,21 @@ class CoverageLine:
 
 @dataclass(frozen=True)
 class CoverageFigure:
-    """Coverage against its law, for all rows or a line for each condition."""
+    """Coverage against its law, for all rows or a line for each condition.
+
+    `inner` is where the law lies with probability 90 %, `range` where the coverage of the rows
+    given does, `at` that coverage.
+    """
 
     promise: Mark
     ticks: list[Tick]
     bottom: float
-    law: str
-    inner: tuple[float, float] | None
-    range: str
-    at: float | None
-    lines: list[CoverageLine]
-    names_above: bool
+    law: str = ""
+    inner: tuple[float, float] | None = None
+    range: str = ""
+    at: float | None = None
+    lines: Sequence[CoverageLine] = ()
+    names_above: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,64 +227,75 @@ def need_a_line(names: Sequence[str]) -> bool:
 
 def coverage_figure(numbers: ReportNumbers, most_lines: int) -> CoverageFigure:
     """Draw coverage against its law: of all rows, or of the largest conditions."""
-    certificate = numbers.certificate
-    promised = 1 - certificate.alpha
-    evaluation = numbers.evaluation
-    has_conditions = any(entry.group is not None for entry in certificate.thresholds)
+    if any(entry.group is not None for entry in numbers.certificate.thresholds):
+        return figure_of_conditions(numbers, condition_lines(numbers)[:most_lines])
+    return figure_of_all_rows(numbers)
 
-    lines = condition_lines(numbers)[:most_lines] if has_conditions else []
-    shown = [promised]
-    for line in lines:
-        shown += [*(line.range or ()), *([] if line.observed is None else [line.observed])]
-    if not has_conditions:
-        shown += values_of_law(numbers)
-    scale = plots.coverage_scale(promised, shown)
 
-    names_above = need_a_line([line.name for line in lines])
-    line_height = LINE_HEIGHT + (NAME_HEIGHT if names_above else 0)
-    first_y = plots.TOP + NAME_HEIGHT + (NAME_HEIGHT if names_above else 0)
-    drawn = [
-        line.draw(scale, first_y + position * line_height) for position, line in enumerate(lines)
-    ]
-
-    threshold = certificate.thresholds[0]
+def figure_of_all_rows(numbers: ReportNumbers) -> CoverageFigure:
+    """Draw the law of coverage, the range that it expects for the rows, and their coverage."""
+    (threshold,) = numbers.certificate.thresholds
     level = numbers.certified
-    has_law = not has_conditions and threshold.rank is not None
-    inner_ends = None
-    if has_law and threshold.coverage_low is not None:
+    promised = 1 - numbers.certificate.alpha
+    scale = plots.coverage_scale(promised, values_of_law(numbers))
+
+    inner = None
+    if threshold.coverage_low is not None:
         high = 1.0 if threshold.coverage_high is None else threshold.coverage_high
-        inner_ends = (scale(threshold.coverage_low), scale(high))
+        inner = (scale(threshold.coverage_low), scale(high))
     expected_range = ""
-    if evaluation is not None and level.low is not None and level.high is not None:
+    if level.coverage is not None and level.low is not None and level.high is not None:
         expected_range = plots.span((level.low, level.high), scale, plots.BOTTOM - 14)
+    law = ""
+    if threshold.rank is not None:
+        law = plots.law_path(threshold.rank, threshold.n, scale)
 
     return CoverageFigure(
         promise=promise_mark(scale(promised)),
         ticks=plots.coverage_ticks(scale, promised),
-        bottom=plots.TOP + line_height * max(len(lines), 1) + 6 if lines else plots.BOTTOM,
-        law=law_of(threshold, scale) if has_law else "",
-        inner=inner_ends,
+        bottom=plots.BOTTOM,
+        law=law,
+        inner=inner,
         range=expected_range,
-        at=None if evaluation is None else scale(evaluation.coverage),
-        lines=drawn,
-        names_above=names_above,
+        at=None if level.coverage is None else scale(level.coverage),
     )
-
-
-def law_of(threshold: CertifiedThreshold, scale: Scale) -> str:
-    """Draw the law of a threshold that has a rank."""
-    assert threshold.rank is not None
-    return plots.law_path(threshold.rank, threshold.n, scale)
 
 
 def values_of_law(numbers: ReportNumbers) -> list[float]:
     """Return the coverages that the axis must show: the ends of the law, and what was observed."""
-    threshold = numbers.certificate.thresholds[0]
+    (threshold,) = numbers.certificate.thresholds
     level = numbers.certified
     values = [value for value in (level.low, level.high, level.coverage) if value is not None]
     if threshold.rank is not None:
         values += plots.law_ends(threshold.rank, threshold.n)
     return values
+
+
+def figure_of_conditions(
+    numbers: ReportNumbers, conditions: Sequence[ConditionNumbers]
+) -> CoverageFigure:
+    """Draw a line for each condition: the range of its coverage, and what was observed."""
+    promised = 1 - numbers.certificate.alpha
+    shown = [promised]
+    for condition in conditions:
+        shown += condition.range or ()
+        shown += [] if condition.observed is None else [condition.observed]
+    scale = plots.coverage_scale(promised, shown)
+
+    names_above = need_a_line([condition.name for condition in conditions])
+    room_for_name = NAME_HEIGHT if names_above else 0
+    line_height = LINE_HEIGHT + room_for_name
+    first_y = plots.TOP + NAME_HEIGHT + room_for_name
+    return CoverageFigure(
+        promise=promise_mark(scale(promised)),
+        ticks=plots.coverage_ticks(scale, promised),
+        bottom=plots.TOP + line_height * len(conditions) + 6,
+        lines=[
+            condition.draw(scale, first_y + position * line_height)
+            for position, condition in enumerate(conditions)
+        ],
+        names_above=names_above,
+    )
 
 
 def promise_mark(at: float) -> Mark:
