@@ -89,7 +89,7 @@ def one_split(X, y, seed):
             "coverage": float(sets.contains(y[new]).mean()),
             "width": float(sets.sizes().mean()),
             "winner": est.best_candidate_,
-            "n": est.certificate_.rows["calibrate"],
+            "n": est.certificate_.provenance.rows["calibrate"],
         }
     return result
 

@@ -293,7 +293,7 @@ def public_methods():
         for name in module.__all__
         if inspect.isclass(getattr(module, name))
     }
-    for public_class in sorted(classes, key=lambda c: c.__qualname__):
+    for public_class in sorted(classes, key=lambda c: (c.__module__, c.__qualname__)):
         for name, member in inspect.getmembers(public_class):
             is_ours = (getattr(member, "__module__", None) or "dco").startswith("dco")
             is_method = inspect.isfunction(member) or isinstance(member, property)

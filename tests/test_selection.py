@@ -260,7 +260,7 @@ def test_scores_that_share_a_label_are_different_candidates() -> None:
     }
     assert list(named_scores([Slotted(1), Slotted(2)])) == ["Slotted", "Slotted-2"]
     est = dco.DecoupledRegressor(Ridge(), [first, second], random_state=0).fit(X, Y)
-    assert est.certificate_.candidates == 2
+    assert est.certificate_.structure.candidates == 2
     proposals = iter([first, second])
     search = dco.search.Optuna(lambda trial: (Ridge(), next(proposals)), 2, 0)
     found = dco.DecoupledRegressor([], search=search, random_state=0).fit(X, Y)

@@ -49,8 +49,8 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
         fixed.structure,
         sealed,
         fixed.statement.calibrator,
-        support=est.predictor_.certificate.support,
-        seed=est.predictor_.certificate.seed or 0,
+        support=est.predictor_.certificate.structure.support,
+        seed=est.predictor_.certificate.structure.seed or 0,
     )
     calibrated = _calibrate(
         est.predictor_, fixed, sealed, opened, hashes=hashes, n_missing=missing_cells(rows.X)
@@ -72,8 +72,8 @@ def recalibrate_scored(est: Decoupled, scored: ScoredBatch, *, is_rest: bool = F
     opened = sealed.open_scores(
         fixed.structure,
         fixed.statement.calibrator,
-        support=est.predictor_.certificate.support,
-        seed=est.predictor_.certificate.seed or 0,
+        support=est.predictor_.certificate.structure.support,
+        seed=est.predictor_.certificate.structure.seed or 0,
     )
     calibrated = _calibrate(
         est.predictor_,

@@ -192,7 +192,9 @@ def test_rare_labels_get_smaller_sets_than_alone_and_the_certificate_names_them(
     assert sizes["label-clusters"] < 0.6 * sizes["label"]
     certificate = est.certificate_
     assert certificate.guarantee == "marginal"
-    assert certificate.condition_on.startswith("'label-clusters': [['c0'], ['c1'], ['c10', 'c11', ")
+    assert certificate.calibration.condition_on.startswith(
+        "'label-clusters': [['c0'], ['c1'], ['c10', 'c11', "
+    )
     groups = {entry.group for entry in certificate.thresholds}
     assert len(groups) == 4
     assert {"c0", "c1"} < groups

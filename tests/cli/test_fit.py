@@ -179,7 +179,7 @@ def test_condition_on_the_target_gives_a_threshold_for_each_class(dco, home, tmp
 
 def test_rare_classes_share_a_threshold_on_request(dco, home, tmp_path, fitted):
     _, model = fitted(*ALONE[:-2], "--condition-on", "label-clusters", target="grade")
-    assert model.certificate_.condition_on.startswith("'label-clusters': [[")
+    assert model.certificate_.calibration.condition_on.startswith("'label-clusters': [[")
     shared = [label for entry in model.certificate_.thresholds for label in entry.group.split(", ")]
     assert sorted(shared) == ["high", "low", "mid"]
     found = dco.json("evaluate", tmp_path / "m.dco", home / "new.csv", "--by", "grade")

@@ -286,8 +286,11 @@ def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, sma
     assert f"{len(y)} calibration rows" in told
     new, whole = load(folder / "new.dco"), recalibrate(est, X, y)
     same_but_for_the_clock(new.certificate_, whole.certificate_)
-    assert new.certificate_.rows == {**est.certificate_.rows, "calibrate": len(y)}
-    assert new.certificate_.replaces == est.certificate_.fingerprint
+    assert new.certificate_.provenance.rows == {
+        **est.certificate_.provenance.rows,
+        "calibrate": len(y),
+    }
+    assert new.certificate_.provenance.replaces == est.certificate_.fingerprint
     np.testing.assert_array_equal(
         new.predictor_.calibration.scored.scores, whole.predictor_.calibration.scored.scores
     )

@@ -113,7 +113,7 @@ def test_parquet_and_feather_say_where_their_sets_come_from(dco, home, tmp_path,
     common = {
         "version": library.__version__,
         "model_sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
-        "structure_fingerprint": library.load(model).certificate_.structure_fingerprint,
+        "structure_fingerprint": library.load(model).certificate_.structure.structure_fingerprint,
     }
     assert signed[:3] == [common | {"alpha": 0.2, "guarantee": "pac", "delta": 0.1}] * 3
     assert signed[3] == common | {"alpha": 0.1, "guarantee": "marginal", "delta": None}

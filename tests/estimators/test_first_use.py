@@ -314,7 +314,7 @@ def test_pac_sets_of_few_rows_are_finite_by_default(n):
     y = few[:, 0] + rng.normal(size=n)
     est = dco.DecoupledRegressor([Ridge(), Ridge(100.0)], guarantee="pac", random_state=0)
     est.fit(few, y)
-    assert est.certificate_.rows == {"train": n - 29, "tune": 0, "calibrate": 29}
+    assert est.certificate_.provenance.rows == {"train": n - 29, "tune": 0, "calibrate": 29}
     assert np.isfinite(est.predict_set(few).sizes()).all()
 
 
@@ -323,4 +323,4 @@ def test_calibration_rows_that_leave_few_to_train_rank_candidates_by_folds():
     few = rng.normal(size=(40, 3))
     est = dco.DecoupledRegressor([Ridge(), Ridge(100.0)], calibrate_size=29, random_state=0)
     est.fit(few, few[:, 0] + rng.normal(size=40))
-    assert est.certificate_.rows == {"train": 11, "tune": 0, "calibrate": 29}
+    assert est.certificate_.provenance.rows == {"train": 11, "tune": 0, "calibrate": 29}

@@ -124,7 +124,7 @@ def test_nothing_is_predicted_for_calibration_rows_before_the_structure_is_fixed
         assert all(touching[first:])  # once open, no tuning row is asked about again
         if "average" not in est.best_candidate_:
             assert len({model for model, *_ in Recording.asked[first:]}) == 1
-        assert est.certificate_.seal_opened == 1
+        assert est.certificate_.provenance.seal_opened == 1
 
 
 def test_levels_and_candidates_cannot_be_chosen_by_the_calibration_rows_of_a_fit() -> None:

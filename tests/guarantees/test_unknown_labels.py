@@ -55,7 +55,7 @@ def test_every_certificate_assumes_known_labels_whatever_its_threshold(fits) -> 
     assert {run.finite for run in fits} == {False, True}
     for run in fits:
         assert "The label of the new row is known to the fit" in run.certificate.assumption
-        assert run.certificate.labels < 40
+        assert run.certificate.structure.labels < 40
 
 
 def test_exchangeability_alone_leaves_out_unknown_labels(fits) -> None:

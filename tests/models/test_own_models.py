@@ -51,7 +51,7 @@ def test_names_are_read_in_any_mix(models, own, default):
         (["linear", Ridge()], {"linear", "ridge"}),
         (["linear", {"mine": Ridge()}], {"linear", "mine"}),
     ],
-    ids=str,
+    ids=["an estimator", "a named one"],
 )
 def test_default_models_and_own_ones_are_ranked_together(models, expected):
     assert tried(models) == expected

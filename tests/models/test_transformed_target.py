@@ -35,7 +35,7 @@ def test_estimators_choose_it_and_files_keep_it(transform, tmp_path):
     scores = [AbsoluteResidual(), Transformed(AbsoluteResidual(), transform)]
     est = dco.DecoupledRegressor(models, scores, random_state=0).fit(X, y)
     assert est.best_candidate_.startswith("own / Transformed")
-    assert est.certificate_.score.startswith("Transformed(AbsoluteResidual, ")
+    assert est.certificate_.structure.score.startswith("Transformed(AbsoluteResidual, ")
     np.testing.assert_allclose(np.median(est.predict(X) / y), 1, atol=0.15)
     dco.save(est, tmp_path / "m.dco")
     again = dco.load(tmp_path / "m.dco")

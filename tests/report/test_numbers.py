@@ -190,7 +190,7 @@ def test_every_calibration_score_is_counted_once(case: Any, numbers_of: Any) -> 
     for name in ("regression", "by label"):
         found = numbers_of(name)
         counted = sum(h.counts.sum() + h.n_beyond for h in found.histograms)
-        assert counted == case(name).estimator.certificate_.rows["calibrate"]
+        assert counted == case(name).estimator.certificate_.provenance.rows["calibrate"]
 
 
 # ---- slices

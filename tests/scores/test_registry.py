@@ -53,7 +53,7 @@ def test_estimators_know_its_short_name(registered):
 
 def test_certificates_and_files_hold_a_registered_score(registered, tmp_path):
     est = dco.DecoupledRegressor(Ridge(), Doubled(), random_state=0).fit(X, Y)
-    assert est.certificate_.score == "Doubled"
+    assert est.certificate_.structure.score == "Doubled"
     dco.save(est, tmp_path / "model.dco")
     again = dco.load(tmp_path / "model.dco")  # trusted without being asked for
     np.testing.assert_array_equal(again.predict_set(X).upper, est.predict_set(X).upper)

@@ -108,7 +108,7 @@ def test_functions_of_numpy_make_a_pair_that_is_fitted_and_checked():
             X[est.splits_.calibrate], (y / 100)[est.splits_.calibrate], predictor=est
         ).holds
     assert np.array_equal(found[0].predict_set(X).sizes(), found[1].predict_set(X).sizes())
-    assert len({est.certificate_.structure_fingerprint for est in found}) == 4
+    assert len({est.certificate_.structure.structure_fingerprint for est in found}) == 4
 
 
 def test_quantile_scales_are_increasing_inverses_also_beyond_the_targets():

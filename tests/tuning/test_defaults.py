@@ -50,7 +50,7 @@ def test_a_regressor_without_models_takes_any_frame_and_finds_the_scale_of_the_e
     X, y = table()
     est = dco.DecoupledRegressor(random_state=0).fit(X, y)
     assert models_of(est) == SCANT | {"linear-log"}
-    assert "predicted by 3 folds" in est.certificate_.selection
+    assert "predicted by 3 folds" in est.certificate_.structure.selection
     assert est.ranking_.failed == ()
     plain = dco.DecoupledRegressor(
         ["linear", "boosting"], dco.scores.AbsoluteResidual(), random_state=0
@@ -195,8 +195,8 @@ def test_few_rows_get_finite_sets_by_default(n, rows, folds):
     """
     X, y = table(n)
     est = dco.DecoupledRegressor([Ridge(), DummyRegressor()], random_state=0).fit(X[["a"]], y)
-    assert est.certificate_.rows == rows
-    assert ("folds" in est.certificate_.selection) == folds
+    assert est.certificate_.provenance.rows == rows
+    assert ("folds" in est.certificate_.structure.selection) == folds
     assert np.isfinite(est.predict_set(X[["a"]]).sizes()).all()
 
 
@@ -205,7 +205,7 @@ def test_sizes_that_are_given_stay_and_too_few_rows_are_noted():
     given = dco.DecoupledRegressor(Ridge(), tune_size=0.25, calibrate_size=10, random_state=0).fit(
         X[["a"]], y
     )
-    assert given.certificate_.rows == {"train": 8, "tune": 6, "calibrate": 10}
+    assert given.certificate_.provenance.rows == {"train": 8, "tune": 6, "calibrate": 10}
     with pytest.warns(dco.InfeasibleLevelWarning, match="too few"):
         dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[["a"]][:10], y[:10])
 

@@ -321,12 +321,12 @@ def test_folds_and_clusters_and_conditions_take_objectives():
     row = est.fit(X, y).ranking_.table[0]
     assert sorted(seen) == [100, 100, 101, 101, 101, 101]
     assert row.objective == pytest.approx(2 * row.mean_size)
-    assert "doubled" in est.certificate_.selection
+    assert "doubled" in est.certificate_.structure.selection
     by = dco.objectives.Even(by=[0, lambda X: X[:, 1] > 0])
     est = dco.DecoupledRegressor(
         [Ridge(), Ridge(2)], objective=by, condition_on=lambda X: X[:, 2] > 0, random_state=0
     )
-    assert "even" in est.fit(np.round(X), X[:, 0]).certificate_.selection
+    assert "even" in est.fit(np.round(X), X[:, 0]).certificate_.structure.selection
     noisy, clusters = X[:, 0] + rng.normal(size=403), np.arange(403) // 4
     clustered = dco.DecoupledRegressor([Ridge(), Ridge(2)], objective="even", random_state=0).fit(
         X, noisy, groups=clusters
@@ -360,7 +360,7 @@ def test_an_objective_of_ones_own_in_one_class():
         est = dco.DecoupledRegressor([Ridge(), Ridge(2)], objective="median", random_state=0).fit(
             X, X[:, 0]
         )
-        assert est.certificate_.selection == "smallest median size on 50 tuning rows"
+        assert est.certificate_.structure.selection == "smallest median size on 50 tuning rows"
         with pytest.raises(ValueError, match="already"):
             register_objective(type("Other", (Median,), {})())
     finally:

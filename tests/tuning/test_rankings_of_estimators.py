@@ -107,5 +107,5 @@ def test_stability_is_the_share_of_halves_on_which_the_winner_wins_again(objecti
         part = {name: (score, record.take(half)) for name, (score, record) in candidates.items()}
         best = dco.tune(part, y[40:120][half], alpha=0.1, objective=objective).best
         wins += best == est.best_candidate_
-    assert est.certificate_.stability == wins / 50
+    assert est.certificate_.structure.stability == wins / 50
     assert 0 < wins < 50

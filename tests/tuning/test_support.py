@@ -42,7 +42,7 @@ def test_sets_are_cut_and_the_rest_is_as_before(tmp_path):
     again = dco.load(tmp_path / "m.dco")
     np.testing.assert_array_equal(np.asarray(again.predict_set(X)), np.asarray(after))
     certificate = dco.Certificate.from_json(again.certificate_.to_json())
-    assert certificate.support == (0.0, np.inf)
+    assert certificate.structure.support == (0.0, np.inf)
     assert "cut to the support, 0 to inf" in str(certificate)
     assert certificate.verify(
         X[cut.splits_.calibrate], y[cut.splits_.calibrate], predictor=again
@@ -133,4 +133,4 @@ def test_the_command_takes_a_range_and_advises_it(tmp_path):
     )
     assert "reach below 0" not in told.stderr
     assert "Sets are cut to the support, 0 to inf" in told.stdout
-    assert dco.load(tmp_path / "b.dco").certificate_.support == (0.0, np.inf)
+    assert dco.load(tmp_path / "b.dco").certificate_.structure.support == (0.0, np.inf)

@@ -2,91 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from dco.calibration.facts import CalibrationFacts
+from dco.certificate.facts import Provenance, StructureFacts
+from dco.foundations.display import counted
 from dco.foundations.files import plain
 
-if TYPE_CHECKING:
-    from dco.certificate.certificate import Certificate
-
 WORDS = ("statement", "assumption", "guarantee")  # what follows from the other facts of a file
-_DISTINCT = " drawn like the distinct rows given here"  # what is rare is seen late
+# What is rare among all rows is seen late where repeats were dropped.
+LIKE_DISTINCT_ROWS = " drawn like the distinct rows given here"
 
 
-def words(facts: Certificate) -> dict[str, str]:
+class Facts(Protocol):
+    """The three records of a certificate."""
+
+    @property
+    def calibration(self) -> CalibrationFacts:
+        """The level, the thresholds and what they guarantee."""
+
+    @property
+    def structure(self) -> StructureFacts:
+        """What was calibrated, and how it was chosen."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """Which rows were used for what."""
+
+
+class WrittenFacts(Facts, Protocol):
+    """A certificate, as its words and its verification read it."""
+
+    @property
+    def statement(self) -> str:
+        """The guarantee in one plain sentence."""
+
+    @property
+    def assumption(self) -> str:
+        """What must be true of the rows."""
+
+    @property
+    def voided_by(self) -> tuple[str, ...]:
+        """What would make the statement untrue."""
+
+    @property
+    def format(self) -> int:
+        """The version of the file format."""
+
+    @property
+    def written(self) -> Mapping[str, str]:
+        """The words as they stand in a file."""
+
+
+def words(facts: Facts) -> dict[str, str]:
     """Say what follows from the facts: statement, assumption and the name of the guarantee."""
     return {
         "statement": _statement(facts),
         "assumption": _assumption(facts),
-        "guarantee": facts.guarantee,
+        "guarantee": facts.calibration.guarantee,
     }
 
 
-def _statement(facts: Certificate) -> str:
+def _statement(facts: Facts) -> str:
     """State the guarantee in one plain sentence."""
-    if facts.reason is not None:
-        return f"Nothing is guaranteed: {facts.reason}."
-    return facts.calibration.sentence(like=_DISTINCT if facts.distinct else "")
+    if facts.calibration.reason is not None:
+        return f"Nothing is guaranteed: {facts.calibration.reason}."
+    return facts.calibration.sentence(like=LIKE_DISTINCT_ROWS if facts.provenance.distinct else "")
 
 
-def _assumption(facts: Certificate) -> str:
+def _assumption(facts: Facts) -> str:
     """Say what must be true of the rows for the statement to hold.
 
     Full sets hold known labels only, so labels must be known whatever the threshold: the mean over
     calibrations counts infinite thresholds as coverage of every row.
     """
     text = facts.calibration.assumption()
-    if not facts.training_rows_checked:
+    if not facts.provenance.training_rows_checked:
         text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
-    if facts.labels is not None:
+    if facts.structure.labels is not None:
         text += " The label of the new row is known to the fit: sets hold known labels only."
     return text
 
 
-def as_plain(facts: Certificate) -> dict[str, Any]:
-    """Words and facts as plain values, for JSON; infinity as the string "inf"."""
-    found: dict[str, Any] = plain(asdict(facts), nan=ValueError("a certificate holds no NaN"))
-    written = found.pop("written")
-    found["calibration"] = {"kind": facts.calibration.kind, **found["calibration"]}
-    return {**(written or words(facts)), **found}
+def as_plain(certificate: WrittenFacts) -> dict[str, Any]:
+    """Return words and facts as plain values, for JSON; infinity is the string "inf"."""
+    calibration = certificate.calibration
+    facts = {
+        "calibration": {"kind": calibration.kind, **asdict(calibration)},
+        "structure": asdict(certificate.structure),
+        "provenance": asdict(certificate.provenance),
+        "voided_by": certificate.voided_by,
+        "format": certificate.format,
+    }
+    values: dict[str, Any] = plain(facts, nan=ValueError("a certificate holds no NaN"))
+    return {**(certificate.written or words(certificate)), **values}
 
 
-def lines(facts: Certificate) -> Iterator[str]:
-    """The certificate as it is printed."""
-    certified = facts.guarantee != "none"
-    statement, assumption = facts.statement, facts.assumption
-    yield statement
-    # without a statement there is nothing that an assumption or a law would make true
-    if certified:
-        yield f"Assumption: {assumption}"
-    if facts.reason and facts.reason not in statement:
-        yield f"Why no guarantee: {facts.reason}"
-    yield from facts.calibration.lines(n_rows=facts.rows.get("calibrate", 0))
-    failed = f" ({len(facts.failed_candidates)} failed)" if facts.failed_candidates else ""
-    chosen = (
-        f"chosen out of {facts.candidates}{failed} by {facts.selection}"
-        if facts.selection
-        else "the only candidate"
-    )
-    yield f"Structure: {facts.candidate}, {chosen}"
-    if facts.support is not None:
-        yield f"Sets are cut to the support, {facts.support[0]:g} to {facts.support[1]:g}"
-    if facts.stability is not None:
-        yield f"Stability: {stability_in_words(facts.stability)}"
-    yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
-    if facts.replaces is not None:
+def lines(certificate: WrittenFacts) -> Iterator[str]:
+    """Print a certificate, a line at a time."""
+    calibration = certificate.calibration
+    structure = certificate.structure
+    provenance = certificate.provenance
+
+    yield certificate.statement
+    # Without a statement there is nothing that an assumption would make true.
+    if calibration.guarantee != "none":
+        yield f"Assumption: {certificate.assumption}"
+    if calibration.reason and calibration.reason not in certificate.statement:
+        yield f"Why no guarantee: {calibration.reason}"
+    yield from calibration.lines(n_rows=provenance.n_calibration_rows)
+
+    yield f"Structure: {structure.candidate}, {_choice_in_words(structure)}"
+    if structure.support is not None:
+        lowest, highest = structure.support
+        yield f"Sets are cut to the support, {lowest:g} to {highest:g}"
+    if structure.stability is not None:
+        yield f"Stability: {stability_in_words(structure.stability)}"
+
+    yield "Rows: " + ", ".join(f"{count} {role}" for role, count in provenance.rows.items())
+    if provenance.replaces is not None:
         yield (
-            f"Recalibrated: the structure is that of certificate {facts.replaces}; the "
+            f"Recalibrated: the structure is that of certificate {provenance.replaces}; the "
             f"calibration rows are new"
         )
-    shared = {roles: count for roles, count in facts.repeats_shared.items() if count}
     repeats = [
-        f"{roles} share {count} row{'' if count == 1 else 's'}" for roles, count in shared.items()
+        f"{roles} share {counted(count, 'row')}"
+        for roles, count in provenance.repeats_shared.items()
+        if count
     ]
     if repeats:
         yield f"Repeats, assumed to be natural: {', '.join(repeats)}"
+
+
+def _choice_in_words(structure: StructureFacts) -> str:
+    """Say out of how many candidates the structure was chosen, and by what."""
+    if not structure.selection:
+        return "the only candidate"
+    n_failed = len(structure.failed_candidates)
+    failed = f" ({n_failed} failed)" if n_failed else ""
+    return f"chosen out of {structure.candidates}{failed} by {structure.selection}"
 
 
 def stability_in_words(stability: float) -> str:

@@ -178,7 +178,7 @@ def _audit(
     empty = [
         f"rows.{role}"
         for role in _OTHER_ROLES
-        if certificate.rows.get(role) == 0 and not estimator.splits_[role].size
+        if certificate.provenance.rows.get(role) == 0 and not estimator.splits_[role].size
     ]
     unchecked = {name: why for name, why in report.unchecked.items() if name not in empty}
     return certificate, replace(report, unchecked=unchecked), found
@@ -241,7 +241,7 @@ class _Table:
         """The first of these that are the rows of a role, as the fingerprint of all of them
         decides; None if none are.
         """
-        wanted = self.own.certificate.row_fingerprints.get(role)
+        wanted = self.own.certificate.provenance.row_fingerprints.get(role)
         found = (
             rows
             for rows in guesses
@@ -288,14 +288,15 @@ def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) 
 
     checks, unchecked = list(report.checks), dict(report.unchecked)
     for role, word in _OTHER_ROLES.items():
-        stated, n = certificate.row_fingerprints.get(role), certificate.rows.get(role)
+        stated = certificate.provenance.row_fingerprints.get(role)
+        n = certificate.provenance.rows.get(role)
         if stated is None:
             continue
         fields, lost = (f"row_fingerprints.{role}", f"rows.{role}"), table.absent.get(role)
         alike, kept = table.elsewhere(role), table.own.kept.hashes.get(role, ())
         found = table.first(role, table.places(role), alike)
         if found is not None:
-            own = table.own.certificate.row_fingerprints[role]
+            own = table.own.certificate.provenance.row_fingerprints[role]
             same, detail = (
                 stated == own and n == len(found),
                 f"fingerprint of {len(found)} rows: {own}",

@@ -235,7 +235,7 @@ def _facts(fitted: FittedTable) -> dict[str, Any]:
             {field: getattr(row, field) for field in _RANKING_FIELDS}
             for row in fitted.model.ranking_.table
         ],
-        "failed": dict(certificate.failed_candidates),
+        "failed": dict(certificate.structure.failed_candidates),
         "certificate": json.loads(certificate.to_json()),
         "evaluation": None if fitted.set_aside is None else fitted.set_aside.evaluation.to_dict(),
     }

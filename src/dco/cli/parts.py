@@ -260,7 +260,9 @@ def _check_rows_left_out(
     hashes = np.concatenate([part for scored in scored_files for part in scored.hashes_left_out])
     for role, positions in left_out.items():
         hashes_of_role = hashes[np.searchsorted(all_left_out, positions)]
-        is_same = role_fingerprint(hashes_of_role) == certificate.row_fingerprints.get(role)
+        is_same = role_fingerprint(hashes_of_role) == certificate.provenance.row_fingerprints.get(
+            role
+        )
         if positions.size and not is_same:
             raise ValueError(
                 f"The {role} rows of the fit are not at their places in {data}: rows or files were "

@@ -145,7 +145,7 @@ def _sign(model_file: Path, model: Any, promise: StatedPromise) -> str:
     facts = {
         "version": versions()["decoupled-conformal"],
         "model_sha256": file_digest(model_file),
-        "structure_fingerprint": model.certificate_.structure_fingerprint,
+        "structure_fingerprint": model.certificate_.structure.structure_fingerprint,
         **asdict(promise),
     }
     return json.dumps(facts)

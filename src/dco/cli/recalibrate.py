@@ -97,13 +97,13 @@ def command(
         return print_json(
             {
                 "certificate": facts,
-                "replaces": new.certificate_.replaces,
+                "replaces": new.certificate_.provenance.replaces,
                 "notes": notes,
                 "model": str(out),
             }
         )
     say(
-        f"{counted(new.certificate_.rows['calibrate'], 'calibration row')} of {data}.",
+        f"{counted(new.certificate_.provenance.rows['calibrate'], 'calibration row')} of {data}.",
         *str(new.certificate_).splitlines(),
     )
     print_notes(notes)

@@ -127,7 +127,7 @@ def leave_out(repeats: Repeats, X: Any, y: AnyArray, slice_values: AnyArray | No
 def role_of_these_rows(predictor: DecoupledPredictor, hashes: Hashes) -> str | None:
     """Return the role that has exactly these rows; None if no role has."""
     digest = role_fingerprint(hashes)
-    for role, role_digest in predictor.certificate.row_fingerprints.items():
+    for role, role_digest in predictor.certificate.provenance.row_fingerprints.items():
         if role_digest == digest:
             return role
     return None

@@ -87,11 +87,11 @@ def page_html(
     return render_template(
         "page.html",
         script="page.js",
-        title=title or f"Prediction sets of {certificate.candidate}",
+        title=title or f"Prediction sets of {certificate.structure.candidate}",
         source=source,
         numbers=numbers,
         certificate=certificate,
-        score=plain_score(certificate.score),
+        score=plain_score(certificate.structure.score),
         shown_certificate=escape(shown_certificate, quote=False),
         packed_certificate=packed_certificate,
         has_conditions=any(entry.group is not None for entry in certificate.thresholds),

@@ -180,7 +180,9 @@ class Monitor:
         """Begin before the first row."""
         certificate = self._predictor.certificate
         calibration = self._predictor.calibration
-        self._random = np.random.default_rng([0, *certificate.scores_fingerprint.encode()])
+        self._random = np.random.default_rng(
+            [0, *certificate.provenance.scores_fingerprint.encode()]
+        )
         self._step = choose_step(calibration.scored.scores, rounding=calibration.scored.rounding)
         self._thresholds = {
             condition.name: WatchedThreshold(
@@ -212,7 +214,8 @@ class Monitor:
         ranks = " ".join(
             f"{watched.rank}/{watched.n_calibration}" for watched in self._thresholds.values()
         )
-        return f"{certificate.structure_fingerprint} {certificate.scores_fingerprint} {ranks}"
+        structure = certificate.structure.structure_fingerprint
+        return f"{structure} {certificate.provenance.scores_fingerprint} {ranks}"
 
     def _note_copies_in_fit(self) -> None:
         repeated = self._predictor.kept.repeated

@@ -239,4 +239,4 @@ def was_fitted_on(model: Any, rows: KnownRows) -> bool:
     if len(rows.y) == stored.n_rows:
         positions = stored.fitted_rows[positions]
     digest = role_fingerprint(row_fingerprints(take_features(rows.X, positions), rows.y[positions]))
-    return bool(digest == model.certificate_.row_fingerprints.get("calibrate"))
+    return bool(digest == model.certificate_.provenance.row_fingerprints.get("calibrate"))
