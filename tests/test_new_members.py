@@ -80,7 +80,7 @@ def test_the_command_line_knows_them(toys, tmp_path: Path, monkeypatch: pytest.M
     result = CliRunner().invoke(main, [*order, "--out", "model.dco", "--json"])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
-    assert told["certificate"]["score"] == "SquaredResidual"
+    assert told["certificate"]["structure"]["score"] == "SquaredResidual"
     assert told["certificate"]["calibration"]["rule"] == "halved"
     assert CliRunner().invoke(main, ["audit", "model.dco", "--data", "rows.csv"]).exit_code == 0
 

@@ -27,14 +27,18 @@ def forge_threshold(certificate: Any, **changes: Any) -> Any:
     return replace(certificate, calibration=forged)
 
 
+def forge_fingerprint(certificate: Any, role: str) -> Any:
+    provenance = certificate.provenance
+    forged = {**provenance.row_fingerprints, role: "0" * 32}
+    return replace(certificate, provenance=replace(provenance, row_fingerprints=forged))
+
+
 FORGERIES = {
     "deployed threshold": lambda honest: forge_threshold(
         honest, value=honest.thresholds[0].value / 2
     ),
     "rank": lambda honest: forge_threshold(honest, rank=honest.thresholds[0].rank - 5),
-    "training rows": lambda honest: replace(
-        honest, row_fingerprints={**honest.row_fingerprints, "train": "0" * 32}
-    ),
+    "training rows": lambda honest: forge_fingerprint(honest, "train"),
 }
 
 

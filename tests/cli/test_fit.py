@@ -78,7 +78,7 @@ def test_default_candidates_are_named_and_all_work(dco, home, tmp_path, target, 
     assert {name for name in found if not name.startswith("average of")} == models
     assert told["failed"] == {}
     # few rows: folds
-    assert told["certificate"]["rows"] == {"train": 240, "tune": 0, "calibrate": 80}
+    assert told["certificate"]["provenance"]["rows"] == {"train": 240, "tune": 0, "calibrate": 80}
 
 
 def test_a_list_may_be_given_in_parts(fitted):
@@ -205,7 +205,7 @@ def test_rows_set_aside_are_evaluated_by_group_and_not_fitted(dco, home, tmp_pat
         "south",
         "east",
     }
-    assert sum(told["certificate"]["rows"].values()) == 240
+    assert sum(told["certificate"]["provenance"]["rows"].values()) == 240
     # calibration rows are found again in the whole table
     dco("audit", tmp_path / "m.dco", "--data", home / "rows.csv")
 
@@ -228,7 +228,7 @@ def test_the_same_seed_and_rows_give_the_same_model_whatever_the_file(
             tmp_path / name,
         )
     a, b = (library.load(tmp_path / name).certificate_ for name in "ab")
-    assert a.row_fingerprints == b.row_fingerprints
+    assert a.provenance.row_fingerprints == b.provenance.row_fingerprints
     assert a.thresholds == b.thresholds
     assert a.scores_fingerprint == b.scores_fingerprint
 
@@ -403,7 +403,9 @@ def test_a_long_ranking_does_not_flood_the_terminal(dco, words):
 
 def test_the_objective_is_an_option_of_fit_and_compare(dco, home, tmp_path, words, fitted):
     told, model = fitted("--objective", "even", "--by", "site")
-    assert told["certificate"]["selection"].startswith("smallest mean size among even structures")
+    assert told["certificate"]["structure"]["selection"].startswith(
+        "smallest mean size among even structures"
+    )
     assert {"objective", "shortfall"} <= told["ranking"][0].keys()
     assert model.objective == library.objectives.Even(by=("site",))
     assert "smallest P95 size" in dco(*words("--objective", "p95_size", "--force")).output
@@ -433,7 +435,7 @@ def test_rows_without_a_target_are_left_out_on_request_everywhere(dco, home, tmp
     assert "remove such rows, or fit with --drop-missing-target." in dco.refuses(*words(data=rows))
     told = dco.json(*words("--drop-missing-target", data=rows))
     assert "32 rows of 320 without a target are left out." in told["notes"]
-    assert sum(told["certificate"]["rows"].values()) == 288
+    assert sum(told["certificate"]["provenance"]["rows"].values()) == 288
     assert HONEST in dco("audit", model, "--data", rows).stdout
     new.loc[:4, "outcome"] = np.nan
     new.drop(columns=["grade", "patient"]).to_csv(tmp_path / "new.csv", index=False)
@@ -474,7 +476,7 @@ def test_words_say_even_only_of_structures_that_are(tmp_path, fitted):
     candidates = ("--models", "forest", "--scores", "absolute")  # and the linear model
     told, _ = fitted(*candidates, data=tmp_path / "rows.csv")
     assert all(row["shortfall"] > 0 for row in told["ranking"])
-    assert told["certificate"]["selection"].startswith("the least shortfall")
+    assert told["certificate"]["structure"]["selection"].startswith("the least shortfall")
 
 
 def test_what_few_rows_need_is_said_in_options(dco, home, tmp_path):
@@ -495,7 +497,7 @@ def test_what_few_rows_need_is_said_in_options(dco, home, tmp_path):
     assert "no row is left for the role train, with --tune-size 0.25 and --calibrate-size 9" in told
     # which the message names
     one = ("--models", "linear", "--scores", "absolute", "--tune-size", 0)
-    assert dco.json(*fit, *one)["certificate"]["rows"]["calibrate"] == 9
+    assert dco.json(*fit, *one)["certificate"]["provenance"]["rows"]["calibrate"] == 9
 
 
 def test_sets_do_not_depend_on_how_dates_are_written(dco, tmp_path):

@@ -46,7 +46,7 @@ def test_it_ends_with_the_fit_that_deals_the_rows_so(dco, home, tmp_path, more):
     fitted = dco.json(*words[1:], "--models", "linear", "--out", tmp_path / "m.dco")
     certificate = fitted["certificate"]
     planned = {role: told["now"][role] for role in ("train", "tune", "calibrate")}
-    dealt = {role: n for role, n in certificate["rows"].items() if n}
+    dealt = {role: n for role, n in certificate["provenance"]["rows"].items() if n}
     assert dealt == {role: n for role, n in planned.items() if n}
     assert certificate["calibration"]["alpha"] == told["alpha"]
     assert certificate["calibration"]["delta"] == told["delta"]

@@ -155,7 +155,7 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
         rows / "copy.json",
     )
     assert told["replaces"] == load(home / "numbers.dco").certificate_.fingerprint
-    assert told["certificate"]["rows"]["calibrate"] == 250
+    assert told["certificate"]["provenance"]["rows"]["calibrate"] == 250
     assert dco.json("audit", new, "--data", later, "--certificate", rows / "copy.json")["holds"]
     assert not dco.json("watch", new, rows / "after.csv", "--state", rows / "new.json")["alarm"]
     assert "--state is of a monitor of another fit: begin a new one" in dco.refuses(

@@ -54,7 +54,7 @@ def test_each_model_is_fitted_once_and_predicts_once_for_each_kind_of_record() -
     Counting.fits = Counting.predicts = 0
     scores = [NormalisedResidual(), NormalisedResidual(floor=0.5), NormalisedResidual(floor=1.0)]
     est = dco.DecoupledRegressor(Counting(), scores, refit=False, random_state=0).fit(X, y)
-    assert est.certificate_.candidates == 3
+    assert est.certificate_.structure.candidates == 3
     assert Counting.fits == 1
     # the tuning rows, the calibration rows, and some of these again in two batches
     assert Counting.predicts == 4
@@ -66,7 +66,7 @@ def test_the_papers_winner_is_the_one_that_training_rows_made() -> None:
     np.testing.assert_allclose(
         paper.predict(X), Ridge().fit(X[paper.splits_.train], y[paper.splits_.train]).predict(X)
     )
-    assert not paper.certificate_.refit
+    assert not paper.certificate_.structure.refit
 
 
 def test_a_fitted_model_is_fitted_again_and_a_frozen_one_is_not() -> None:
@@ -79,7 +79,7 @@ def test_a_fitted_model_is_fitted_again_and_a_frozen_one_is_not() -> None:
     assert abs(np.mean(again.predict(X) - y)) < 50
     frozen = dco.DecoupledRegressor(FrozenEstimator(fitted), random_state=0).fit(X[100:], y[100:])
     np.testing.assert_allclose(frozen.predict(X), fitted.predict(X))
-    assert frozen.certificate_.rows == {"train": 0, "tune": 100, "calibrate": 100}
+    assert frozen.certificate_.provenance.rows == {"train": 0, "tune": 100, "calibrate": 100}
     assert frozen.certificate_.training_rows.startswith("not checked")
     assert "frozen model" in frozen.certificate_.assumption
     folded = dco.DecoupledRegressor(FrozenEstimator(fitted), tune_folds=3, random_state=0).fit(
@@ -108,8 +108,8 @@ def test_a_search_reaches_the_models_that_it_proposes() -> None:
     all_of_them = dco.DecoupledRegressor(many, score, random_state=0).fit(X, y)
     search = dco.search.Random(2, seed=0)
     some = dco.DecoupledRegressor(many, score, search=search, random_state=0).fit(X, y)
-    assert all_of_them.certificate_.candidates == 4
-    assert some.certificate_.candidates == 2
+    assert all_of_them.certificate_.structure.candidates == 4
+    assert some.certificate_.structure.candidates == 2
 
     def space(trial):
         return Ridge(alpha=trial.suggest_float("alpha", 1e-3, 1e4, log=True)), AbsoluteResidual()
@@ -117,7 +117,7 @@ def test_a_search_reaches_the_models_that_it_proposes() -> None:
     optuna = dco.search.Optuna(space, trials=6, seed=0)
     tuned = ridge(search=optuna).fit(X, y)
     again = ridge(search=optuna).fit(X, y)
-    assert tuned.certificate_.candidates == 6
+    assert tuned.certificate_.structure.candidates == 6
     assert tuned.certificate_.thresholds == again.certificate_.thresholds
 
 
@@ -169,7 +169,7 @@ def test_folds_use_every_row_that_is_not_sealed() -> None:
     est = dco.DecoupledRegressor(
         [Ridge(), KNeighborsRegressor()], tune_folds=5, random_state=0
     ).fit(X, y)
-    assert est.certificate_.rows == {"train": 150, "tune": 0, "calibrate": 50}
+    assert est.certificate_.provenance.rows == {"train": 150, "tune": 0, "calibrate": 50}
     assert est.ranking_.n == 150
     with pytest.raises(ValueError, match="refit"):
         dco.DecoupledRegressor(Ridge(), tune_folds=5, refit=False).fit(X, y)
@@ -193,7 +193,7 @@ def test_a_failed_candidate_is_reported_and_left_out(bad, params, reason) -> Non
     failed = {entry.name: entry.reason for entry in est.ranking_.failed}
     assert list(failed) == ["bad / AbsoluteResidual"]
     assert re.fullmatch(reason, failed["bad / AbsoluteResidual"])
-    assert est.certificate_.failed_candidates == failed
+    assert est.certificate_.structure.failed_candidates == failed
     assert "bad" in str(est.ranking_)
 
 
@@ -208,7 +208,7 @@ def test_the_reason_of_a_model_is_given_once_however_many_scores_it_has() -> Non
     with pytest.warns(FitFailedWarning, match="1 failed") as warned:
         est.fit(X, y)
     assert str(warned[0].message).count("no luck") == 1
-    assert len(est.ranking_.failed) == len(est.certificate_.failed_candidates) > 5
+    assert len(est.ranking_.failed) == len(est.certificate_.structure.failed_candidates) > 5
 
 
 def test_a_winner_that_gives_nan_on_a_calibration_row_is_an_error_and_no_row_is_dropped() -> None:
@@ -304,7 +304,7 @@ def test_a_single_candidate_needs_no_tuning_rows() -> None:
     assert est.ranking_.table == ()
     assert est.certificate_.verify(X[100:], y[100:], predictor=est).holds
     trained = ridge(AbsoluteResidual(), tune_size=0).fit(X, y)
-    assert trained.certificate_.rows == {"train": 225, "tune": 0, "calibrate": 75}
+    assert trained.certificate_.provenance.rows == {"train": 225, "tune": 0, "calibrate": 75}
 
 
 def test_several_candidates_need_tuning_rows() -> None:
@@ -381,11 +381,11 @@ def test_a_frozen_part_of_a_model_has_training_rows_that_nobody_checked() -> Non
         est = dco.DecoupledClassifier(
             model, search=search if model is None else None, random_state=0
         ).fit(X, y)
-        assert not est.certificate_.training_rows_checked
+        assert not est.certificate_.provenance.training_rows_checked
         assert "frozen model was not fitted on calibration rows" in est.certificate_.assumption
         assert est.certificate_.verify(predictor=est).holds
     assert (
         dco.DecoupledClassifier(vote.estimators[1][1], random_state=0)
         .fit(X, y)
-        .certificate_.training_rows_checked
+        .certificate_.provenance.training_rows_checked
     )

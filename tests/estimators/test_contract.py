@@ -161,7 +161,7 @@ def test_weights_must_be_given_for_tuning_rows_too_when_the_winner_is_refitted()
         dco.DecoupledRegressor(Ridge()).fit(X[:100], y[:100], **parts, sample_weight=np.ones(100))
     parts["tune"] = (X[100:200], y[100:200], {"sample_weight": np.ones(100)})
     est = dco.DecoupledRegressor(Ridge()).fit(X[:100], y[:100], **parts, sample_weight=np.ones(100))
-    assert est.certificate_.rows == {"train": 100, "tune": 100, "calibrate": 100}
+    assert est.certificate_.provenance.rows == {"train": 100, "tune": 100, "calibrate": 100}
 
 
 def test_results_depend_neither_on_the_number_of_jobs_nor_on_a_cluster() -> None:
@@ -189,10 +189,13 @@ def test_the_seed_on_the_certificate_repeats_the_fit() -> None:
     X, y = regression_rows(200)
     first = dco.DecoupledRegressor(RandomForestRegressor(5)).fit(X, y)
     again = dco.DecoupledRegressor(
-        RandomForestRegressor(5), random_state=first.certificate_.seed
+        RandomForestRegressor(5), random_state=first.certificate_.structure.seed
     ).fit(X, y)
     np.testing.assert_array_equal(first.predict(X), again.predict(X))
-    assert first.certificate_.structure_fingerprint == again.certificate_.structure_fingerprint
+    assert (
+        first.certificate_.structure.structure_fingerprint
+        == again.certificate_.structure.structure_fingerprint
+    )
     np.random.seed(1)  # noqa: NPY002
     other = dco.DecoupledRegressor(RandomForestRegressor(5)).fit(X, y)
     assert not np.array_equal(first.predict(X), other.predict(X))
@@ -265,7 +268,7 @@ def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> Non
     ):
         est.fit(X, y)
     assert est.best_candidate_.startswith(("imputed", "columns"))
-    assert list(est.certificate_.failed_candidates) == ["plain / AbsoluteResidual"]
+    assert list(est.certificate_.structure.failed_candidates) == ["plain / AbsoluteResidual"]
     assert len(est.predict_set(X)) == 300
     with pytest.raises(ValueError, match="contains NaN"):
         dco.DecoupledRegressor(Ridge()).fit(X, y)

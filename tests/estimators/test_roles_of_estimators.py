@@ -54,7 +54,10 @@ def test_near_copies_of_calibration_rows_are_refused(role) -> None:
         est.fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
     assert not hasattr(est, "predictor_")
     est.set_params(duplicates="allow").fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
-    assert est.certificate_.repeats_shared == {"train and calibrate": 0, "tune and calibrate": 0}
+    assert est.certificate_.provenance.repeats_shared == {
+        "train and calibrate": 0,
+        "tune and calibrate": 0,
+    }
 
 
 def test_a_model_that_is_its_own_clone_has_training_rows_that_nobody_checked() -> None:
@@ -110,7 +113,7 @@ def test_row_groups_may_be_of_several_kinds(options) -> None:
         )
         for groups in (codes, names[codes], names[codes].tolist())
     ]
-    assert len({fit.certificate_.structure_fingerprint for fit in fits}) == 1
+    assert len({fit.certificate_.structure.structure_fingerprint for fit in fits}) == 1
     for fit in fits:
         assert fit.certificate_.thresholds == fits[0].certificate_.thresholds
         np.testing.assert_array_equal(fit.predict_p(X, y), fits[0].predict_p(X, y))

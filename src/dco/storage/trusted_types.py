@@ -77,6 +77,7 @@ OWN = _full_names("""
     dco.calibration.statement: Statement
     dco.calibration.weighted: ShiftWeights ThresholdPerWeight Weighted
     dco.certificate.certificate: Certificate
+    dco.certificate.facts: Provenance StructureFacts
     dco.models.averaged: AveragedModel
     dco.models.plain_columns: PlainColumns
     dco.models.quantile_pair: QuantilePair
