@@ -93,7 +93,13 @@ def fit_decoupled(
         ranking=choice.ranking,
         kept=roles.kept,
         splits=roles.splits,
-        notes=(*roles.notes, *choice.notes, *opened.notes, *calibration_notes),
+        notes=(
+            *statement.notes(),
+            *roles.notes,
+            *choice.notes,
+            *opened.notes,
+            *calibration_notes,
+        ),
     )
 
 

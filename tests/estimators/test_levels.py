@@ -280,3 +280,15 @@ def test_a_level_that_is_out_of_reach_is_told_when_sets_are_made(guarantee) -> N
             ask()
         # once, and at the line of the caller
         assert [warning.filename for warning in told] == [__file__]
+
+
+@pytest.mark.parametrize(("alpha", "is_told"), [(0.1, False), (0.5, False), (0.9, True)])
+def test_a_level_that_looks_like_a_confidence_is_told(alpha: float, is_told: bool) -> None:
+    X, y = regression_rows(200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        est = ridge(alpha=alpha).fit(X, y)
+    told = [str(note) for note in est.notes_ if note.kind == "large-alpha"]
+    assert bool(told) == is_told
+    if is_told:
+        assert told[0].endswith("For sets that cover 90 % of rows, give alpha=0.1.")

@@ -16,7 +16,7 @@ from dco.calibration.marginal import Marginal
 from dco.calibration.one_threshold import OneThreshold
 from dco.calibration.overlapping_groups import OverlappingGroups
 from dco.calibration.weighted import ShiftWeights, Weighted
-from dco.foundations.notes import Message
+from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, as_rational
 from dco.rows.conditions import LABEL_CLUSTERS
 from dco.structure import ScoredRows
@@ -38,6 +38,20 @@ class Statement:
     def smallest_size(self) -> int:
         """Return how many calibration rows a finite threshold needs (in each condition)."""
         return self.calibrator.smallest_size(alpha=self.alpha)
+
+    def notes(self) -> list[Note]:
+        """Say that alpha is the share of misses, where it looks like the share of hits."""
+        if self.alpha <= Fraction(1, 2):
+            return []
+        text = Message(
+            f"⟨alpha={float(self.alpha):g}⟩ lets sets miss {float(100 * self.alpha):g} % of rows: "
+            "alpha is the share of misses."
+        )
+        remedy = Message(
+            f"For sets that cover {float(100 * self.alpha):g} % of rows, give "
+            f"⟨alpha={float(1 - self.alpha):g}⟩."
+        )
+        return [Note("large-alpha", text, remedy)]
 
     def calibrate(self, scored: ScoredRows) -> Calibration:
         """Compute the thresholds of this statement."""
