@@ -16,7 +16,7 @@ from dco.cli.comparison import shown
 from dco.cli.plan import print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare
-from dco.foundations.parallel import followed
+from dco.foundations.progress import watch_search
 from dco.paper.tables import Measured, ResultTable
 
 COLUMNS = [
@@ -193,7 +193,7 @@ def test_a_fit_says_how_many_candidates_there_are_and_what_runs_now():
     X = rng.normal(size=(300, 2))
     models = {"flat": DummyRegressor(), "line": LinearRegression()}
     est = library.DecoupledRegressor(models, tune_folds=2, random_state=0)
-    with followed(lambda *facts: told.append(printing.search_in_words(*facts))):
+    with watch_search(lambda search: told.append(printing.search_in_words(search))):
         est.fit(X, X[:, 0] + rng.normal(size=300))
     now = ["flat", "flat", "line", "line", "the winner"]
     for done, (sentence, name) in enumerate(zip(told, now, strict=True)):

@@ -20,7 +20,7 @@ import click
 from dco.cli.spelling import spell_error
 from dco.foundations.display import number as format_number
 from dco.foundations.files import plain
-from dco.foundations.parallel import followed
+from dco.foundations.progress import SearchProgress, watch_search
 
 _WIDTH_OFF_TERMINAL = 80  # columns of a table; sentences are not wrapped there
 _LONGEST_WORD = 30  # a longer one, such as the name of a file, may be broken
@@ -229,11 +229,10 @@ def progress(
     with _progress_bar(has_total=total is not None) as bar:
         task = bar.add_task(description, total=total)
 
-        def follow(candidates: int, models: list[str], done: int, n_fits: int) -> None:
-            words = search_in_words(candidates, models, done, n_fits)
-            bar.update(task, description=f"{description}: {words}")
+        def show_search(search: SearchProgress) -> None:
+            bar.update(task, description=f"{description}: {search_in_words(search)}")
 
-        with followed(follow):
+        with watch_search(show_search):
             yield lambda steps: bar.update(task, completed=steps)
 
 
@@ -257,10 +256,12 @@ def _progress_bar(*, has_total: bool) -> Any:
     return Progress(*columns, console=Console(file=sys.stderr), transient=True)
 
 
-def search_in_words(candidates: int, models: Sequence[str], done: int, total: int) -> str:
+def search_in_words(search: SearchProgress) -> str:
     """Say how many candidates there are, how many fits are done, and what is fitted now."""
-    model = models[done] if done < total else "the winner"
-    return f"{candidates} candidates, {done} of {total} fits done, now {model}"
+    return (
+        f"{search.n_candidates} candidates, {search.n_done} of {search.n_fits} fits done, now "
+        f"{search.model_now or 'the winner'}"
+    )
 
 
 # --- notes ----------------------------------------------------------------------------------------

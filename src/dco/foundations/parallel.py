@@ -10,10 +10,7 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 __all__ = [
-    "FOLLOWER",
-    "Follower",
     "check_n_jobs",
-    "followed",
     "on_cluster",
     "run_many",
 ]
@@ -22,20 +19,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _CLUSTER: ContextVar[Any] = ContextVar("cluster", default=None)
-
-# candidates, the model of each fit, fits done, fits in all
-Follower = Callable[[int, list[str], int, int], None]
-FOLLOWER: ContextVar[Follower | None] = ContextVar("follower", default=None)
-
-
-@contextmanager
-def followed(follower: Follower) -> Iterator[None]:
-    """Every search in here tells `follower` what it does."""
-    token = FOLLOWER.set(follower)
-    try:
-        yield
-    finally:
-        FOLLOWER.reset(token)
 
 
 @contextmanager

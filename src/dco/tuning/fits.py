@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.fingerprints import row_uniforms
-from dco.foundations.parallel import FOLLOWER, run_many
+from dco.foundations.parallel import run_many
+from dco.foundations.progress import SearchProgress, report_search
 from dco.models.fitting import fit_model
 from dco.models.records import predict_record
 from dco.predictions import Prediction
@@ -143,20 +144,20 @@ class ModelFits:
     def _run(
         self, tasks: Sequence[Task], names: Sequence[str], *, n_candidates: int
     ) -> list[FittedPart | FailedFit]:
-        """Fit all parts, in parallel, and tell whoever follows how far it is."""
+        """Fit all parts, in parallel, and tell whoever watches how far the search is."""
         from sklearn import get_config
 
-        follow = None
-        follower = FOLLOWER.get()
-        if follower is not None:
-            n_parts = len(tasks) // len(names)
-            model_of_task = [name for name in names for _ in range(n_parts)]
-            follow = partial(follower, n_candidates, model_of_task)
-            follow(0, len(tasks))
+        n_parts = len(tasks) // len(names)
 
+        def report(n_done: int, n_fits: int) -> None:
+            is_done = n_done == n_fits
+            model_now = None if is_done else names[n_done // n_parts]
+            report_search(SearchProgress(n_candidates, n_done, n_fits, model_now))
+
+        report(0, len(tasks))
         # workers have a configuration of scikit-learn of their own (metadata routing, say)
         fit = partial(fit_part, config=get_config())
-        return run_many(fit, tasks, n_jobs=self.n_jobs, progress=follow)
+        return run_many(fit, tasks, n_jobs=self.n_jobs, progress=report)
 
 
 def fit_part(task: Task, *, config: Mapping[str, Any] | None = None) -> FittedPart | FailedFit:
