@@ -84,6 +84,19 @@ def test_a_constant_is_split_conformal_and_groups_apart_are_mondrian(alpha):
         )
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_rows_changes_no_bit(seed):
+    rng = np.random.default_rng(seed)
+    marks = np.eye(4)[rng.integers(0, 4, 2500)], np.eye(3)[rng.integers(0, 3, 2500)]
+    features = np.hstack([np.ones((2500, 1)), *marks])
+    scores = rng.exponential(size=2500) + features[:, 1]
+    patterns = np.unique(features, axis=0)
+    cutoffs = conditional_conformal(scores, features, patterns, alpha=0.15)
+    order = rng.permutation(2500)
+    shuffled = conditional_conformal(scores[order], features[order], patterns, alpha=0.15)
+    assert shuffled.tolist() == cutoffs.tolist()
+
+
 def test_row_order_scale_and_redundant_columns_change_nothing():
     rng = np.random.default_rng(3)
     features, scores = GROUPS[rng.integers(0, 4, 90)].astype(float), rng.exponential(size=90)

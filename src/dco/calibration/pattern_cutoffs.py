@@ -36,6 +36,9 @@ def cutoffs_of_patterns(
     patterns, pattern_of = distinct_rows(new_features)
     cutoffs = np.full(len(patterns), np.inf)
     scores = np.where(scores <= LOWEST_SCORE, 0.0, scores)
+    in_one_order = np.lexsort((scores, *features.T))  # so that sums round alike for shuffled rows
+    scores = scores[in_one_order]
+    features = features[in_one_order]
 
     scale = np.abs(features).max(axis=0, initial=0.0)
     if not scale.any():
