@@ -133,9 +133,9 @@ def test_levels_and_candidates_cannot_be_chosen_by_the_calibration_rows_of_a_fit
     """
     X, y = rows()
     est = dco.DecoupledRegressor([Ridge(), KNeighborsRegressor()], random_state=0).fit(X, y)
-    kept = est.predictor_.calibration
-    assert kept.scores.shape == est.splits_.calibrate.shape
-    assert kept.conditions is kept.clusters is None
+    scored = est.predictor_.calibration.scored
+    assert scored.scores.shape == est.splits_.calibrate.shape
+    assert scored.covariates is scored.clusters is None
     assert not any(isinstance(value, SealedRows) for value in vars(est).values())
     ranked_by = {name for name in vars(type(est.ranking_.table[0])) if not name.startswith("_")}
     assert not any("calibrat" in name for name in ranked_by)
