@@ -69,6 +69,11 @@ def test_no_fewer_rows_train_than_tune_unless_asked_for(options, expected):
     assert default_sizes(40, smallest_calibration=9, **options) == expected
 
 
+def test_without_folds_a_quarter_of_what_calibration_leaves_tunes():
+    sizes = default_sizes(40, smallest_calibration=29, may_fold=False)
+    assert sizes == RoleSizes(tune=2, calibrate=29)
+
+
 @pytest.mark.parametrize(
     ("n", "folds"), [(20, 5), (99, 5), (100, 3), (999, 3), (1000, None)], ids=str
 )

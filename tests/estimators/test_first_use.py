@@ -324,3 +324,22 @@ def test_calibration_rows_that_leave_few_to_train_rank_candidates_by_folds():
     est = dco.DecoupledRegressor([Ridge(), Ridge(100.0)], calibrate_size=29, random_state=0)
     est.fit(few, few[:, 0] + rng.normal(size=40))
     assert est.certificate_.provenance.rows == {"train": 11, "tune": 0, "calibrate": 29}
+    assert est.certificate_.provenance.rows == {"train": 11, "tune": 0, "calibrate": 29}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"calibrate_size": 5}, {"tune_size": 10}, {"tune_size": 10, "refit": False}],
+    ids=["calibrate_size", "tune_size", "no refit"],
+)
+def test_the_advice_on_few_rows_helps(settings):
+    """It says to leave the sizes out: then calibration gets as many rows as it needs."""
+    rng = np.random.default_rng(0)
+    few = rng.normal(size=(40, 3))
+    y = few[:, 0] + rng.normal(size=40)
+    models = [Ridge(), Ridge(100.0)]
+    est = dco.DecoupledRegressor(models, guarantee="pac", random_state=0, **settings)
+    with pytest.warns(dco.InfeasibleLevelWarning, match="leave calibrate_size and tune_size out"):
+        est.fit(few, y)
+    est.set_params(calibrate_size=None, tune_size=None).fit(few, y)
+    assert np.isfinite(est.predict_set(few).sizes()).all()

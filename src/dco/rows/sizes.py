@@ -49,9 +49,9 @@ def default_sizes(
     """Fill in what the caller did not say about the roles of n rows (or clusters).
 
     A quarter tunes and a quarter calibrates. If a quarter gives no finite threshold, calibration
-    gets the smallest number that does. Candidates are then ranked by folds, so that no row is lost
-    to tuning; so they are below `fold_below` rows, and where calibration leaves so few rows that
-    fewer would train than tune.
+    gets the smallest number that does. Candidates are then ranked by folds if they can be, so that
+    no row is lost to tuning; so they are below `fold_below` rows, and where calibration leaves so
+    few rows that fewer would train than tune.
 
     Parameters
     ----------
@@ -66,13 +66,12 @@ def default_sizes(
         Whether some of these rows tune while others train: the caller brings no tuning rows, and
         not all models are frozen.
     """
-    may_choose_folds = may_fold and tune is None and folds is None
-    tune = QUARTER if tune is None else tune
     n_quarter = _as_number(QUARTER, n)
+    holds_out_tuning = deals_tuning and folds is None
 
-    # Calibration leaves some rows to train, and those that tune apart from them.
+    # Calibration leaves some rows to train, and those that were asked for to tune.
     n_to_leave = FEWEST_LEFT
-    if deals_tuning and folds is None and not may_choose_folds:
+    if holds_out_tuning and tune is not None:
         n_to_leave += _as_number(tune, n)
 
     is_raised = calibrate is None and n_quarter < smallest_calibration <= n - n_to_leave
@@ -80,15 +79,17 @@ def default_sizes(
         calibrate = smallest_calibration
     elif calibrate is None:
         calibrate = QUARTER
-
-    # With few rows, no row is set aside to tune.
     n_left = n - _as_number(calibrate, n)
+
+    # With few rows, no row is set aside to tune, or a quarter of what calibration leaves.
     trains_fewer_than_tunes = n_left < 2 * n_quarter
     are_few = is_raised or trains_fewer_than_tunes or n < fold_below
-    if may_choose_folds and are_few and n_left >= FEWEST_LEFT:
+    if may_fold and are_few and n_left >= FEWEST_LEFT and tune is None and folds is None:
         folds = FOLDS_OF_HUNDREDS if 100 <= n < fold_below else FOLDS
+    elif is_raised and holds_out_tuning and tune is None:
+        tune = n_left // 4
 
-    return RoleSizes(tune=tune, calibrate=calibrate, folds=folds)
+    return RoleSizes(tune=QUARTER if tune is None else tune, calibrate=calibrate, folds=folds)
 
 
 def _as_number(size: Size, n: int) -> int:
