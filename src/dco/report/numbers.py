@@ -27,7 +27,7 @@ FittedEstimator: TypeAlias = DecoupledClassifier | DecoupledRegressor
 Sets: TypeAlias = LabelSets | Intervals | IntervalUnions
 
 LEVELS = (*(k / 200 for k in range(1, 21)), *(k / 100 for k in range(11, 51)))
-LEVELS_AT_ONCE = 6  # whose sets are in memory together
+BYTES_AT_ONCE = 2**28  # of the sets of several levels, which are made from one prediction
 PICKED_DELTA = 0.05  # how often the bound fails that holds for a level picked by its result
 MOST_CONDITIONS = 12  # that are shown, the largest ones
 
@@ -202,15 +202,23 @@ class JudgedRows:
         return cls(X, targets[positions], positions)
 
     def sets(self, estimator: FittedEstimator, alphas: Sequence[float]) -> Iterator[Sets]:
-        """Make the sets of the evaluated rows at each level, for few levels at a time."""
-        for start in range(0, len(alphas), LEVELS_AT_ONCE):
+        """Make the sets of the evaluated rows at each level; one prediction serves many levels."""
+        n_levels = levels_at_once(estimator, len(self.targets))
+        for start in range(0, len(alphas), n_levels):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # levels that nobody asked for may be infeasible
                 of_levels = estimator.predict_set(
-                    self.X, alpha=list(alphas[start : start + LEVELS_AT_ONCE])
+                    self.X, alpha=list(alphas[start : start + n_levels])
                 )
             for sets in of_levels:
                 yield sets[self.positions]
+
+
+def levels_at_once(estimator: FittedEstimator, n_rows: int) -> int:
+    """Return for how many levels the sets of so many rows fit into memory together."""
+    classes = estimator.predictor_.structure.classes
+    bytes_per_row = 16 if classes is None else len(classes)  # two ends, or a mark for each label
+    return max(1, BYTES_AT_ONCE // (n_rows * bytes_per_row))
 
 
 def row_numbers(
