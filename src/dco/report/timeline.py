@@ -19,7 +19,7 @@ from dco.foundations.drawing import (
 )
 from dco.report.rendering import data_address, render_template
 from dco.report.results import Paragraph, Result, Table
-from dco.service.monitor_report import report_tables
+from dco.service import report_tables
 
 SMALLEST_P_VALUE = 1e-6  # that is drawn; smaller ones are drawn there
 
