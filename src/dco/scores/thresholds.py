@@ -51,9 +51,8 @@ def _matrix_shape(
         return shape
 
     is_per_row = shape == (n_rows,)
-    is_per_label = shape == (n_labels,)
-    if is_per_row and isinstance(threshold, WeightedThresholds):  # never per label
-        return (n_rows, 1)
+    # thresholds by weight that have one dimension are per row
+    is_per_label = shape == (n_labels,) and not isinstance(threshold, WeightedThresholds)
     if is_per_row and is_per_label and n_rows > 1:
         raise ValueError(
             f"{n_rows} thresholds for {n_rows} rows and {n_rows} labels: pass shape "
