@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,32 +84,27 @@ def command(
     A rule of thumb divides the rows; the law of coverage that follows from the calibration rows is
     exact.
     """
-    from dco import InfeasibleLevelError, plan
+    from dco import plan
     from dco.cli.outputs import check_output, check_suffix
 
     if plot is not None:
         check_suffix(plot, ".png", ".svg")
         check_output(plot, force=force)
 
-    def plan_for(n: int) -> Plan:
-        return plan(
-            n,
-            alpha=promise.alpha,
-            guarantee=promise.guarantee,
-            delta=promise.delta,
-            spread=spread,
-            candidates=candidates,
-            tune_folds=tune_folds,
-            test=test,
-        )
-
+    plan_for = partial(
+        plan,
+        alpha=promise.alpha,
+        guarantee=promise.guarantee,
+        delta=promise.delta,
+        spread=spread,
+        candidates=candidates,
+        tune_folds=tune_folds,
+        test=test,
+    )
     with collected_notes() as notes:
         show(opt.note_large_alpha(promise.alpha))
         chosen = plan_for(rows)
-    outlooks = []
-    for factor in _FACTORS:
-        with suppress(InfeasibleLevelError):
-            outlooks.append(plan_for(round(factor * rows)).now)
+    outlooks = _make_outlooks(plan_for, rows)
     if plot is not None:
         _write_plot(plot, outlooks, chosen.alpha, overwrite=force)
 
@@ -121,16 +117,31 @@ def command(
         }
         print_json(chosen.to_dict() | facts)
         return
-    print_table(
-        ["role", "rows", "why"],
-        [[row.role, row.rows, row.reason] for row in chosen.rows],
-        title=chosen.heading,
-    )
-    print_outlooks(outlooks, chosen.alpha)
-    say(*chosen.notes, f"To fit with these sizes: {fit}")
+    _print_plan(chosen, outlooks, fit)
     print_notes(notes)
     if plot is not None:
         say(f"Wrote {plot}.", err=True)
+
+
+def _make_outlooks(plan_for: Callable[[int], Plan], rows: int) -> list[Outlook]:
+    """Plan for a quarter to four times as many rows, where these are enough."""
+    from dco import InfeasibleLevelError
+
+    outlooks = []
+    for factor in _FACTORS:
+        with suppress(InfeasibleLevelError):
+            outlooks.append(plan_for(round(factor * rows)).now)
+    return outlooks
+
+
+def _print_plan(plan: Plan, outlooks: Sequence[Outlook], fit: str) -> None:
+    print_table(
+        ["role", "rows", "why"],
+        [[row.role, row.rows, row.reason] for row in plan.rows],
+        title=plan.heading,
+    )
+    print_outlooks(outlooks, plan.alpha)
+    say(*plan.notes, f"To fit with these sizes: {fit}")
 
 
 def fit_command(plan: Plan, tune_folds: int | None) -> str:
