@@ -193,6 +193,17 @@ def test_every_calibration_score_is_counted_once(case: Any, numbers_of: Any) -> 
         assert counted == case(name).estimator.certificate_.provenance.rows["calibrate"]
 
 
+@pytest.mark.parametrize("dtype", ["Int64", "int64", object], ids=str)
+def test_targets_of_any_type_give_the_same_numbers(dtype: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    code = rng.integers(5, 8, 500)
+    X = rng.normal(size=(500, 3)) + 2 * np.eye(3)[code - 5]
+    est = dco.DecoupledClassifier(models=["linear"], random_state=0).fit(X[:300], code[:300])
+    found = report_numbers(est, X[300:], pandas.Series(code[300:]).astype(dtype))
+    assert found.certified.coverage == est.evaluate(X[300:], code[300:]).coverage
+
+
 # ---- slices
 
 

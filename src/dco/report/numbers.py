@@ -136,9 +136,9 @@ def report_numbers(
     rows = None
     if X is not None:
         evaluation = evaluate_new_rows(estimator, X, y, by)
-        judged = JudgedRows.of(X, y, evaluation)
+        judged = JudgedRows.of(X, as_labels(y), evaluation)
         levels = list(levels_on_rows(estimator, judged, levels))
-        rows = row_numbers(estimator, judged, evaluation, y, alphas)
+        rows = row_numbers(estimator, judged, evaluation, y)
 
     classes = predictor.structure.classes
     return ReportNumbers(
@@ -195,9 +195,8 @@ class JudgedRows:
     positions: Integers
 
     @classmethod
-    def of(cls, X: Any, y: Any, evaluation: Evaluation) -> JudgedRows:
+    def of(cls, X: Any, targets: AnyArray, evaluation: Evaluation) -> JudgedRows:
         """Leave out the rows that the evaluation left out."""
-        targets = as_labels(y)
         positions = np.setdiff1d(np.arange(len(targets)), evaluation.left_out_rows)
         return cls(X, targets[positions], positions)
 
@@ -222,13 +221,9 @@ def levels_at_once(estimator: FittedEstimator, n_rows: int) -> int:
 
 
 def row_numbers(
-    estimator: FittedEstimator,
-    rows: JudgedRows,
-    evaluation: Evaluation,
-    y: Any,
-    alphas: Sequence[float],
+    estimator: FittedEstimator, rows: JudgedRows, evaluation: Evaluation, y: Any
 ) -> RowNumbers:
-    """Compute what the rows show at the level that was certified."""
+    """Compute what the rows show at the level that was certified; `y` may name the targets."""
     alpha = estimator.certificate_.alpha
     (sets,) = rows.sets(estimator, [alpha])
     points = np.asarray(estimator.predict(rows.X))[rows.positions]
