@@ -78,7 +78,7 @@ def test_the_estimator_stays_as_it_is(est, new_rows):
 def test_the_structure_stays_and_the_rows_are_new(est, new, new_rows):
     old = est.certificate_
     assert new.certificate_.structure == old.structure
-    assert new.certificate_.provenance.rows == {**old.rows, "calibrate": 500}
+    assert new.certificate_.provenance.rows == {**old.provenance.rows, "calibrate": 500}
     np.testing.assert_array_equal(new.predict(new_rows[0]), est.predict(new_rows[0]))
 
 
@@ -297,5 +297,5 @@ def test_rows_that_are_scored_in_batches_give_the_same_calibration(stops):
     assert both[0].structure == both[1].structure
     without_time = [replace(certificate.provenance, seal_log=()) for certificate in both]
     assert without_time[0] == without_time[1]
-    for role, hashes in parts.kept.hashes.items():
-        np.testing.assert_array_equal(hashes, whole.kept.hashes[role])
+    for role, hashes in parts.kept_rows.hashes.items():
+        np.testing.assert_array_equal(hashes, whole.kept_rows.hashes[role])

@@ -91,7 +91,7 @@ def fit_decoupled(
         calibration=calibration,
         certificate=certificate,
         ranking=choice.ranking,
-        kept=roles.kept,
+        kept_rows=roles.kept_rows,
         splits=roles.splits,
         notes=(
             *statement.notes(),
@@ -166,7 +166,7 @@ class DecoupledPredictor:
     calibration: Calibration
     certificate: Certificate
     ranking: Ranking
-    kept: KeptRows
+    kept_rows: KeptRows
     splits: Splits
     notes: tuple[Note, ...] = ()
 
@@ -248,5 +248,5 @@ class DecoupledPredictor:
 
         rows = counted(n_rows(X), "row")
         notes += note_new_conditions(self.calibration.new_conditions(X), rows)
-        notes += self.kept.note_gaps(self.kept.gaps(X), n_rows(X))
+        notes += self.kept_rows.note_gaps(self.kept_rows.gaps(X), n_rows(X))
         return notes

@@ -40,7 +40,7 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     rows = rows_of(est.check_features(X), est.check_targets(y), groups=groups, params={})
     fixed = _fix(est.predictor_, rows.y, clusters=rows.clusters, weights=weights)
     hashes = row_fingerprints(rows.X, rows.y)
-    _check_unused(est.predictor_.kept, hashes)
+    _check_unused(est.predictor_.kept_rows, hashes)
 
     sealed = SealedRows(
         rows.X, rows.y, clusters=rows.clusters, fingerprint=role_fingerprint(hashes)
@@ -66,7 +66,7 @@ def recalibrate_scored(est: Decoupled, scored: ScoredBatch, *, is_rest: bool = F
     """
     fixed = _fix(est.predictor_, scored.y, clusters=scored.clusters, weights=None)
     if not is_rest:
-        _check_unused(est.predictor_.kept, scored.hashes)
+        _check_unused(est.predictor_.kept_rows, scored.hashes)
 
     sealed = SealedScores(scored)
     opened = sealed.open_scores(
@@ -142,7 +142,7 @@ def _calibrate(
     """Calibrate on rows that have been opened, and certify it."""
     calibration = fixed.statement.calibrate(opened.scored)
 
-    others = _without_calibration_rows(predictor.kept)
+    others = _without_calibration_rows(predictor.kept_rows)
     counts = others.among(hashes).counts
     certificate = recertify(
         predictor.certificate,
@@ -152,7 +152,7 @@ def _calibrate(
         repeats_shared={f"{role} and calibrate": counts.get(role, 0) for role in others.hashes},
     )
 
-    is_complete = predictor.kept.complete & (n_missing == 0)
+    is_complete = predictor.kept_rows.complete & (n_missing == 0)
     kept_of_new_rows = KeptRows.of({"calibrate": hashes}, is_complete)
     no_rows = np.arange(0)
     return replace(
@@ -161,9 +161,9 @@ def _calibrate(
         statement=fixed.statement,
         calibration=calibration,
         certificate=certificate,
-        kept=replace(
-            predictor.kept,
-            hashes={**predictor.kept.hashes, **kept_of_new_rows.hashes},
+        kept_rows=replace(
+            predictor.kept_rows,
+            hashes={**predictor.kept_rows.hashes, **kept_of_new_rows.hashes},
             complete=is_complete,
         ),
         splits=replace(predictor.splits, calibrate=no_rows, test=no_rows, seed=None),

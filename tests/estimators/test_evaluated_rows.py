@@ -103,7 +103,7 @@ def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
     monkeypatch.setattr("dco.rows.kept_rows.KEPT_HASHES", 500)
     X, y = regression_rows(6000)
     est = ridge().fit(X[:4000], y[:4000])
-    kept = est.predictor_.kept
+    kept = est.predictor_.kept_rows
     assert all(own.size == 500 for own in kept.hashes.values())
     found = kept.used(row_fingerprints(X[2000:], y[2000:]))
     # a binomial share of the sample: 5 standard deviations

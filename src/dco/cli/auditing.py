@@ -178,9 +178,9 @@ class FitTable:
         n_rows = len(hashes)
         stored = StoredTable.of(estimator)
         n_set_aside = 0 if stored is None else stored.n_rows - len(stored.fitted_rows)
-        used = predictor.kept.among(hashes)
+        used = predictor.kept_rows.among(hashes)
         error = 0 if used.exact else _SAMPLING_ERROR * n_rows
-        absent = predictor.kept.absent(hashes)
+        absent = predictor.kept_rows.absent(hashes)
         return cls(
             predictor=predictor,
             hashes=hashes,
@@ -229,7 +229,7 @@ class FitTable:
     def rows_alike(self, role: str) -> Integers:
         """Return the rows that have hashes of a role."""
         hashes_of_role = {
-            name: hashes for name, hashes in self.predictor.kept.hashes.items() if name == role
+            name: hashes for name, hashes in self.predictor.kept_rows.hashes.items() if name == role
         }
         return np.flatnonzero(KeptRows(hashes_of_role).among(self.hashes).known)
 
@@ -318,7 +318,7 @@ def _compare_role(
         return Check(name, holds, f"fingerprint of {len(found)} rows: {fingerprint}")
 
     # each row of the role is there once, so that nothing else can be meant
-    n_kept = len(table.predictor.kept.hashes.get(role, ()))
+    n_kept = len(table.predictor.kept_rows.hashes.get(role, ()))
     if table.knows_every_row and len(table.rows_alike(role)) == n_kept > 0:
         return Check(name, False, f"they are in {data}, and their fingerprint is not {stated}")
 

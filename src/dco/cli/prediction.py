@@ -170,7 +170,7 @@ class _Run:
     def show_notes(self, new_values: NewValues, *, now: str = "") -> None:
         """Note what the fit never saw, once for each kind; `now` follows the number of rows."""
         rows = counted(new_values.rows, "row") + now
-        kept = self.model.predictor_.kept
+        kept = self.model.predictor_.kept_rows
         show(note_new_conditions(new_values.conditions, rows))
         show(kept.note_gaps(new_values.gaps, new_values.rows))
         show(new_values.notes())
@@ -227,7 +227,7 @@ class SetsOfTable:
             X = read_model_features(self.model, table, self.layout)
             new_values.count(X, self.layout)
             new_values.conditions.update(predictor.calibration.new_conditions(X))
-            new_values.gaps.update(predictor.kept.gaps(X))
+            new_values.gaps.update(predictor.kept_rows.gaps(X))
             yield table, X
 
     def make_sets(

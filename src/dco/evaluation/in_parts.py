@@ -64,7 +64,7 @@ class PartCounts:
         """Count one part."""
         outcomes = Outcomes.of(predictor.sets(X, calibration), y)
         groups = calibration.evaluated_groups(X, y)
-        equal = predictor.kept.among(row_fingerprints(X, y))
+        equal = predictor.kept_rows.among(row_fingerprints(X, y))
         return cls(
             repeated=GroupCounts.of(outcomes, groups, where=equal.known),
             others=GroupCounts.of(outcomes, groups, where=~equal.known),
@@ -100,7 +100,7 @@ def evaluate_counts(
         counts.repeated.overall.rows,
         counts.rows,
         by_role={},
-        by_chance=predictor.kept.by_chance(counts.rows),
+        by_chance=predictor.kept_rows.by_chance(counts.rows),
         is_exact=counts.is_exact,
     )
     judged = counts.others if repeats.left_out else counts.others + counts.repeated

@@ -90,12 +90,12 @@ def evaluate_on_rows(
 def find_repeats(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Repeats:
     """Find rows that equal rows of the fit, and decide what to do with them."""
     hashes = row_fingerprints(X, y)
-    equal = predictor.kept.among(hashes)
+    equal = predictor.kept_rows.among(hashes)
     repeats = decide_on_repeats(
         equal.total,
         len(y),
         by_role=equal.counts,
-        by_chance=predictor.kept.by_chance(len(y)),
+        by_chance=predictor.kept_rows.by_chance(len(y)),
         is_exact=equal.exact,
         rows=tuple(np.flatnonzero(equal.known).tolist()),
     )

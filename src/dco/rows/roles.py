@@ -99,9 +99,9 @@ class Roles:
     """Every row in one role. The calibration rows are sealed.
 
     `splits` has the positions in the table that the caller brought, `folds` the number of folds
-    that rank candidates (None: the tuning rows do), and `kept` recognises the rows later. `n_dealt`
-    is how many rows (or clusters) were dealt to calibration and other roles, None if the caller
-    brought calibration rows.
+    that rank candidates (None: the tuning rows do), and `kept_rows` recognises the rows later.
+    `n_dealt` is how many rows (or clusters) were dealt to calibration and other roles, None if the
+    caller brought calibration rows.
     """
 
     train: Rows
@@ -111,7 +111,7 @@ class Roles:
     folds: int | None
     n_dealt: int | None
     facts: RowFacts
-    kept: KeptRows
+    kept_rows: KeptRows
     notes: tuple[Note, ...] = ()
     # Training and tuning rows in one table, of which both are slices, if both were dealt from it.
     dealt_together: Rows | None = None
@@ -151,7 +151,7 @@ def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
         _check_clusters(members)
         if split.duplicates != "allow":
             _check_no_shared_rows(members)
-    facts, kept = _remember_rows(members, are_distinct=first_copies is not None)
+    facts, kept_rows = _remember_rows(members, are_distinct=first_copies is not None)
 
     # Training and tuning rows are copied once, as slices of one table. The seal copies its rows
     # when it opens.
@@ -172,7 +172,7 @@ def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
         folds=split.sizes.folds,
         n_dealt=n_units if split.calibrate is None else None,
         facts=facts,
-        kept=kept,
+        kept_rows=kept_rows,
         dealt_together=dealt_together if split.tune is None else None,
     )
 

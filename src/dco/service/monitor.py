@@ -218,7 +218,7 @@ class Monitor:
         return f"{structure} {certificate.provenance.scores_fingerprint} {ranks}"
 
     def _note_copies_in_fit(self) -> None:
-        repeated = self._predictor.kept.repeated
+        repeated = self._predictor.kept_rows.repeated
         if self._settings.duplicates == "natural" or repeated == 0:
             return
         text = (
@@ -268,7 +268,7 @@ class Monitor:
             conditions=conditions,
             slices=slices,
             fingerprints=_in_hex(hashes),
-            was_in_fit=self._predictor.kept.among(hashes).known,
+            was_in_fit=self._predictor.kept_rows.among(hashes).known,
         )
 
     def _take(self, batch: _ScoredBatch) -> int:
