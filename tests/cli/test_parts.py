@@ -161,7 +161,7 @@ def test_fit_on_a_sample_is_the_fit_on_these_rows(dco, folder):
     one, other = (load(folder / name).certificate_ for name in ("sampled.dco", "direct.dco"))
     assert one.thresholds == other.thresholds
     assert one.provenance.row_fingerprints == other.provenance.row_fingerprints
-    assert sum(one.rows.values()) == 400
+    assert sum(one.provenance.rows.values()) == 400
     assert dco.json("audit", folder / "sampled.dco", "--data", folder / "in")["holds"]
 
 
@@ -428,3 +428,35 @@ def test_a_table_in_which_no_target_is_known_is_refused(dco, home, folder):
     pd.read_csv(home / "new.csv").assign(outcome="").to_csv(folder / "none.csv", index=False)
     for more, said in (((), "no row with a known target"), (("--in-parts",), "has no rows")):
         assert said in dco.refuses("evaluate", model, folder / "none.csv", *more)
+
+
+COMMANDS_ON_PARTS = {
+    "evaluate": ["evaluate", "--in-parts"],
+    "recalibrate": ["recalibrate", "--in-parts", "--out", "new.dco"],
+    "predict": ["predict", "--out", "sets"],
+}
+on_parts = pytest.mark.parametrize("words", COMMANDS_ON_PARTS.values(), ids=COMMANDS_ON_PARTS)
+
+
+@on_parts
+def test_a_file_with_a_damaged_page_is_named(dco, home, folder, monkeypatch, words):
+    """Its bytes are readable and mean nothing, such as a dose that is infinite."""
+    monkeypatch.chdir(folder)
+    part = folder / "in" / "c.parquet"
+    frame = pd.read_parquet(part)
+    frame.assign(dose=np.inf).to_parquet(part, index=False)
+    refused = dco.refuses(words[0], home / "numbers.dco", folder / "in", *words[1:])
+    assert "c.parquet" in refused
+    assert not (folder / "new.dco").exists()
+    assert not (folder / "sets").exists()
+
+
+@on_parts
+def test_a_part_without_rows_is_taken(dco, home, folder, monkeypatch, words):
+    monkeypatch.chdir(folder)
+    frame = pd.read_parquet(folder / "in" / "a.parquet")
+    frame[:0].to_parquet(folder / "in" / "d.parquet", index=False)
+    dco(words[0], home / "numbers.dco", folder / "in", *words[1:])
+    if words[0] == "predict":
+        with_rows = pq.read_schema(folder / "sets" / "a.parquet").remove_metadata()
+        assert pq.read_schema(folder / "sets" / "d.parquet").remove_metadata() == with_rows

@@ -359,8 +359,9 @@ def _predict_folder(run: _Run, promise: StatedPromise) -> Predicted:
     with _new_folder(order.out), hold_folder(unfinished, order.out):
         old_sets = _begin_folder(run, list(counts), targets, unfinished)
         todo = _partitions_to_do(run, counts, unfinished)
-        new_values = _write_partitions(todo, run)
-        _write_empty_partitions(counts, order.data, unfinished)
+        with _kept_only_to_resume(unfinished, resume=order.resume):
+            new_values = _write_partitions(todo, run)
+            _write_empty_partitions(counts, order.data, unfinished)
 
         finish_from_here()
         for target in targets.values():

@@ -79,16 +79,17 @@ def hold_folder(folder: Path, out: Path) -> Iterator[None]:
     """Hold the folder of unfinished work, so that no two runs write one output.
 
     What the disk refuses becomes a sentence that names the next step. At the end the folder goes if
-    it is empty, or if the run was refused before anything was done.
+    it is empty, or if the run was refused before any part was finished.
     """
     was_there = folder.exists()
     try:
         with lock_folder(folder):
             try:
                 yield
-            finally:
-                if not was_there and folder.is_dir() and not (folder / PLAN).exists():
+            except BaseException as error:
+                if not was_there and not _can_be_continued(folder, error):
                     shutil.rmtree(folder, ignore_errors=True)
+                raise
     except BlockingIOError:
         raise ValueError(
             f"Another run is writing {out} right now; wait until it ends, or choose another --out."
@@ -101,6 +102,16 @@ def hold_folder(folder: Path, out: Path) -> Iterator[None]:
         # after the lock is closed: a network disk keeps a name for an open file
         with suppress(OSError):  # not empty: there is something to continue
             folder.rmdir()
+
+
+def _can_be_continued(folder: Path, error: BaseException) -> bool:
+    """Say whether a run that ended with this error left work that --resume continues."""
+    if not (folder / PLAN).exists():
+        return False
+    has_finished_parts = any(path.is_file() and path.name != PLAN for path in folder.rglob("[!.]*"))
+    was_refused = isinstance(error, Exception) and not isinstance(error, OSError)
+    found_no_cluster = isinstance(error, ConnectionError)
+    return has_finished_parts or not (was_refused or found_no_cluster)
 
 
 def _advice(error: OSError, out: Path) -> str:
