@@ -1,13 +1,13 @@
+"""Scores made for decisions, against their definition in fractions; actions, against loops."""
+
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
 import pytest
 
-from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores import LAC
-from dco.scores.decision import RiskAverse, RiskOptimal, act
-from dco.sets import LabelSets
+from dco import ClassDraws, ClassProbabilities, LabelSets
+from dco.scores import LAC, RiskAverse, RiskOptimal, act
 
 LOSSES = np.array([[0.0, 2, 9], [3, 0, 5], [4, 4, 0], [2, 2, 2]])
 BOTH = [RiskAverse, RiskOptimal]
@@ -110,25 +110,39 @@ def test_scores_agree_in_every_way_of_asking(kind):
         assert np.array_equal(score.sizes(prediction, float(t)), sets.sizes())
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_labels_by_name_and_labels_never_seen(kind):
+@pytest.fixture
+def named() -> ClassProbabilities:
+    """Rows of a model that knows the labels c and a, and has never seen b."""
     p = np.random.default_rng(4).dirichlet(np.ones(2), size=20)
-    named = ClassProbabilities(p, classes=["c", "a"], unseen=["b"])
+    return ClassProbabilities(p, classes=["c", "a"], unseen=["b"])
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_columns_of_losses_find_their_labels_by_name(kind, named):
     score = kind(LOSSES, labels=["a", "b", "c"])
-    scores = score.every_label(named)
-    assert np.all(np.isinf(scores[:, 2]))
-    permuted = ClassProbabilities(
-        np.column_stack([p[:, 1], np.zeros(20), p[:, 0]]), classes=["a", "b", "c"]
-    )
-    finite = np.isfinite(scores[:, :2])
-    assert np.array_equal(scores[:, :2][finite], score.every_label(permuted)[:, [2, 0]][finite])
+    scores = score.every_label(named)[:, :2]
+    p = named.probabilities
+    in_order = np.column_stack([p[:, 1], np.zeros(20), p[:, 0]])
+    expected = score.every_label(ClassProbabilities(in_order, classes=["a", "b", "c"]))[:, [2, 0]]
+    is_finite = np.isfinite(scores)
+    assert np.array_equal(scores[is_finite], expected[is_finite])
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_labels_never_seen_score_infinity(kind, named):
+    score = kind(LOSSES, labels=["a", "b", "c"])
+    assert np.isinf(score.every_label(named)[:, 2]).all()
     assert np.isinf(score.observed(named, ["b"] * 20)).all()
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_labels_never_seen_need_names(kind, named):
     with pytest.raises(ValueError, match="name them with labels="):
         kind(LOSSES).every_label(named)
-    with pytest.raises(ValueError, match="no column for the label"):
-        kind(LOSSES, labels=["x", "y", "z"]).every_label(named)
     with pytest.raises(ValueError, match="name them with labels="):
         act(LAC().sets(named, 0.5), named, loss_matrix=LOSSES)
+    with pytest.raises(ValueError, match="no column for the label"):
+        kind(LOSSES, labels=["x", "y", "z"]).every_label(named)
 
 
 def test_scores_are_values():
@@ -182,15 +196,22 @@ def test_methods_of_the_scores_are_the_two_rules():
     assert len(optimal) == 3
 
 
-def test_bad_matrices_are_refused():
-    with pytest.raises(ValueError, match="one row per action"):
-        RiskAverse([1.0, 2.0])
-    with pytest.raises(ValueError, match="finite"):
-        RiskAverse([[np.inf, 1.0]])
-    with pytest.raises(ValueError, match="distinct labels"):
-        RiskAverse(LOSSES, labels=["a", "a", "b"])
-    with pytest.raises(ValueError, match="3 columns, but the prediction has 2"):
-        RiskAverse(LOSSES).every_label(ClassProbabilities([[0.5, 0.5]]))
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RiskAverse([1.0, 2.0]), "one row per action"),
+        (lambda: RiskAverse([[np.inf, 1.0]]), "finite"),
+        (lambda: RiskAverse(LOSSES, labels=["a", "a", "b"]), "distinct labels"),
+        (
+            lambda: RiskAverse(LOSSES).every_label(ClassProbabilities([[0.5, 0.5]])),
+            "3 columns, but the prediction has 2",
+        ),
+    ],
+    ids=["one dimension", "infinite", "names", "columns"],
+)
+def test_bad_matrices_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 @pytest.mark.parametrize("kind", BOTH)
