@@ -230,7 +230,7 @@ def test_the_same_seed_and_rows_give_the_same_model_whatever_the_file(
     a, b = (library.load(tmp_path / name).certificate_ for name in "ab")
     assert a.provenance.row_fingerprints == b.provenance.row_fingerprints
     assert a.thresholds == b.thresholds
-    assert a.scores_fingerprint == b.scores_fingerprint
+    assert a.provenance.scores_fingerprint == b.provenance.scores_fingerprint
 
 
 BAD = {
