@@ -29,9 +29,16 @@ from scipy.special import logsumexp
 from dco import split_conformal
 from dco.bayes.diagnostics import effective_sample_size
 from dco.foundations.ranks import order_statistic
-from dco.paper.experiment import Options
-from dco.paper.regression import load_rows, paper_split, run_split
-from dco.paper.regression_tables import PRIOR_SCALES, STUDIES
+from dco.paper import Options
+from dco.paper.regression_splits import (
+    PRIOR_SCALES,
+    STUDIES,
+    Outcome,
+    SplitFacts,
+    load_rows,
+    paper_split,
+    run_split,
+)
 from dco.predictions import Points
 from dco.scores.regression import AbsoluteResidual
 
@@ -46,10 +53,11 @@ def ours(seed: int, draws: int) -> dict[str, float]:
     """The experiment as the library runs it, without CQR; the mean width by method, and "ess" as in
     `plain`.
     """
-    study = replace(STUDIES["diabetes"], baselines=False, draws=draws)
-    split, *rows = run_split(seed, Options(alphas=(ALPHA,)), study=study)
-    widths = {row["method"]: row["width"] for row in rows} | {"Split CP (ridge)": ridge_width(seed)}
-    return widths | {"ess": split["ess"]}
+    study = replace(STUDIES["diabetes"], has_baselines=False, draws=draws)
+    rows = run_split(seed, Options(alphas=(ALPHA,)), study=study)
+    widths = {row.method: row.width for row in rows if isinstance(row, Outcome)}
+    (facts,) = (row for row in rows if isinstance(row, SplitFacts))
+    return widths | {"Split CP (ridge)": ridge_width(seed), "ess": facts.ess}
 
 
 def ridge_width(seed: int) -> float:

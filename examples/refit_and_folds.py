@@ -33,7 +33,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dco
 from dco.datasets import load_california_housing, load_concrete, load_diabetes
-from dco.paper.paired import paired_comparison
+from dco.paper import paired_comparison
 
 ALPHA = 0.1
 ROWS = 3000  # of California Housing, always the same ones

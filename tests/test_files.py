@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,7 @@ import dco
 from dco.cli.printing import print_json
 from dco.datasets.features import claim_cache, write_batch
 from dco.foundations.files import plain, wait_for_folder, written_beside, written_together
-from dco.paper.experiment import Experiment, Options
-from dco.paper.records import plain as records_plain
-from dco.paper.records import run_splits
+from dco.paper import Experiment, Options, Row, run_splits
 from dco.report import write_results_page
 from dco.report.rendering import strict_json
 from dco.storage.saving import save
@@ -33,14 +32,20 @@ SOURCE = Path(dco.__file__).parent
 RESULTS = Path(__file__).parents[1] / "results"
 
 
+@dataclass(frozen=True)
+class SeedRow(Row):
+    seed: int
+
+
 def records(path: Path) -> None:
     experiment = Experiment(
-        "one",
-        "",
-        "",
-        0.0,
-        lambda records, options: [],
-        run_split=lambda seed, options: [{"a": seed}],
+        name="one",
+        summary="",
+        needs="",
+        minutes=0.0,
+        run_split=lambda seed, options: [SeedRow(seed)],
+        tables=lambda records, options: [],
+        row_kinds=(SeedRow,),
     )
     run_splits(experiment, path, seeds=[2, 1], options=Options((0.1,)), jobs=1)
 
@@ -385,9 +390,8 @@ def test_what_json_does_not_know_is_the_callers_to_decide(capsys):
         strict_json(kept)
 
 
-def test_records_and_the_page_take_the_same_values():
+def test_a_page_takes_infinities_and_arrays():
     row = {"sizes": np.array([1.0, np.inf]), "n": np.int64(4), "share": 1 / 3}
-    assert records_plain(row) == {"sizes": [1.0, "inf"], "n": 4, "share": 0.333333333333}
     assert json.loads(strict_json(row)) == {"sizes": [1.0, "inf"], "n": 4, "share": 1 / 3}
 
 

@@ -8,7 +8,6 @@ import pandas as pd
 
 import dco as library
 from dco.cli.tables.fitted import StoredTable
-from dco.paper.records import unpacked
 
 
 def comparing(home, out, *more, target="outcome"):
@@ -29,8 +28,15 @@ def comparing(home, out, *more, target="outcome"):
 
 def by_method(out):
     """The rows of each split, by method."""
-    lines = filter(str.strip, (out / "records.jsonl").read_text().splitlines())
-    return [{row["method"]: row for row in unpacked(json.loads(line)["rows"])} for line in lines]
+    splits = []
+    for line in filter(str.strip, (out / "records.jsonl").read_text().splitlines()):
+        rows = [
+            dict(zip(block["columns"], cells, strict=True))
+            for block in json.loads(line)["rows"]
+            for cells in block["values"]
+        ]
+        splits.append({row["method"]: row for row in rows if "method" in row})
+    return splits
 
 
 def test_it_puts_like_beside_like_and_ends_with_the_warning(dco, home, tmp_path):

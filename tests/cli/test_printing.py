@@ -15,9 +15,9 @@ from dco.cli import printing
 from dco.cli.comparison import shown
 from dco.cli.plan import print_outlooks
 from dco.cli.printing import print_table
-from dco.cli.reproduce import _spare
+from dco.cli.reproduce import spare_columns
 from dco.foundations.progress import watch_search
-from dco.paper.tables import Measured, ResultTable
+from dco.paper import Measured, ResultTable
 
 COLUMNS = [
     "method",
@@ -130,7 +130,7 @@ def test_what_is_left_out_is_told_and_the_guarantee_of_the_papers_tables_stays(m
         "width off",
         "reference",
     ]
-    assert _spare(columns) == ["z", "width off", "reference", "rule"]
+    assert spare_columns(columns) == ["z", "width off", "reference", "rule"]
 
 
 def test_a_title_has_the_width_of_the_terminal(monkeypatch):

@@ -18,8 +18,9 @@ from PIL import Image
 from dco.cli.main import main
 from dco.datasets import Backbone, open_images, resnet50
 from dco.datasets.backbone import features_of_backbone
-from dco.paper import classification_splits, protocol_classification
-from dco.paper.classification_splits import Sizes
+from dco.paper import classification_splits
+from dco.paper.classification_splits import Scale, Sizes
+from dco.paper.heads import Training
 
 COLOURS = ((200, 40, 40), (40, 200, 40), (40, 40, 200), (180, 180, 40))
 
@@ -31,8 +32,8 @@ def run(*words):
 @pytest.fixture
 def small(monkeypatch):
     """200 images are enough for a split."""
-    for each in (classification_splits, protocol_classification):
-        monkeypatch.setattr(each, "QUICK_SIZES", Sizes(60, 40, 60, 40))
+    scale = Scale(Sizes(60, 40, 60, 40), Training(epochs=10, passes=5))
+    monkeypatch.setattr(classification_splits, "QUICK_SCALE", scale)
 
 
 def noisy(colour, rng):

@@ -1,572 +1,558 @@
-"""The classification experiments on small made-up features, and one committed split run again on
-the real ones.
-"""
+"""The classification experiments on small made-up features, and their committed tables."""
 
 import html
-import json
+import math
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
+from committed import RESULTS, committed_records
+from made_up_study import ALPHAS, FAST, N_CLASSES, make_study
 
 import dco
+from dco import ClassDraws
 from dco.datasets import ImageFeatures
-from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
-from dco.paper import classification, paper_values
-from dco.paper import classification_splits as splits
-from dco.paper import classification_tables as tabled
+from dco.foundations.ranks import tuning_rank
+from dco.paper import Measured, Options, SplitRecord, classification, paper_values, rows_of
+from dco.paper import classification_tables as tables
 from dco.paper.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
-from dco.paper.coverage_z import coverage_z
-from dco.paper.experiment import Options, SplitRecord
+from dco.paper.classification_splits import (
+    HEAD_METHODS,
+    LEVELS,
+    METHOD_OF,
+    PAPER_SCALE,
+    RATIOS,
+    BQOutcome,
+    Outcome,
+    RatioOutcome,
+    cifar100_order,
+    deal,
+    largest_classes,
+    make_task,
+    run_methods,
+    run_split,
+)
+from dco.paper.coverage_z import law_of_mean
 from dco.paper.heads import (
     BY_NAME,
-    CANDIDATES,
     FIXED,
     SCORES,
     ScoreTable,
-    Training,
     score_heads,
+    score_table_rows,
     train_heads,
 )
-from dco.paper.methods import Given
-from dco.paper.records import machine, plain, unpacked, versions
-from dco.paper.tables import Measured
-from dco.predictions import ClassDraws
 
-RESULTS = Path(__file__).parents[2] / "results"
-SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)
-FAST = Training(epochs=2, passes=3, widths=((16, 8), (8, 4)))
-CLASSES = 5
-ALPHAS = (0.2, 0.1)
+BY_EXPERIMENT = {experiment.name: experiment for experiment in EXPERIMENTS}
 
 
 @pytest.fixture(scope="module")
 def study(made_up):
-    return splits.Study(
-        "cifar100", "Made-up", "Made-up features.", lambda data_home: made_up, beyond=True
-    )
+    return make_study(made_up)
 
 
 @pytest.fixture(scope="module")
 def records(study):
-    """Three splits of the made-up data, as read back from disk."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(splits, "PAPER_SIZES", SMALL)
-        patch.setattr(splits, "PAPER_TRAINING", FAST)
-        runs = {
-            seed: plain(splits.run_split(seed, Options(ALPHAS), study=study)) for seed in range(3)
-        }
-        return [
-            SplitRecord(seed, tuple(json.loads(json.dumps(rows))), 1.0)
-            for seed, rows in runs.items()
-        ]
+    """Three splits of the made-up data."""
+    return [
+        SplitRecord(seed, tuple(run_split(seed, Options(ALPHAS), study=study)), 1.0)
+        for seed in range(3)
+    ]
 
 
-# ---- protocol ------------------------------------------------------------------------------------
-# --------------------
+def cells_of(table):
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def test_the_candidates_have_the_papers_numbers():
-    by_name = {each.name: (each.score, each.dropout, each.hidden) for each in CANDIDATES}
-    assert len(by_name) == 16
-    assert by_name["cand_001"] == ("posterior_nll", 0.05, "(512,256)")
-    assert by_name["cand_004"] == ("posterior_nll", 0.1, "(256,128)")
-    assert by_name["cand_009"] == ("aoi_nll", 0.05, "(512,256)")
+# ---- protocol
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("cand_001", ("posterior_nll", 0.05, "(512,256)")),
+        ("cand_004", ("posterior_nll", 0.1, "(256,128)")),
+        ("cand_009", ("aoi_nll", 0.05, "(512,256)")),
+    ],
+)
+def test_candidates_have_the_papers_numbers(name, parts):
+    candidate = BY_NAME[name]
+    assert (candidate.score, candidate.dropout, candidate.hidden) == parts
+
+
+def test_there_are_16_candidates_and_bq_takes_the_first():
+    assert len(BY_NAME) == 16
     assert FIXED.name == "cand_001"
 
 
-def test_rows_are_those_of_the_protocol(records):
-    """150, 60, 120 and 100 rows; what tunes on the tuning rows calibrates on 120, what does not on
-    180.
-    """
-    for alpha in ALPHAS:
-        for features in ("raw", "standardised"):
-            found = tabled.methods_of(records, alpha, features)
-            rows = {
-                method: (row[0]["rank"], row[0]["n"], row[0]["n_test"])
-                for method, row in found.items()
-            }
-            assert (
-                rows["DCO, refit"]
-                == rows["DCO-Warmstart"]
-                == (conformal_rank(120, alpha=alpha), 120, 100)
-            )
-            assert rows["BQ"] == (pac_rank(180, alpha=alpha, delta=0.05), 180, 100)
-            assert list(rows) == list(splits.HEAD_ROWS)
-        assert len(tabled.methods_of(records, alpha, "square roots")) == 5
+@pytest.mark.parametrize("features", ["raw", "standardised"])
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_what_tunes_on_tuning_rows_calibrates_on_the_others(features, alpha, records):
+    """120 rows, and 180 for what does not tune on rows of its own."""
+    outcomes = tables.outcomes_at(records, alpha, features)
+    ranks = {method: (rows[0].rank, rows[0].n, rows[0].n_test) for method, rows in outcomes.items()}
+    assert list(ranks) == list(HEAD_METHODS)
+    expected = (dco.conformal_rank(120, alpha=alpha), 120, 100)
+    assert ranks["DCO, refit"] == ranks["DCO-Warmstart"] == expected
+    assert ranks["BQ"] == (dco.pac_rank(180, alpha=alpha, delta=0.05), 180, 100)
 
 
-def test_every_method_has_a_claim_and_no_claim_where_rows_choose_and_certify(records):
+def test_every_method_is_recorded(records):
     for record in records:
-        assert {row["method"] for row in record.rows if "method" in row} == set(splits.METHOD_OF)
-    claims = {title: method.guarantee for title, method in splits.METHOD_OF.items()}
-    assert [title for title, claim in claims.items() if claim == "pac"] == [
-        "BQ",
-        "DCO-PAC",
-        "Matched-Φ BQ, δ/16",
-    ]
-    assert all(
-        claims[title] == "none" for title in claims if "DirectTune" in title or "EFCP" in title
-    )
+        assert {row.method for row in record.rows if isinstance(row, Outcome)} == set(METHOD_OF)
 
 
-def test_the_paper_ratio_is_dco_itself(records):
+def test_only_three_rows_claim_a_pac_guarantee():
+    claims = {title: method.guarantee for title, method in METHOD_OF.items()}
+    pac = [title for title, claim in claims.items() if claim == "pac"]
+    assert pac == ["BQ", "DCO-PAC", "Matched-Φ BQ, δ/16"]
+
+
+@pytest.mark.parametrize("word", ["DirectTune", "EFCP", "uncorrected", "BQ on the pool"])
+def test_what_chooses_and_certifies_on_the_same_rows_claims_nothing(word):
+    titles = [title for title in METHOD_OF if word in title]
+    assert titles
+    assert all(METHOD_OF[title].guarantee == "none" for title in titles)
+
+
+def test_the_papers_ratio_is_dco_itself(records):
     """33/67 of the pool is the protocol's own cut, so its row repeats DCO's."""
-    for record in records:
-        for alpha in ALPHAS:
-            rows = [
-                row for row in record.rows if row["alpha"] == alpha and row["features"] == "raw"
-            ]
-            cut = next(row for row in rows if row.get("ratio") == "33/67")
-            dco = next(
-                row for row in rows if row.get("method") == "DCO-Warmstart" and "ratio" not in row
-            )
-            assert {key: cut[key] for key in dco} == dco
-    assert [round(part * splits.PAPER_SIZES.pool) for part in splits.RATIOS.values()] == [
-        600,
-        1000,
-        1500,
-        2000,
-        2400,
-    ]
+    for alpha in ALPHAS:
+        dco_rows = tables.outcomes_at(records, alpha, "raw")["DCO-Warmstart"]
+        for row, cut in zip(
+            dco_rows, tables.ratios_at(records, alpha, "raw")["33/67"], strict=True
+        ):
+            assert cut == RatioOutcome(**row.cells(), ratio="33/67")
 
 
-def test_roles_are_disjoint_and_have_the_papers_sizes():
-    data = ImageFeatures(np.zeros((7500, 1), np.float32), np.tile(np.arange(10), 750))
-    order = splits.deal(data, splits.PAPER_SIZES, seed=4, stratified=False).order
-    assert sorted(order[:7000].tolist()) == sorted(set(order[:7000].tolist()))
-    stratified = splits.deal(data, splits.PAPER_SIZES, seed=4, stratified=True).order
-    assert np.ptp(np.bincount(data.labels[stratified[:2000]])) <= 1
+def test_ratios_cut_the_papers_pool_at_whole_rows():
+    n_tune = [round(share * PAPER_SCALE.sizes.pool) for share in RATIOS.values()]
+    assert n_tune == [600, 1000, 1500, 2000, 2400]
+
+
+@pytest.fixture(scope="module")
+def balanced_rows():
+    return ImageFeatures(np.zeros((7500, 1), np.float32), np.tile(np.arange(10), 750))
+
+
+@pytest.mark.parametrize("is_stratified", [False, True])
+def test_no_row_has_two_roles(is_stratified, balanced_rows):
+    dealt = deal(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=is_stratified)
+    assert sorted(dealt.order.tolist()) == list(range(7500))
+    assert len(dealt.rows_to_fit()) == 2000
+    assert len(dealt.rows_to_score()) == 5000
+
+
+def test_stratified_splits_balance_the_classes(balanced_rows):
+    dealt = deal(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=True)
+    assert np.ptp(np.bincount(dealt.rows_to_fit().labels)) <= 1
+
+
+def test_too_few_rows_are_refused(balanced_rows):
+    few = ImageFeatures(balanced_rows.features[:6999], balanced_rows.labels[:6999])
     with pytest.raises(ValueError, match="a split takes 7000 rows, but there are 6999"):
-        splits.deal(
-            ImageFeatures(data.features[:6999], data.labels[:6999]),
-            splits.PAPER_SIZES,
-            seed=4,
-            stratified=False,
-        )
+        deal(few, PAPER_SCALE.sizes, seed=4, is_stratified=False)
 
 
-def test_rows_set_aside_are_in_no_split(monkeypatch):
-    full = ImageFeatures(np.arange(20_000, dtype=np.float32)[:, None], np.zeros(20_000, int))
-    monkeypatch.setattr(splits, "load_cifar100_features", lambda data_home: full)
-    splits.cifar100_rows.cache_clear()
-    try:
-        used = set(splits.cifar100_rows("here").features[:, 0].tolist())
-        aside = set(splits.cifar100_rows_set_aside("here").features[:, 0].tolist())
-    finally:
-        splits.cifar100_rows.cache_clear()
-    assert (len(used), len(aside), len(used & aside)) == (12_000, 8_000, 0)
-    assert np.array_equal(splits.cifar100_order(20_000), splits.cifar100_order(20_000))
+def test_the_order_of_the_rows_is_fixed():
+    """The first 12,000 are dealt into splits, the others are set aside."""
+    order = cifar100_order(20_000)
+    assert sorted(order.tolist()) == list(range(20_000))
+    assert np.array_equal(order, cifar100_order(20_000))
 
 
-# ---- scores and selection
-# --------------------------------------------------------------------------------------------
+def test_the_largest_classes_are_kept_and_renumbered():
+    labels = np.repeat(np.arange(6), [3, 9, 1, 4, 2, 5])
+    rows = ImageFeatures(np.arange(len(labels), dtype=np.float32)[:, None], labels)
+    largest = largest_classes(rows, n_classes=4)
+    assert np.bincount(largest.labels).tolist() == [3, 9, 4, 5]
+    assert largest.features.shape == (21, 1)
+
+
+# ---- scores
 
 
 def test_score_tables_are_the_two_formulas_on_frozen_passes(made_up):
-    data = made_up
-    heads = train_heads(
-        data.features[:200], data.labels[:200], [0], standardise=True, seed=5, training=FAST
-    )
+    X, y = made_up.features, made_up.labels
+    heads = train_heads(X[:200], y[:200], [0], standardise=True, seed=5, training=FAST)
     names = ("cand_001", "cand_009")
-    first, second = score_heads(
-        heads, names, data.features[200:], data.labels[200:], n_classes=CLASSES
-    ).values()
-    p = heads[0].predict_draws(data.features[200:]).draws.astype(np.float64)
-    np.testing.assert_allclose(first.scores, -np.log(p.mean(axis=0)), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(
-        second.scores, -np.log((p**2).sum(axis=0) / p.sum(axis=0)), rtol=1e-6, atol=1e-9
-    )
+    first, second = score_heads(heads, names, X[200:], y[200:], n_classes=N_CLASSES).values()
+    p = heads[0].predict_draws(X[200:]).draws.astype(np.float64)
+    posterior = -np.log(p.mean(axis=0))
+    add_one_in = -np.log((p**2).sum(axis=0) / p.sum(axis=0))
+    np.testing.assert_allclose(first.scores, posterior, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(second.scores, add_one_in, rtol=1e-6, atol=1e-9)
 
 
 def test_a_label_that_training_never_saw_is_in_no_finite_set(made_up):
-    data = made_up
-    known = data.labels != 2
-    heads = train_heads(
-        data.features[known], data.labels[known], [0], standardise=True, seed=5, training=FAST
-    )
-    table = score_heads(heads, [FIXED.name], data.features, data.labels, n_classes=CLASSES)[
-        FIXED.name
-    ]
-    assert np.all(np.isinf(table.observed[~known]))
-    assert np.all(table.sizes(1e9) == CLASSES - 1)
+    X, y = made_up.features, made_up.labels
+    seen = y != 2
+    heads = train_heads(X[seen], y[seen], [0], standardise=True, seed=5, training=FAST)
+    tables_of_heads = score_heads(heads, [FIXED.name], X, y, n_classes=N_CLASSES)
+    rows = score_table_rows(tables_of_heads[FIXED.name])
+    assert np.all(np.isinf(rows.scores[~seen]))
+    assert np.all(rows.sizes(1e9) == N_CLASSES - 1)
 
 
-def deployed_rows(
-    tables: dict[str, ScoreTable], tune: int, pool: int, *, alpha: float = 0.2
-) -> dict[str, dict]:
-    roles = splits.by_role(tables, tune, pool)
-    return {
-        row["method"]: row
-        for row in splits.method_rows(Given(roles, FIXED.name, alpha), roles, seed=0)
+# ---- each row again by the public functions
+
+PAC = partial(dco.bayesian_quadrature, delta=0.05)
+SHARED_PAC = partial(dco.bayesian_quadrature, delta=Fraction(1, 320))  # 0.05 / 16
+ROWS = {
+    "tune": slice(0, 60),
+    "calibrate": slice(60, 180),
+    "pool": slice(0, 180),
+    "test": slice(180, 280),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Made-up draws of 8 heads for 280 rows of 8 labels, and the labels."""
+    rng = np.random.default_rng(2)
+    labels = rng.integers(8, size=280)
+    towards_truth = 1 + 4 * (np.arange(8) == labels[:, None])
+    draws = []
+    for head in range(8):  # each leans in its own measure
+        weights = rng.gamma((0.3 + 0.1 * head) * towards_truth, size=(3, 280, 8)) + 1e-9
+        draws.append(weights / weights.sum(axis=2, keepdims=True))
+    return draws, labels
+
+
+def predict(drawn, name, role):
+    """Return score and predictions of a candidate on the rows of a role."""
+    candidate = BY_NAME[name]
+    return SCORES[candidate.score], ClassDraws(drawn[0][candidate.head][:, ROWS[role]])
+
+
+def observe(drawn, name, role):
+    score, prediction = predict(drawn, name, role)
+    return score.observed(prediction, drawn[1][ROWS[role]])
+
+
+def choose(drawn, how, alpha):
+    """Choose a candidate: the fixed one, by `tune`, or by the sizes of sets on the pool."""
+    if how == "fixed":
+        return FIXED.name
+    if how == "tune":
+        candidates = {name: predict(drawn, name, "tune") for name in BY_NAME}
+        return dco.tune(candidates, drawn[1][ROWS["tune"]], alpha=alpha).best
+    sizes = {}
+    for name in BY_NAME:
+        score, prediction = predict(drawn, name, "pool")
+        sets = score.sets(prediction, how(observe(drawn, name, "pool"), alpha=alpha))
+        sizes[name] = sets.sizes().mean()
+    return min(sizes, key=sizes.get)
+
+
+@pytest.fixture(scope="module")
+def run_at(drawn):
+    """The outcomes of all methods at a level, by title."""
+    draws, labels = drawn
+    score_tables = {
+        name: ScoreTable(
+            SCORES[candidate.score].every_label(ClassDraws(draws[candidate.head])), labels
+        )
+        for name, candidate in BY_NAME.items()
     }
+
+    def run(alpha):
+        task = make_task(score_tables, n_tune=60, n_pool=180, fixed=FIXED.name, alpha=alpha)
+        with_refit = dco.paper.Task(
+            task.candidates, task.y_tune, FIXED.name, alpha, refit=task.candidates.__getitem__
+        )
+        return {row.method: row for row in run_methods(with_refit, features="raw", seed=0)}
+
+    return {alpha: run(alpha) for alpha in ALPHAS}
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_methods_are_the_librarys_own_path(alpha):
-    """Each row again from predictions by the public functions: `tune`, one rule on the scores of
-    its rows, sets.
-    """
-    rng = np.random.default_rng(2)
-    labels = rng.integers(8, size=280)
-    # towards the truth, for each head in its own measure
-    lean = 1 + 4 * (np.arange(8) == labels[:, None])
-    heads = [
-        rng.gamma((0.3 + 0.1 * head) * lean, size=(3, 280, 8)) + 1e-9
-        for head in range(len(CANDIDATES) // 2)
-    ]
-    draws = [each / each.sum(axis=2, keepdims=True) for each in heads]
-
-    def on(name, rows):
-        return SCORES[BY_NAME[name].score], ClassDraws(draws[BY_NAME[name].head][:, rows])
-
-    def scores(name, rows):
-        score, prediction = on(name, rows)
-        return score.observed(prediction, labels[rows])
-
-    tables = {
-        name: ScoreTable(SCORES[each.score].every_label(ClassDraws(draws[each.head])), labels)
-        for name, each in BY_NAME.items()
-    }
-    rows = deployed_rows(tables, 60, 180, alpha=alpha)
-    tune, calibrate, pool, test = (
-        np.arange(*ends) for ends in ((0, 60), (60, 180), (0, 180), (180, 280))
-    )
-    best = dco.tune({name: on(name, tune) for name in BY_NAME}, labels[tune], alpha=alpha).best
-
-    def smallest(rule):
-        """Chosen by the sizes of the sets on the pool."""
-        sizes = {}
-        for name in BY_NAME:
-            score, prediction = on(name, pool)
-            sizes[name] = (
-                score.sets(prediction, rule(scores(name, pool), alpha=alpha)).sizes().mean()
-            )
-        return min(sizes, key=sizes.get)
-
-    pac, shared = (
-        partial(dco.bayesian_quadrature, delta=delta) for delta in (0.05, Fraction(1, 320))
-    )
-    for method, name, seen, rule in (
-        ("BQ", FIXED.name, pool, pac),
-        ("Matched-Φ BQ, δ/16", smallest(shared), pool, shared),
-        ("Matched-Φ BQ, δ uncorrected", smallest(pac), pool, pac),
+@pytest.mark.parametrize(
+    ("method", "how", "role", "rule"),
+    [
+        ("BQ", "fixed", "pool", PAC),
+        ("Matched-Φ BQ, δ/16", SHARED_PAC, "pool", SHARED_PAC),
+        ("Matched-Φ BQ, δ uncorrected", PAC, "pool", PAC),
         (
             "EFCP (tuned and calibrated on the pool)",
-            smallest(dco.split_conformal),
-            pool,
+            dco.split_conformal,
+            "pool",
             dco.split_conformal,
         ),
-        ("Split CP, φ fixed, whole pool", FIXED.name, pool, dco.split_conformal),
-        ("DCO, φ fixed", FIXED.name, calibrate, dco.split_conformal),
-        ("DCO-Warmstart", best, calibrate, dco.split_conformal),
-        ("DCO-PAC", best, calibrate, pac),
-        ("DCO's structure, BQ on the pool", best, pool, pac),
-    ):
-        row, threshold = rows[method], rule(scores(name, seen), alpha=alpha)
-        assert (threshold.rank, threshold.n, BY_NAME[name].number) == (
-            row["rank"],
-            row["n"],
-            row["chosen"],
-        ), method
-        assert threshold.value == pytest.approx(row["threshold"], rel=1e-12)
-        score, prediction = on(name, test)
-        sets = score.sets(prediction, threshold)
-        assert (sets.contains(labels[test]).mean(), sets.sizes().mean()) == (
-            row["coverage"],
-            row["size"],
-        )
-    for method, name in (("DirectTune, searched Φ", best), ("DirectTune, fixed φ", FIXED.name)):
-        threshold = np.sort(scores(name, tune))[tuning_rank(60, alpha=alpha) - 1]
-        assert threshold == pytest.approx(rows[method]["threshold"], rel=1e-12)
-    exact = rows["BQ"]["confidence"]
-    assert exact >= 0.95
-    assert abs(rows["BQ"]["confidence_drawn"] - exact) < 5 * np.sqrt(0.05 * 0.95 / 1000)
+        ("Split CP, φ fixed, whole pool", "fixed", "pool", dco.split_conformal),
+        ("DCO, φ fixed", "fixed", "calibrate", dco.split_conformal),
+        ("DCO-Warmstart", "tune", "calibrate", dco.split_conformal),
+        ("DCO-PAC", "tune", "calibrate", PAC),
+        ("DCO's structure, BQ on the pool", "tune", "pool", PAC),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_row_is_one_rule_on_the_scores_of_its_rows(method, how, role, rule, alpha, drawn, run_at):
+    name = choose(drawn, how, alpha)
+    threshold = rule(observe(drawn, name, role), alpha=alpha)
+    outcome = run_at[alpha][method]
+    assert outcome.chosen == BY_NAME[name].number
+    assert (outcome.rank, outcome.n) == (threshold.rank, threshold.n)
+    assert outcome.threshold == pytest.approx(threshold.value, rel=1e-12)
+
+    score, prediction = predict(drawn, name, "test")
+    sets = score.sets(prediction, threshold)
+    assert outcome.coverage == sets.contains(drawn[1][ROWS["test"]]).mean()
+    assert outcome.size == sets.sizes().mean()
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize(
+    ("method", "how"), [("DirectTune, searched Φ", "tune"), ("DirectTune, fixed φ", "fixed")]
+)
+def test_direct_tune_deploys_the_tuning_threshold(method, how, alpha, drawn, run_at):
+    scores = np.sort(observe(drawn, choose(drawn, how, alpha), "tune"))
+    threshold = scores[tuning_rank(60, alpha=alpha) - 1]
+    assert run_at[alpha][method].threshold == pytest.approx(threshold, rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_drawn_confidence_scatters_around_the_exact_one(alpha, run_at):
+    """Within 5 standard errors of 1,000 draws."""
+    bq = run_at[alpha]["BQ"]
+    assert isinstance(bq, BQOutcome)
+    assert bq.confidence >= 0.95
+    assert abs(bq.confidence_drawn - bq.confidence) < 5 * math.sqrt(0.05 * 0.95 / 1000)
 
 
 # ---- tables and figures
-# ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
-def test_tables_say_where_the_features_come_from(records, study, name, tmp_path):
-    experiment = next(each for each in EXPERIMENTS if each.name == name)
+def tables_of(experiment, records, study, alphas=ALPHAS):
+    """Make the tables of an experiment for another study."""
     makers = experiment.tables.keywords["makers"]
-    study = study if name != "imagenet-a" else IMAGENET_A
-    tables = classification.make_tables(records, Options(ALPHAS), study=study, makers=makers)
-    assert len({table.title for table in tables}) == len(tables)
-    for table in tables:
+    return classification.make_tables(records, Options(alphas), study=study, makers=makers)
+
+
+@pytest.mark.parametrize("name", BY_EXPERIMENT)
+def test_tables_say_where_the_features_come_from(name, records, study):
+    study = IMAGENET_A if name == "imagenet-a" else study
+    made = tables_of(BY_EXPERIMENT[name], records, study)
+    assert len({table.title for table in made}) == len(made)
+    for table in made:
         assert study.features in table.caption
         assert table.rows
-        assert table.to_markdown()
-    if experiment.figures is not None:
-        paths = experiment.figures.func(
-            *experiment.figures.args, records, Options(ALPHAS), tmp_path, study=study
-        )
-        assert {path.suffix for path in paths if path.is_file()} == {".svg", ".png"}
-        assert all(
-            html.escape(study.features, quote=False) in path.read_text()
-            for path in paths
-            if path.suffix == ".svg"
-        )
+
+
+@pytest.mark.parametrize("name", [e.name for e in EXPERIMENTS if e.figures is not None])
+def test_figures_say_where_the_features_come_from(name, records, study):
+    study = IMAGENET_A if name == "imagenet-a" else study
+    maker = BY_EXPERIMENT[name].figures.keywords["maker"]
+    drawn = classification.make_figures(records, Options(ALPHAS), study=study, maker=maker)
+    assert {Path(file).suffix for file in drawn} == {".svg", ".png"}
+    note = html.escape(study.features, quote=False)
+    assert all(note in content.decode() for file, content in drawn.items() if file[-3:] == "svg")
 
 
 def test_z_and_expected_coverage_are_those_of_the_law(records, study):
-    table = classification.make_tables(
-        records, Options(ALPHAS), study=study, makers=classification.MAIN[:1]
-    )[0]
-    for row in table.rows:
-        cells = dict(zip(table.columns, row, strict=True))
-        alpha = next(alpha for alpha in ALPHAS if tabled.target(alpha) == cells["target"])
-        found = tabled.methods_of(records, alpha, "raw")[cells["method"]]
-        assert cells["guarantee"] == splits.METHOD_OF[cells["method"]].guarantee
-        if not splits.METHOD_OF[cells["method"]].law:
+    table = tables.main_table(study, records, Options(ALPHAS), "raw")
+    alpha_of = {tables.target(alpha): alpha for alpha in ALPHAS}
+    for cells in cells_of(table):
+        method = cells["method"]
+        assert cells["guarantee"] == METHOD_OF[method].guarantee
+        if METHOD_OF[method].has_law:
+            outcomes = tables.outcomes_at(records, alpha_of[cells["target"]], "raw")[method]
+            law = law_of_mean(outcomes)
+            assert (cells["by law"], cells["z"]) == (law.expected, law.z)
+        else:
             assert (cells["by law"], cells["z"]) == (None, None)
-            continue
-        rank, n = found[0]["rank"], found[0]["n"]
-        assert cells["by law"] == rank / (n + 1)
-        assert cells["z"] == pytest.approx(
-            coverage_z([row["coverage"] for row in found], rank=rank, n=n, n_test=100)
-        )
 
 
-def test_the_papers_figures_agree_with_one_another():
-    """What the paper prints in several tables was copied alike."""
-    assert (
-        paper_values.IMAGENET_A_MATCHED["DCO-Warmstart"] == paper_values.IMAGENET_A_RATIOS["33/67"]
-    )
-    for method, triple in paper_values.IMAGENET_A_MAIN.items():
-        for rounded, pair, digits in zip(
-            triple, paper_values.IMAGENET_A_MATCHED[method], (3, 2, 2), strict=True
-        ):
-            assert rounded == pytest.approx(pair, abs=0.51 * 10**-digits)
-    best = min(
-        paper_values.IMAGENET_A_CANDIDATES,
-        key=lambda number: paper_values.IMAGENET_A_CANDIDATES[number][1],
-    )
-    assert (
-        paper_values.IMAGENET_A_CANDIDATES[best][0] == paper_values.IMAGENET_A_SINGLE_RUN["λ_tune"]
-    )
-    assert sum(paper_values.IMAGENET_A_SELECTED.values()) == 50
-
-
-def test_every_figure_of_the_papers_tables_is_beside_ours(records, study):
-    def shown(study, maker, key, *columns):
-        table = classification.make_tables(records, Options(ALPHAS), study=study, makers=[maker])[0]
-        other = study is not IMAGENET_A and maker is not main_raw
-        assert ("other data" in table.caption) == other
-        rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
-        return {
-            row[key]: tuple(
-                (cell.mean, cell.sd) if isinstance(cell, Measured) else cell
-                for cell in map(row.get, columns)
-            )
-            for row in rows
-            if row.get("target", 0.8) == 0.8 and row[columns[-1]] is not None
-        }
-
-    main_raw = classification.MAIN[0]
-    triple = ("paper coverage", "paper size", "paper P95")
-    assert shown(IMAGENET_A, main_raw, "method", *triple) == paper_values.IMAGENET_A_MAIN
-    for each in (IMAGENET_A, study):
-        assert (
-            shown(each, tabled.matched_beside_table, "method", *triple)
-            == paper_values.IMAGENET_A_MATCHED
-        )
-        assert (
-            shown(each, tabled.ratio_beside_table, "ratio", *triple)
-            == paper_values.IMAGENET_A_RATIOS
-        )
-        alone = {name: (value,) for name, value in paper_values.IMAGENET_A_SINGLE_RUN.items()}
-        assert shown(each, tabled.single_run_table, "quantity", "paper") == alone
-        candidates = shown(
-            each, tabled.candidates_table, "candidate", "paper λ", "paper size", "paper P95"
-        )
-        assert candidates == {
-            f"cand_{number:03}": row for number, row in paper_values.IMAGENET_A_CANDIDATES.items()
-        }
+def test_stratified_splits_have_no_law(records):
+    table = tables.main_table(IMAGENET_A, records, Options(ALPHAS), "raw")
+    assert set(table.column("z")) == set(table.column("by law")) == {None}
+    assert "stratified" in table.caption
 
 
 def test_at_another_level_nothing_is_set_beside_the_papers(records, study):
-    made = classification.make_tables(
-        records, Options((0.1,)), study=study, makers=classification.MATCHED
-    )
+    made = tables_of(BY_EXPERIMENT["matched"], records, study, alphas=(0.1,))
     name = "Made-up: matched candidate class and calibration mechanism"
     assert [table.title for table in made] == [name, f"{name}, standardised features"]
 
 
-def test_stratified_splits_get_no_z(records):
-    table = classification.make_tables(
-        records, Options(ALPHAS), study=IMAGENET_A, makers=classification.MAIN[:1]
-    )[0]
-    assert set(table.column("z")) == {None}
-    assert "stratified" in table.caption
+# ---- the paper's figures
+
+
+def test_what_the_paper_prints_twice_was_copied_alike():
+    assert (
+        paper_values.IMAGENET_A_MATCHED["DCO-Warmstart"] == paper_values.IMAGENET_A_RATIOS["33/67"]
+    )
+    for method, rounded in paper_values.IMAGENET_A_MAIN.items():
+        exact = paper_values.IMAGENET_A_MATCHED[method]
+        assert rounded.coverage.mean == pytest.approx(exact.coverage.mean, abs=0.51e-3)
+        assert rounded.size.mean == pytest.approx(exact.size.mean, abs=0.51e-2)
+        assert rounded.p95.mean == pytest.approx(exact.p95.mean, abs=0.51e-2)
+    best = min(paper_values.IMAGENET_A_CANDIDATES.values(), key=lambda printed: printed.size)
+    assert best.threshold == paper_values.IMAGENET_A_SINGLE_RUN["λ_tune"]
+    assert sum(paper_values.IMAGENET_A_SELECTED.values()) == 50
+
+
+def printed_cells(table, key):
+    """Return coverage, size and P95 of the paper by row, where it prints them at .8."""
+    return {
+        cells[key]: (cells["paper coverage"], cells["paper size"], cells["paper P95"])
+        for cells in cells_of(table)
+        if cells.get("target", 0.8) == 0.8 and cells["paper P95"] is not None
+    }
+
+
+def as_cells(printed):
+    return {name: (row.coverage, row.size, row.p95) for name, row in printed.items()}
+
+
+OPTIONS = Options(ALPHAS)
+
+
+def test_table_3_is_beside_ours(records):
+    table = tables.main_table(IMAGENET_A, records, OPTIONS, "raw")
+    assert printed_cells(table, "method") == as_cells(paper_values.IMAGENET_A_MAIN)
+
+
+@pytest.mark.parametrize("on", ["ImageNet-A", "other data"])
+class TestTablesOfImageNetA:
+    """They stand beside ours of other data too, and then say so."""
+
+    @pytest.fixture
+    def shown_on(self, on, study):
+        return IMAGENET_A if on == "ImageNet-A" else study
+
+    def test_table_4_is_beside_ours(self, on, shown_on, records):
+        table = tables.single_run_table(shown_on, records, OPTIONS)
+        printed = {
+            cells["quantity"]: cells["paper"]
+            for cells in cells_of(table)
+            if cells["paper"] is not None
+        }
+        assert printed == paper_values.IMAGENET_A_SINGLE_RUN
+        assert ("other data" in table.caption) == (on == "other data")
+
+    def test_table_5_is_beside_ours(self, on, shown_on, records):
+        table = tables.matched_beside_table(shown_on, records, OPTIONS)
+        assert printed_cells(table, "method") == as_cells(paper_values.IMAGENET_A_MATCHED)
+        assert ("other data" in table.caption) == (on == "other data")
+
+    def test_table_6_is_beside_ours(self, on, shown_on, records):
+        table = tables.ratio_beside_table(shown_on, records, OPTIONS, "raw")
+        assert printed_cells(table, "ratio") == as_cells(paper_values.IMAGENET_A_RATIOS)
+        assert ("other data" in table.caption) == (on == "other data")
+
+    def test_table_11_is_beside_ours(self, on, shown_on, records):
+        table = tables.candidates_table(shown_on, records, OPTIONS)
+        printed = {
+            cells["candidate"]: (cells["paper λ"], cells["paper size"], cells["paper P95"])
+            for cells in cells_of(table)
+            if cells["paper λ"] is not None
+        }
+        assert printed == {
+            f"cand_{number:03}": (row.threshold, row.size, row.p95)
+            for number, row in paper_values.IMAGENET_A_CANDIDATES.items()
+        }
+        assert ("other data" in table.caption) == (on == "other data")
 
 
 # ---- data that may be missing
-# ----------------------------------------------------------------------------------------
 
 
-def test_without_the_images_one_sentence_says_what_is_needed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["imagenet-a", "matched"])
+def test_without_the_data_one_sentence_says_what_is_needed(name, tmp_path, monkeypatch):
     monkeypatch.delenv("DCO_DATA_HOME", raising=False)
-    by_name = {each.name: each for each in EXPERIMENTS}
-    said = by_name["imagenet-a"].missing(Options((0.2,), data_home=str(tmp_path)))
-    assert "imagenet-a" in said
-    assert "--data-home" in said
+    options = Options((0.2,), data_home=str(tmp_path))
+    assert "--data-home" in BY_EXPERIMENT[name].missing(options)
+
+
+def test_a_folder_of_images_is_enough(tmp_path):
     (tmp_path / "imagenet-a").mkdir()
-    assert by_name["imagenet-a"].missing(Options((0.2,), data_home=str(tmp_path))) is None
-    assert "--data-home" in by_name["matched"].missing(Options((0.2,), data_home=str(tmp_path)))
-
-
-def test_the_198_largest_classes_are_kept_and_renumbered():
-    labels = np.repeat(np.arange(6), [3, 9, 1, 4, 2, 5])
-    rows = ImageFeatures(np.arange(len(labels), dtype=np.float32)[:, None], labels)
-    kept = splits.largest_classes(rows, n_classes=4)
-    assert np.bincount(kept.labels).tolist() == [3, 9, 4, 5]
-    assert kept.features.shape == (21, 1)
+    options = Options((0.2,), data_home=str(tmp_path))
+    assert BY_EXPERIMENT["imagenet-a"].missing(options) is None
 
 
 # ---- what is committed
-# -----------------------------------------------------------------------------------------------
 
 
-def committed() -> list[SplitRecord]:
-    lines = (RESULTS / "cifar100" / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line) for line in lines if line.strip()]
-    return [
-        SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"])
-        for entry in entries
-    ]
+@pytest.fixture(scope="module")
+def committed():
+    return committed_records("cifar100")
 
 
-def test_committed_tables_follow_from_the_committed_records():
-    """And show what the experiment is about: fifty splits, the aim of 28 % smaller sets met at
-    every level, laws obeyed.
-    """
-    found = committed()
-    assert [record.seed for record in found] == list(range(50))
-    options = Options(splits.LEVELS)
-    for experiment in EXPERIMENTS:
-        if experiment.source == "cifar100":
-            page = "\n".join(table.to_markdown() for table in experiment.tables(found, options))
-            assert (RESULTS / experiment.name / "tables.md").read_text(encoding="utf-8") == page
-    beyond = next(each for each in EXPERIMENTS if each.name == "beyond-cifar100").tables(
-        found, options
-    )
-    whole = [row for row in beyond[1].rows if row[1] == "all"]
-    assert len(whole) == 3
-    assert all(high < -28 for _, _, _, _, high, _ in whole)
+def test_fifty_splits_are_committed(committed):
+    assert [record.seed for record in committed] == list(range(50))
 
 
-def test_how_far_sizes_are_from_the_papers_is_said_in_captions_and_docs():
+def test_the_stronger_class_has_sets_28_percent_smaller_at_every_level(committed):
+    gains = BY_EXPERIMENT["beyond-cifar100"].tables(committed, Options(LEVELS))[1]
+    highs = [cells["high %"] for cells in cells_of(gains) if cells["step"] == "all"]
+    assert len(highs) == 3
+    assert max(highs) < -28
+
+
+@pytest.mark.parametrize("features", ["raw", "standardised"])
+def test_how_far_sizes_are_from_the_papers_is_said_in_captions_and_docs(features, committed):
     """Every printed size is missed by more than 3 standard errors; recomputed from the means and
     deviations by hand.
     """
-    found, options = committed(), Options(splits.LEVELS)
-    table = classification.make_tables(
-        found, options, study=CIFAR100, makers=[tabled.level_sizes_table]
-    )[0]
-    docs = " ".join(
-        (RESULTS.parent / "docs" / "paper-classification.md").read_text(encoding="utf-8").split()
-    )
-    for features in ("raw", "standardised"):
-        percent, errors = [], []
-        for (alpha, method), (_, (mean, sd)) in paper_values.CIFAR100.items():
-            sizes = np.array(
-                [row["size"] for row in tabled.methods_of(found, alpha, features)[method]]
-            )
-            percent.append(100 * (sizes.mean() - mean) / mean)
-            errors.append((sizes.mean() - mean) / np.sqrt((sizes.var(ddof=1) + sd**2) / 50))
-        shown = [row for row in table.rows if row[0] == features]
-        assert [row[table.columns.index("size %")] for row in shown] == pytest.approx(percent)
-        assert [row[table.columns.index("off")] for row in shown] == pytest.approx(errors)
-        assert min(errors) > 3
-        main = tabled.main_table(CIFAR100, found, options, features)
-        assert (
-            f"{min(percent):+.1f} to {max(percent):+.1f} %, {min(errors):+.1f} to "
-            f"{max(errors):+.1f} st" in main.caption
-        )
-        assert "ResNet-50" in main.caption
-        assert f"{min(percent):.1f} to {max(percent):.1f} % larger on {features}" in docs
-        assert f"{min(errors):.1f} to {max(errors):.1f} standard errors" in docs
+    options = Options(LEVELS)
+    percent, errors = [], []
+    for (alpha, method), printed in paper_values.CIFAR100.items():
+        outcomes = tables.outcomes_at(committed, alpha, features)[method]
+        sizes = np.array([row.size for row in outcomes])
+        mean, sd = printed.size.mean, printed.size.sd
+        percent.append(100 * (sizes.mean() - mean) / mean)
+        errors.append((sizes.mean() - mean) / np.sqrt((sizes.var(ddof=1) + sd**2) / 50))
+
+    levels = cells_of(tables.level_sizes_table(CIFAR100, committed, options))
+    shown = [cells for cells in levels if cells["features"] == features]
+    assert [cells["size %"] for cells in shown] == pytest.approx(percent)
+    assert [cells["off"] for cells in shown] == pytest.approx(errors)
+    assert min(errors) > 3
+
+    caption = tables.main_table(CIFAR100, committed, options, features).caption
+    docs = (RESULTS.parent / "docs" / "paper-classification.md").read_text(encoding="utf-8")
+    docs = " ".join(docs.split())
+    assert f"{min(percent):+.1f} to {max(percent):+.1f} %" in caption
+    assert f"{min(errors):+.1f} to {max(errors):+.1f} standard errors" in caption
+    assert f"{min(percent):.1f} to {max(percent):.1f} % larger on {features}" in docs
+    assert f"{min(errors):.1f} to {max(errors):.1f} standard errors" in docs
 
 
-def test_every_level_that_the_paper_prints_of_imagenet_a_stands_beside_ours():
-    """Once for each kind of features; ImageNet-A's own tables have these figures already."""
-    found, options = committed(), Options(splits.LEVELS)
-    (table,) = classification.make_tables(
-        found, options, study=CIFAR100, makers=[tabled.levels_beside_table]
+def test_every_level_that_the_paper_prints_of_imagenet_a_stands_beside_ours(committed):
+    """Once for each kind of features."""
+    table = tables.levels_beside_table(CIFAR100, committed, Options(LEVELS))
+    printed = paper_values.IMAGENET_A.values()
+    assert table.column("paper size") == [row.size for row in printed] * 2
+    assert table.column("paper coverage") == [row.coverage for row in printed] * 2
+
+
+def test_sizes_over_bqs_stand_beside_the_papers(committed):
+    table = tables.levels_beside_table(CIFAR100, committed, Options(LEVELS))
+    (cells,) = (
+        cells
+        for cells in cells_of(table)
+        if (cells["features"], cells["target"], cells["method"]) == ("raw", 0.9, "DCO-Warmstart")
     )
-    printed = paper_values.IMAGENET_A
-    assert [cell.mean for cell in table.column("paper size")] == [
-        size for _, (size, _) in printed.values()
-    ] * 2
-    assert [cell.mean for cell in table.column("paper coverage")] == [
-        cover for (cover, _), _ in printed.values()
-    ] * 2
-    sizes = {
-        method: np.mean([row["size"] for row in rows])
-        for method, rows in tabled.methods_of(found, 0.1, "raw").items()
+    means = {
+        method: np.mean(tables.sizes_of(outcomes))
+        for method, outcomes in tables.outcomes_at(committed, 0.1, "raw").items()
     }
-    (row,) = (row for row in table.rows if row[:3] == ("raw", 0.9, "DCO-Warmstart"))
-    ratios = row[table.columns.index("size / BQ")], row[table.columns.index("paper size / BQ")]
-    assert ratios == pytest.approx((sizes["DCO-Warmstart"] / sizes["BQ"], 46.8652 / 49.3689))
-    assert tabled.levels_beside_table(classification.IMAGENET_A, found, options).rows == ()
+    assert cells["size / BQ"] == pytest.approx(means["DCO-Warmstart"] / means["BQ"])
+    assert cells["paper size / BQ"] == pytest.approx(46.8652 / 49.3689)
 
 
-def test_a_committed_split_comes_out_again(data_home):
-    """The fixed head and the stronger class of one split.
-
-    Here the head is trained by itself, in the run beside seven others, which rounds another way.
-    The stronger class comes out within a label or two of 2,000 rows with the versions of the run
-    and on a processor of the same name (one name covers several sets of instructions, which round
-    differently); elsewhere its training rounds another way too.
-    """
-    if EXPERIMENTS[0].missing(Options((0.2,), data_home=data_home)) is not None:
-        pytest.skip("the CIFAR-100 features are not here")
-    seed = 7
-    record = next(each for each in committed() if each.seed == seed)
-    dealt = splits.deal(
-        splits.cifar100_rows(data_home), splits.PAPER_SIZES, seed=seed, stratified=False
-    )
-    X, y, X_new, y_new = dealt.parts()
-    heads = train_heads(X, y, [0], standardise=False, seed=seed, training=Training())
-    table = score_heads(heads, [FIXED.name], X_new, y_new, n_classes=100)[FIXED.name]
-    here = made_here(seed)
-    kept = {
-        row["method"]: row
-        for row in record.rows
-        if row.get("features") == "raw" and row["alpha"] == 0.1 and "method" in row
-    }
-    again = splits.measured(
-        table.rows(3000, 5000).evaluated("again"),
-        dco.bayesian_quadrature(table.observed[:3000], alpha=0.1, delta=0.05).value,
-    )
-    assert kept["BQ"]["rank"] == pac_rank(3000, alpha=0.1, delta=0.05)
-    assert again["coverage"] == pytest.approx(kept["BQ"]["coverage"], abs=0.01)
-    assert again["size"] == pytest.approx(kept["BQ"]["size"], rel=0.05)
-    strong = {
-        (row["method"], row["alpha"]): row
-        for row in record.rows
-        if row.get("features") == "square roots"
-    }
-    with threadpool_limits(1):  # as in a run: sums over several threads round otherwise
-        found = splits.strong_rows(dealt, alphas=splits.LEVELS)
-    for row in found:
-        before = strong[row["method"], row["alpha"]]
-        assert row["rank"] == before["rank"]
-        assert row["coverage"] == pytest.approx(before["coverage"], abs=0.0011 if here else 0.005)
-        assert row["size"] == pytest.approx(before["size"], rel=0.001 if here else 0.02)
+def test_imagenet_as_own_tables_need_no_second_one(committed):
+    assert tables.levels_beside_table(IMAGENET_A, committed, Options(LEVELS)).rows == ()
 
 
-def made_here(seed: int) -> bool:
-    """Whether the record was made on this processor with these versions."""
-    lines = (RESULTS / "cifar100" / "records.jsonl").read_text(encoding="utf-8").splitlines()
-    entry = next(
-        entry for entry in map(json.loads, filter(str.strip, lines)) if entry["seed"] == seed
-    )
-    made_on = json.loads((RESULTS / "cifar100" / "machine.json").read_text(encoding="utf-8"))
-    return bool(entry["versions"] == versions() and made_on["processor"] == machine()["processor"])
+def test_measured_cells_have_means_over_splits(records, study):
+    table = tables.main_table(study, records, OPTIONS, "raw")
+    first = cells_of(table)[0]
+    outcomes = rows_of(records, Outcome)
+    sizes = [
+        row.size for row in outcomes if (row.method, row.alpha, row.features) == ("BQ", 0.2, "raw")
+    ]
+    assert first["size"] == Measured.of(sizes)

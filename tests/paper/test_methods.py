@@ -1,14 +1,15 @@
+"""Every method of Table 1 does what its row says, and DCO is what the estimators deploy."""
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 import dco
-from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import conformal_rank, pac_rank
-from dco.paper.methods import METHODS, Given, evaluated_roles
-from dco.predictions import ClassProbabilities, Points, Quantiles
+from dco import ClassProbabilities, IncompatibleScoreError, Points, Quantiles
+from dco.paper import METHODS, TABLE_ROWS, Task, score_on_roles
 from dco.risk import (
     bayesian_quadrature_risk,
     conformal_risk_control,
@@ -16,110 +17,125 @@ from dco.risk import (
     miscoverage,
     risk_controlling,
 )
-from dco.scores import APS, LAC
-from dco.scores.decision import RiskAverse, RiskOptimal
-from dco.scores.regression import AbsoluteResidual, QuantileResidual
-from dco.tuning import tune
+from dco.scores import APS, LAC, AbsoluteResidual, QuantileResidual, RiskAverse, RiskOptimal
 
-SIZES = {"tune": 80, "cal": 120, "test": 60}
+SIZES = {"tune": 80, "calibrate": 120, "test": 60}
+SOURCE = {"tune": "tune", "calibrate": "calibrate", "pool": "calibrate", "test": "test"}
+GENERAL = [name for name in METHODS if name not in ("rocp", "cqr")]
 
 
-def classes(seed=0, k=4):
-    """Three roles of probabilities and labels drawn from them, with a flattened and a sharp
-    candidate.
+def make_classes(seed=0, n_classes=4):
+    """Draw labels from sharp probabilities, by role; flattened ones are the other candidate.
+
+    Candidates are {role: {name: (score, prediction)}}; the calibration rows stand for the pool too.
     """
     rng = np.random.default_rng(seed)
-    records, labels = {}, {}
+    predictions, labels = {}, {}
     for role, n in SIZES.items():
-        p = rng.dirichlet(0.5 * np.ones(k), size=n)
-        labels[role] = (rng.uniform(size=(n, 1)) > np.cumsum(p, axis=1)).sum(axis=1).clip(max=k - 1)
-        flat = (p + 0.3) / (p + 0.3).sum(axis=1, keepdims=True)
-        records[role] = {"sharp": ClassProbabilities(p), "flat": ClassProbabilities(flat)}
-    entries = {
-        f"{kind}-{type(score).__name__}": (score, *(records[role][kind] for role in SIZES))
-        for kind in ("flat", "sharp")
-        for score in (APS(), LAC())
+        sharp = rng.dirichlet(0.5 * np.ones(n_classes), size=n)
+        uniforms = rng.uniform(size=(n, 1))
+        labels[role] = (uniforms > np.cumsum(sharp, axis=1)).sum(axis=1).clip(max=n_classes - 1)
+        flat = (sharp + 0.3) / (sharp + 0.3).sum(axis=1, keepdims=True)
+        predictions[role] = {"flat": ClassProbabilities(flat), "sharp": ClassProbabilities(sharp)}
+    pairs = {
+        role: {
+            f"{kind}-{type(score).__name__}": (score, predictions[source][kind])
+            for kind in ("flat", "sharp")
+            for score in (APS(), LAC())
+        }
+        for role, source in SOURCE.items()
     }
-    return entries, labels
+    return pairs, labels
 
 
-def run(method, candidates, labels, *, alpha=0.1, delta=0.05, fixed=None):
-    """The calibration rows stand for the pool too."""
-    places = {"tune": (1, "tune"), "calibrate": (2, "cal"), "pool": (2, "cal"), "test": (3, "test")}
-    on = {
-        role: {name: (entry[0], entry[place]) for name, entry in candidates.items()}
-        for role, (place, _) in places.items()
+def with_records(candidates):
+    """Give {name: (score, tune, calibrate, test)} by role."""
+    position = {"tune": 1, "calibrate": 2, "pool": 2, "test": 3}
+    return {
+        role: {name: (entry[0], entry[position[role]]) for name, entry in candidates.items()}
+        for role in SOURCE
     }
-    roles = evaluated_roles(on, {role: labels[name] for role, (_, name) in places.items()})
-    return METHODS[method](
-        Given(roles, fixed or next(iter(roles)), alpha, delta, structures=on["tune"])
+
+
+def run(method, pairs, targets, *, alpha=0.1, delta=0.05, fixed=None):
+    candidates = score_on_roles(pairs, {role: targets[source] for role, source in SOURCE.items()})
+    task = Task(
+        candidates,
+        y_tune=targets["tune"],
+        fixed=fixed or next(iter(candidates)),
+        alpha=alpha,
+        delta=delta,
     )
+    return METHODS[method](task)
 
 
-GENERAL = [name for name in METHODS if name not in ("rocp", "cqr")]
+def sharp_lac_scores(seed):
+    """Return the scores of one candidate on the calibration rows, and that candidate alone."""
+    pairs, labels = make_classes(seed)
+    one = {role: {"lac": of_role["sharp-LAC"]} for role, of_role in pairs.items()}
+    score, prediction = one["calibrate"]["lac"]
+    return np.sort(score.observed(prediction, labels["calibrate"])), one, labels
+
+
+# ---- on 0/1 loss every rule is one order statistic
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("alpha", "delta"), [(0.1, 0.05), (0.2, 0.1), (1 - 0.7, 0.05)])
-def test_on_zero_one_loss_everything_is_one_order_statistic(seed, alpha, delta):
-    """For one candidate on 0/1 loss: registry, loss-matrix rules and ranks agree exactly."""
-    candidates, labels = classes(seed)
-    one = {"lac": candidates["sharp-LAC"]}
-    score, _, calibrate, _ = one["lac"]
-    scores = np.sort(score.observed(calibrate, labels["cal"]))
-    cuts = np.unique(scores)
-    losses = miscoverage(scores, None, cuts)
+def test_registry_ranks_and_rules_for_loss_matrices_agree(seed, alpha, delta):
+    scores, one, labels = sharp_lac_scores(seed)
+    marginal = scores[dco.conformal_rank(120, alpha=alpha) - 1]
+    pac = scores[dco.pac_rank(120, alpha=alpha, delta=delta) - 1]
     values = {
         name: run(name, one, labels, alpha=alpha, delta=delta).threshold.value for name in GENERAL
     }
-    marginal = scores[conformal_rank(len(scores), alpha=alpha) - 1]
-    pac = scores[pac_rank(len(scores), alpha=alpha, delta=delta) - 1]
-    for name in ("split_cp", "score_tuned_cp", "crc", "dco_warmstart"):
-        assert values[name] == marginal
-    for name in ("bq", "bcp_crc", "ltt", "dco_pac"):
-        assert values[name] == pac
-    assert conformal_risk_control(losses, cuts, alpha=alpha).value == values["crc"]
-    assert bayesian_quadrature_risk(losses, cuts, alpha=alpha, delta=delta).value == values["bq"]
-    assert (
-        risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="binomial").value
-        == values["bq"]
-    )
-    certified = learn_then_test(
-        losses[:, ::-1], np.arange(losses.shape[1]), alpha=alpha, delta=delta, test="binomial"
-    )
-    assert cuts[::-1][certified.indices[-1]] == values["ltt"]
-    assert pac > marginal
+    assert {values[name] for name in ("split_cp", "score_tuned_cp", "crc", "dco_warmstart")} == {
+        marginal
+    }
+    assert {values[name] for name in ("bq", "bcp_crc", "ltt", "dco_pac")} == {pac}
+
+    cuts = np.unique(scores)
+    losses = miscoverage(scores, None, cuts)
+    levels = {"alpha": alpha, "delta": delta}
+    assert conformal_risk_control(losses, cuts, alpha=alpha).value == marginal
+    assert bayesian_quadrature_risk(losses, cuts, **levels).value == pac
+    assert risk_controlling(losses, cuts, **levels, test="binomial").value == pac
+    settings = np.arange(losses.shape[1])
+    certified = learn_then_test(losses[:, ::-1], settings, **levels, test="binomial")
+    assert cuts[::-1][certified.indices[-1]] == pac
+
+
+# ---- what each row of the registry says
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_every_method_says_what_it_is_and_gives_sets(name):
-    candidates, labels = classes()
-    method, outcome = METHODS[name], run(name, candidates, labels)
-    assert outcome.threshold.guarantee == method.guarantee
-    assert len(outcome.deployed["test"]) == SIZES["test"]
-    assert all((method.name, method.rule, method.assumption, method.reference))
+def test_a_threshold_states_the_claim_of_its_method(name):
+    method, choice = METHODS[name], run(name, *make_classes())
+    assert choice.threshold.guarantee == method.guarantee
+    assert (choice.threshold.delta is not None) == (method.guarantee == "pac")
     assert (method.tuned == "nothing") == (method.tuned_on == "none")
-    assert (outcome.threshold.delta is not None) == (method.guarantee == "pac")
-    if method.tuned == "nothing":
-        assert outcome.candidate == "flat-APS"
-        assert run(name, candidates, labels, fixed="sharp-LAC").candidate == "sharp-LAC"
+    assert len(choice.deployed.test.scores) == SIZES["test"]
 
 
-def test_tuning_methods_choose_the_smallest_sets():
-    """The sharp probabilities are the true ones; LAC on them is the smallest set there is."""
-    candidates, labels = classes(1)
-    for name in ("dco_warmstart", "direct_tune", "score_tuned_cp", "bcp_crc"):
-        assert run(name, candidates, labels).candidate.endswith("LAC")
-    assert (
-        run("dco_warmstart", candidates, labels).candidate
-        == tune(
-            {name: entry[:2] for name, entry in candidates.items()}, labels["tune"], alpha=0.1
-        ).best
-    )
+@pytest.mark.parametrize("name", [name for name in GENERAL if METHODS[name].tuned == "nothing"])
+def test_what_searches_nothing_takes_the_fixed_candidate(name):
+    assert run(name, *make_classes(), fixed="sharp-LAC").candidate == "sharp-LAC"
+
+
+@pytest.mark.parametrize("name", ["dco_warmstart", "direct_tune", "score_tuned_cp", "bcp_crc"])
+def test_what_searches_takes_the_smallest_sets(name):
+    """The sharp probabilities are the true ones; LAC on them has the smallest sets there are."""
+    assert run(name, *make_classes(1)).candidate.endswith("LAC")
+
+
+def test_dco_chooses_as_tune_does():
+    pairs, labels = make_classes(1)
+    best = dco.tune(pairs["tune"], labels["tune"], alpha=0.1).best
+    assert run("dco_warmstart", pairs, labels).candidate == best
 
 
 def test_score_tuned_cp_ranks_by_the_sizes_of_split_conformal():
-    """19 tuning rows are enough for split conformal at 0.1, and too few for a PAC statement, which
+    """19 tuning rows are enough for split conformal at .1 and too few for a PAC statement, which
     would rank by name.
     """
     y = np.linspace(0, 1, 19)
@@ -127,59 +143,82 @@ def test_score_tuned_cp_ranks_by_the_sizes_of_split_conformal():
         name: (AbsoluteResidual(), *[Points(np.full(19, mean))] * 3)
         for name, mean in {"far": 2.0, "near": 0.0}.items()
     }
-    assert run("score_tuned_cp", candidates, dict.fromkeys(SIZES, y)).candidate == "near"
+    targets = dict.fromkeys(SIZES, y)
+    assert run("score_tuned_cp", with_records(candidates), targets).candidate == "near"
 
 
-def test_choosing_on_calibration_rows_pays_by_a_union_bound():
+@pytest.mark.parametrize("name", ["bcp_crc", "ltt"])
+def test_choosing_on_calibration_rows_pays_by_a_union_bound(name):
     """Four candidates: each gets delta / 4, and the rank is that of delta / 4."""
-    candidates, labels = classes(2)
-    for name in ("bcp_crc", "ltt"):
-        outcome = run(name, candidates, labels, alpha=0.1, delta=0.1)
-        assert outcome.threshold.rank == pac_rank(120, alpha=0.1, delta=0.025)
-        assert outcome.threshold.delta == 0.1
+    threshold = run(name, *make_classes(2), alpha=0.1, delta=0.1).threshold
+    assert threshold.rank == dco.pac_rank(120, alpha=0.1, delta=0.025)
+    assert threshold.delta == 0.1
 
 
-def test_methods_see_only_the_roles_they_name():
-    """Changing a role that a method does not use changes nothing."""
-    candidates, labels = classes(3)
-    other = dict(labels)
-    other["tune"] = (labels["tune"] + 1) % 4
-    for name in GENERAL:
-        if METHODS[name].tuned_on != "tune":
-            assert run(name, candidates, labels).threshold == run(name, candidates, other).threshold
-    other = dict(labels)
-    other["cal"] = (labels["cal"] + 1) % 4
+@pytest.mark.parametrize("name", [name for name in GENERAL if METHODS[name].tuned_on != "tune"])
+def test_tuning_rows_change_nothing_for_methods_that_do_not_tune_on_them(name):
+    pairs, labels = make_classes(3)
+    others = {**labels, "tune": (labels["tune"] + 1) % 4}
+    assert run(name, pairs, labels).threshold == run(name, pairs, others).threshold
+
+
+@pytest.mark.parametrize("name", ["dco_warmstart", "dco_pac", "score_tuned_cp"])
+def test_calibration_rows_choose_nothing_for_methods_that_tune(name):
+    pairs, labels = make_classes(3)
+    others = {**labels, "calibrate": (labels["calibrate"] + 1) % 4}
+    assert run(name, pairs, labels).candidate == run(name, pairs, others).candidate
+
+
+def test_direct_tune_never_looks_at_calibration_rows():
+    pairs, labels = make_classes(3)
+    others = {**labels, "calibrate": (labels["calibrate"] + 1) % 4}
     assert (
-        run("direct_tune", candidates, labels).threshold
-        == run("direct_tune", candidates, other).threshold
+        run("direct_tune", pairs, labels).threshold == run("direct_tune", pairs, others).threshold
     )
-    for name in ("dco_warmstart", "dco_pac", "score_tuned_cp"):
-        assert run(name, candidates, labels).candidate == run(name, candidates, other).candidate
 
 
-def test_rocp_takes_decision_scores():
-    candidates, labels = classes(4)
-    costs = 5 * (1 - np.eye(4))
+def test_what_chooses_on_its_own_rows_claims_nothing():
+    claims = {title: (method.guarantee, method.has_law) for title, method in TABLE_ROWS.items()}
+    for title in (
+        "DirectTune, searched Φ",
+        "Matched-Φ BQ, δ uncorrected",
+        "DCO's structure, BQ on the pool",
+        "EFCP (tuned and calibrated on the pool)",
+    ):
+        assert claims[title] == ("none", False)
+    assert claims["Matched-Φ BQ, δ/|Φ|"] == ("pac", False)
+    assert claims["DCO, refit"] == ("marginal", True)
+
+
+# ---- methods for some scores
+
+
+def test_rocp_calibrates_a_decision_score():
+    pairs, labels = make_classes(4)
+    costs = np.vstack([5 * (1 - np.eye(4)), np.ones(4)])
     decisions = {
-        name: (kind(np.vstack([costs, np.ones(4)])), *candidates[base][1:])
-        for name, kind, base in (
-            ("averse", RiskAverse, "flat-LAC"),
-            ("optimal", RiskOptimal, "sharp-LAC"),
-        )
+        role: {
+            "averse": (RiskAverse(costs), of_role["flat-LAC"][1]),
+            "optimal": (RiskOptimal(costs), of_role["sharp-LAC"][1]),
+        }
+        for role, of_role in pairs.items()
     }
-    outcome = run("rocp", decisions, labels)
-    score, _, calibrate, _ = decisions[outcome.candidate]
-    scores = np.sort(score.observed(calibrate, labels["cal"]))
-    assert outcome.threshold.value == scores[conformal_rank(120, alpha=0.1) - 1]
+    choice = run("rocp", decisions, labels)
+    score, prediction = decisions["calibrate"][choice.candidate]
+    scores = np.sort(score.observed(prediction, labels["calibrate"]))
+    assert choice.threshold.value == scores[dco.conformal_rank(120, alpha=0.1) - 1]
+
+
+def test_rocp_refuses_other_scores():
     with pytest.raises(
         IncompatibleScoreError, match="ROCP needs a RiskOptimal or RiskAverse score"
     ):
-        run("rocp", candidates, labels)
+        run("rocp", *make_classes(4))
 
 
 def test_rocp_ranks_by_the_robust_loss():
     """Sets are the true label alone. Losses of 1 inside and 100 outside make 1 + 0.1 * 99; the
-    other costs 2 always.
+    other candidate costs 2 always.
     """
     y = np.tile([0, 1], 20)
     record = ClassProbabilities(np.where(np.arange(2) == y[:, None], 0.99, 0.01))
@@ -187,76 +226,132 @@ def test_rocp_ranks_by_the_robust_loss():
         "risky": (RiskOptimal([[1, 100], [100, 1]]), record, record, record),
         "flat": (RiskOptimal([[2, 2], [2, 2]]), record, record, record),
     }
-    assert run("rocp", candidates, dict.fromkeys(SIZES, y)).candidate == "flat"
+    choice = run("rocp", with_records(candidates), dict.fromkeys(SIZES, y))
+    assert choice.candidate == "flat"
 
 
-def test_cqr_takes_quantiles():
+def test_cqr_calibrates_quantiles():
     rng = np.random.default_rng(5)
     y = {role: rng.normal(size=n) for role, n in SIZES.items()}
-    quantiles = {role: Quantiles(np.full(n, -1.0), np.full(n, 1.0)) for role, n in SIZES.items()}
-    outcome = run("cqr", {"q": (QuantileResidual(), *quantiles.values())}, y)
-    scores = np.sort(np.abs(y["cal"]) - 1)
-    assert outcome.threshold.value == pytest.approx(scores[conformal_rank(120, alpha=0.1) - 1])
-    candidates, labels = classes()
+    ends = {role: Quantiles(np.full(n, -1.0), np.full(n, 1.0)) for role, n in SIZES.items()}
+    choice = run("cqr", with_records({"q": (QuantileResidual(), *ends.values())}), y)
+    scores = np.sort(np.abs(y["calibrate"]) - 1)
+    assert choice.threshold.value == pytest.approx(scores[dco.conformal_rank(120, alpha=0.1) - 1])
+
+
+def test_cqr_refuses_other_scores():
     with pytest.raises(IncompatibleScoreError, match="CQR needs a QuantileResidual"):
-        run("cqr", candidates, labels)
+        run("cqr", *make_classes())
 
 
-def test_a_candidate_that_fails_on_tuning_rows_is_left_out_and_one_that_fails_later_is_named():
-    """As in `tune`. Where every candidate fails, the reasons are in the error."""
-    y = dict.fromkeys(SIZES, np.linspace(0, 1, 19))
-    points, quantiles = Points(np.zeros(19)), Quantiles(np.zeros(19), np.ones(19))
-    both = {
-        "broken": (QuantileResidual(), *[points] * 3),
-        "fine": (AbsoluteResidual(), *[points] * 3),
-    }
-    assert run("dco_warmstart", both, y).candidate == "fine"
-    with pytest.raises(
-        IncompatibleScoreError, match="the only candidate failed on the tuning rows"
-    ):
-        run("dco_warmstart", {"broken": both["broken"]}, y)
+# ---- candidates that fail
+
+Y = dict.fromkeys(SIZES, np.linspace(0, 1, 19))
+POINTS = Points(np.zeros(19))
+QUANTILES = Quantiles(np.zeros(19), np.ones(19))
+BROKEN = (QuantileResidual(), POINTS, POINTS, POINTS)
+FINE = (AbsoluteResidual(), POINTS, POINTS, POINTS)
+LATE = (AbsoluteResidual(), POINTS, QUANTILES, POINTS)
+
+
+def test_a_candidate_that_fails_on_tuning_rows_is_left_out():
+    pairs = with_records({"broken": BROKEN, "fine": FINE})
+    assert run("dco_warmstart", pairs, Y).candidate == "fine"
+
+
+def test_where_all_fail_on_tuning_rows_the_error_gives_the_reasons():
+    with pytest.raises(IncompatibleScoreError, match="candidate failed on the tuning rows"):
+        run("dco_warmstart", with_records({"broken": BROKEN}), Y)
+
+
+def test_a_candidate_that_fails_later_is_named():
     with pytest.raises(IncompatibleScoreError, match="late failed on calibrate rows"):
-        run("dco_warmstart", {"late": (AbsoluteResidual(), points, quantiles, points)}, y)
+        run("dco_warmstart", with_records({"late": LATE}), Y)
+
+
+# ---- DCO is written once
+
+ROLES = {"train": slice(0, 200), "tune": slice(200, 300), "calibrate": slice(300, 400)}
+
+
+def make_table():
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-2, 2, (500, 2))
+    return X, np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(500)
+
+
+def candidates_of(models, X, y):
+    """Score fitted models on tuning, calibration and test rows."""
+    rows = {
+        "tune": ROLES["tune"],
+        "calibrate": ROLES["calibrate"],
+        "pool": slice(200, 400),
+        "test": slice(400, 500),
+    }
+    pairs = {
+        role: {
+            name: (AbsoluteResidual(), Points(model.predict(X[at])))
+            for name, model in models.items()
+        }
+        for role, at in rows.items()
+    }
+    return score_on_roles(pairs, {role: y[at] for role, at in rows.items()})
+
+
+def fit_estimator(models, X, y, **options):
+    estimator = dco.DecoupledRegressor(models, AbsoluteResidual(), alpha=0.1, **options)
+    tune, calibrate = ((X[ROLES[role]], y[ROLES[role]]) for role in ("tune", "calibrate"))
+    return estimator.fit(X[:200], y[:200], tune=tune, calibrate=calibrate)
+
+
+def assert_same_deployment(choice, estimator, X):
+    """Same structure, same rank and claim, and the same intervals on test rows."""
+    test = choice.deployed.test
+    ours = test.score.sets(test.prediction, choice.threshold)
+    theirs = estimator.predict_set(X[400:])
+    certificate = estimator.certificate_
+    assert choice.candidate in estimator.best_candidate_
+    assert choice.threshold.guarantee == certificate.guarantee
+    np.testing.assert_allclose(ours.lower, theirs.lower, rtol=1e-9)
+    np.testing.assert_allclose(ours.upper, theirs.upper, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
     ("method", "guarantee"), [("dco_warmstart", "marginal"), ("dco_pac", "pac")]
 )
 def test_the_registry_and_the_estimators_deploy_the_same(method, guarantee):
-    """DCO is written once: the same fitted models on the same rows give the same structure, rank
-    and threshold.
-    """
-    rng = np.random.default_rng(7)
-    X = rng.uniform(-2, 2, (500, 2))
-    y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(500)
-    models = {
-        "line": Ridge().fit(X[:200], y[:200]),
-        "tree": DecisionTreeRegressor(max_depth=4).fit(X[:200], y[:200]),
-    }
-    places = {
-        "tune": slice(200, 300),
-        "calibrate": slice(300, 400),
-        "pool": slice(200, 400),
-        "test": slice(400, 500),
-    }
-    on = {
-        role: {
-            name: (AbsoluteResidual(), Points(model.predict(X[rows])))
-            for name, model in models.items()
-        }
-        for role, rows in places.items()
-    }
-    roles = evaluated_roles(on, {role: y[rows] for role, rows in places.items()})
-    choice = METHODS[method](Given(roles, "line", 0.1))
+    X, y = make_table()
+    models = {"line": Ridge(), "tree": DecisionTreeRegressor(max_depth=4)}
+    models = {name: model.fit(X[:200], y[:200]) for name, model in models.items()}
+    task = Task(candidates_of(models, X, y), y_tune=y[ROLES["tune"]], fixed="line", alpha=0.1)
     frozen = {name: FrozenEstimator(model) for name, model in models.items()}
-    fitted = dco.DecoupledRegressor(
-        frozen, AbsoluteResidual(), alpha=0.1, guarantee=guarantee, refit=False
-    ).fit(X[:200], y[:200], tune=(X[200:300], y[200:300]), calibrate=(X[300:400], y[300:400]))
-    assert choice.candidate in fitted.best_candidate_
-    found = fitted.predictor_.calibration.conditions[0].threshold
-    assert (found.rank, found.n, found.guarantee) == (
-        choice.threshold.rank,
-        choice.threshold.n,
-        choice.threshold.guarantee,
+    estimator = fit_estimator(frozen, X, y, guarantee=guarantee, refit=False)
+    assert_same_deployment(METHODS[method](task), estimator, X)
+
+
+def test_the_refit_row_is_what_the_estimator_deploys():
+    """The winner on tuning rows, fitted again on training and tuning rows, then calibrated."""
+    X, y = make_table()
+    models = {"line": Ridge(), "tree": DecisionTreeRegressor(max_depth=4, random_state=0)}
+    first = {name: clone(model).fit(X[:200], y[:200]) for name, model in models.items()}
+    candidates = candidates_of(first, X, y)
+    again = {name: clone(model).fit(X[:300], y[:300]) for name, model in models.items()}
+    task = Task(
+        candidates,
+        y_tune=y[ROLES["tune"]],
+        fixed="line",
+        alpha=0.1,
+        refit=candidates_of(again, X, y).__getitem__,
     )
-    assert found.value == pytest.approx(choice.threshold.value, rel=1e-9)
+    choice = TABLE_ROWS["DCO, refit"](task)
+    without_refit = TABLE_ROWS["DCO-Warmstart"](task)
+    assert_same_deployment(choice, fit_estimator(models, X, y, refit=True), X)
+    assert choice.threshold.value != without_refit.threshold.value
+
+
+def test_a_task_without_refit_says_so():
+    X, y = make_table()
+    candidates = candidates_of({"line": Ridge().fit(X[:200], y[:200])}, X, y)
+    task = Task(candidates, y_tune=y[ROLES["tune"]], fixed="line", alpha=0.1)
+    with pytest.raises(ValueError, match="line cannot be fitted again"):
+        TABLE_ROWS["DCO, refit"](task)

@@ -1,24 +1,45 @@
-import math
+"""The regression experiments follow the paper's protocol through the library's public functions."""
+
 from functools import partial
 
 import numpy as np
 import pytest
-from scipy.stats import betabinom
 
 import dco
-from dco.paper import regression, regression_tables
-from dco.paper.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
-from dco.paper.experiment import Options, SplitRecord, needs_file
-from dco.paper.regression import DENSITY, load_rows, paper_fits, paper_split
-from dco.paper.regression_tables import STUDIES
-from dco.paper.tables import Measured, ResultTable, standard_errors
+from dco.paper import Options, SplitRecord, rows_of
+from dco.paper.paper_values import DIABETES_PRIOR_SCALES
+from dco.paper.regression_figures import BY_LEVEL, make_figures
+from dco.paper.regression_splits import (
+    DENSITY,
+    STUDIES,
+    Outcome,
+    SplitFacts,
+    TuningOutcome,
+    fit_priors,
+    load_rows,
+    paper_split,
+    run_split,
+)
+from dco.paper.regression_tables import make_tables, selection_table
 
-DIABETES = Options(alphas=(0.2,))
+DIABETES = STUDIES["diabetes"]
+LEVEL = Options(alphas=(0.2,))
 
 
 @pytest.fixture(scope="module")
 def diabetes_rows():
-    return regression.run_split(3, DIABETES, study=STUDIES["diabetes"])
+    """One split of Diabetes, seed 3."""
+    return run_split(3, LEVEL, study=DIABETES)
+
+
+@pytest.fixture(scope="module")
+def outcomes(diabetes_rows):
+    return {row.method: row for row in diabetes_rows if isinstance(row, Outcome)}
+
+
+@pytest.fixture(scope="module")
+def records(diabetes_rows):
+    return [SplitRecord(seed, tuple(diabetes_rows), 1.0) for seed in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -31,148 +52,183 @@ def test_split_sizes_are_the_papers(n, sizes):
     assert (len(splits.train), len(splits.tune), len(splits.calibrate), len(splits.test)) == sizes
 
 
-def test_methods_are_the_librarys_own_path(diabetes_rows):
-    """Each row again by the public functions: `tune`, one rule on the scores of its rows, sets of
-    the test rows.
-    """
+# ---- each row again by the public functions
+
+PAC = partial(dco.bayesian_quadrature, delta=0.05)
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """Models, rows and split of seed 3, fitted again."""
     table = load_rows("diabetes", None)
     splits = paper_split(len(table), 3)
-    models, _ = paper_fits(table, splits, seed=3, draws=8000)
-    pool, y = np.concatenate([splits.tune, splits.calibrate]), table.y
+    return table, splits, fit_priors(table, splits, seed=3, draws=8000)
 
-    def predicted(name, rows):
-        return models[name].predict_distribution(table.X[rows])
 
-    best = dco.tune(
-        {name: (DENSITY, predicted(name, splits.tune)) for name in models},
-        y[splits.tune],
+@pytest.fixture(scope="module")
+def best(fits):
+    """The prior scale that `dco.tune` chooses."""
+    table, splits, models = fits
+    candidates = {
+        name: (DENSITY, model.predict_distribution(table.X[splits.tune]))
+        for name, model in models.on_train.items()
+    }
+    return dco.tune(candidates, table.y[splits.tune], alpha=0.2).best
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "role", "rule", "is_refit"),
+    [
+        ("BQ", "c = 1", "pool", PAC, False),
+        ("DCO-Warmstart", "best", "calibrate", dco.split_conformal, False),
+        ("DCO-PAC", "best", "calibrate", PAC, False),
+        ("DCO, refit", "best", "calibrate", dco.split_conformal, True),
+        ("Split CP, φ fixed, whole pool", "c = 1", "pool", dco.split_conformal, False),
+        ("DCO, φ fixed (c = 0.02)", "c = 0.02", "calibrate", dco.split_conformal, False),
+        ("DCO's structure, BQ on the pool", "best", "pool", PAC, False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_row_is_one_rule_on_the_scores_of_its_rows(
+    method, name, role, rule, is_refit, fits, best, outcomes
+):
+    table, splits, models = fits
+    name = best if name == "best" else name
+    model = (models.on_train_and_tune if is_refit else models.on_train)[name]
+    pool = np.concatenate([splits.tune, splits.calibrate])
+    rows = pool if role == "pool" else splits.calibrate
+
+    scores = DENSITY.observed(model.predict_distribution(table.X[rows]), table.y[rows])
+    threshold = rule(scores, alpha=0.2)
+    sets = DENSITY.sets(model.predict_distribution(table.X[splits.test]), threshold)
+
+    outcome = outcomes[method]
+    assert (outcome.chosen, outcome.rank, outcome.n) == (name, threshold.rank, len(rows))
+    assert outcome.threshold == threshold.value
+    assert outcome.coverage == sets.contains(table.y[splits.test]).mean()
+    unit = table.y[splits.train].std()
+    assert outcome.width == pytest.approx(sets.sizes().mean() / unit, rel=1e-9)
+
+
+def test_the_record_has_the_candidates_on_the_tuning_rows(fits, best, diabetes_rows):
+    table, splits, models = fits
+    (tuning,) = (row for row in diabetes_rows if isinstance(row, TuningOutcome))
+    assert tuning.candidates[0] == best
+    for i, name in enumerate(tuning.candidates):
+        prediction = models.on_train[name].predict_distribution(table.X[splits.tune])
+        threshold = dco.direct_tune(DENSITY, prediction, table.y[splits.tune], alpha=0.2).value
+        scores = DENSITY.observed(prediction, table.y[splits.tune])
+        assert tuning.tuning_thresholds[i] == threshold
+        assert tuning.miscoverages[i] == np.mean(scores > threshold) <= 0.2
+        assert tuning.feasible[i]
+
+
+# ---- tables
+
+
+def test_the_papers_figures_stand_beside_ours(records):
+    table = make_tables(records, LEVEL, study=DIABETES)[0]
+    widths = dict(zip(table.column("method"), table.column("paper width"), strict=True))
+    assert (widths["BQ"].mean, widths["BQ"].sd) == (2.098, 0.131)
+    assert widths["DCO-PAC"] is None
+
+
+def test_the_law_of_dco_on_diabetes_is_92_of_114(records):
+    table = make_tables(records, LEVEL, study=DIABETES)[0]
+    laws = dict(zip(table.column("method"), table.column("by law"), strict=True))
+    assert laws["DCO-Warmstart"] == pytest.approx(92 / 114)
+    assert laws["DirectTune, searched Φ"] is None
+
+
+def test_the_caption_of_priors_names_both_laws(records):
+    caption = make_tables(records, LEVEL, study=DIABETES)[2].caption
+    assert "92/114 = .807 whatever the score" in caption
+    assert "BQ's law on the pool, .845" in caption
+    assert f"coverage .{1000 * DIABETES_PRIOR_SCALES[1.0].coverage.mean:.0f}" in caption
+
+
+def made_up_record(seed, *, feasible, threshold=1.0, chosen="c = 1"):
+    tuning = TuningOutcome(
         alpha=0.2,
-    ).best
-    pac = partial(dco.bayesian_quadrature, delta=0.05)
-    by_method = {row["method"]: row for row in diabetes_rows[1:]}
-    for method, name, rows, rule in (
-        ("BQ", "c = 1", pool, pac),
-        ("DCO-Warmstart", best, splits.calibrate, dco.split_conformal),
-        ("DCO-PAC", best, splits.calibrate, pac),
-        ("Split CP, φ fixed, whole pool", "c = 1", pool, dco.split_conformal),
-        ("DCO, φ fixed (c = 0.02)", "c = 0.02", splits.calibrate, dco.split_conformal),
-        ("DCO's structure, BQ on the pool", best, pool, pac),
-    ):
-        threshold, row = (
-            rule(DENSITY.observed(predicted(name, rows), y[rows]), alpha=0.2),
-            by_method[method],
-        )
-        assert (threshold.value, threshold.rank, name) == (
-            row["threshold"],
-            row["rank"],
-            row["chosen"],
-        )
-        sets = DENSITY.sets(predicted(name, splits.test), threshold)
-        assert sets.contains(y[splits.test]).mean() == row["coverage"]
-        assert sets.sizes().mean() / y[splits.train].std() == pytest.approx(row["width"], rel=1e-9)
-
-
-def test_what_chose_on_its_own_rows_claims_nothing(diabetes_rows):
-    claims = {row["method"]: (row["guarantee"], row["law"]) for row in diabetes_rows[1:]}
-    for method in (
-        "DirectTune, searched Φ",
-        "Matched-Φ BQ, δ uncorrected",
-        "DCO's structure, BQ on the pool",
-    ):
-        assert claims[method] == ("none", False)
-    assert claims["EFCP (tuned and calibrated on the pool)"] == ("none", False)
-    assert claims["Matched-Φ BQ, δ/|Φ|"] == ("pac", False)
-    assert claims["DCO, refit"] == ("marginal", True)
-
-
-def test_z_is_in_units_of_the_beta_binomial_law():
-    sd = coverage_sd(92, 113, 67)
-    assert sd == pytest.approx(betabinom(67, 92, 22).std() / 67)
-    honest = [92 / 114] * 50
-    assert coverage_z(honest, rank=92, n=113, n_test=67) == pytest.approx(0)
-    assert coverage_z([c - sd for c in honest], rank=92, n=113, n_test=67) == pytest.approx(
-        -math.sqrt(50)
+        candidates=["c = 1", "c = 0.02"],
+        tuning_thresholds=[1.0, 1.0],
+        miscoverages=[0.1, 0.3],
+        tuning_sizes=[2.0, 2.1],
+        feasible=feasible,
     )
-
-
-def test_bonferroni_point_of_one_comparison_is_the_normal_one():
-    assert bonferroni_point(1) == pytest.approx(2.5758, abs=1e-4)
-    assert bonferroni_point(100) > bonferroni_point(10)
-
-
-def test_every_z_is_listed_largest_first():
-    """Below its law as above it; a row that is shown twice counts, and is said to."""
-    columns = ("target", "method", "coverage", "by law", "z")
-    first = ResultTable(
-        "A", "", columns, ((0.8, "m", 0.79, 0.8, -1.0), (0.8, "no law", 0.7, None, None))
+    outcome = Outcome(
+        method="DCO-Warmstart",
+        alpha=0.2,
+        guarantee="marginal",
+        chosen=chosen,
+        threshold=threshold,
+        rank=92,
+        n=113,
+        law=True,
+        n_test=67,
+        coverage=0.8,
+        width=2.0,
+        p95=2.0,
     )
-    second = ResultTable("B", "", columns, tuple((0.9, f"m{z}", 0.95, 0.9, z) for z in (3.5, -4.5)))
-    together = all_z([first, second, ResultTable("C", "", ("x",), ((1,),))])
-    assert together.column("z") == [-4.5, 3.5, -1.0]
-    assert f"is {bonferroni_point(3):.2f}; 2 lie beyond it" in together.caption
-    assert "again" not in together.caption
-    twice = all_z(
-        [first, second, ResultTable("D", "", columns, ((0.8, "the same row", 0.79, 0.8, -1.0),))]
-    )
-    assert "4 rows, 1 of which show a row of another table again" in twice.caption
+    return SplitRecord(seed, (tuning, outcome), 1.0)
 
 
-def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):
-    records = [SplitRecord(seed, tuple(diabetes_rows), 1.0) for seed in (0, 1)]
-    tables = regression_tables.study_tables(records, DIABETES, study=STUDIES["diabetes"])
-    main = tables[0]
-    shown = dict(zip(main.column("method"), main.column("paper width"), strict=True))
-    assert shown["BQ"].mean == 2.098
-    assert shown["DCO-PAC"] is None
-    assert (
-        dict(zip(main.column("method"), main.column("by law"), strict=True))["DCO-Warmstart"]
-        == 92 / 114
-    )
-    assert [table.title for table in tables][2:] == [
-        "Diabetes: prior scale",
-        "Diabetes: threshold selection outcomes",
-        "Diabetes: DirectTune diagnostic",
-    ]
+@pytest.mark.parametrize(
+    ("record", "counts"),
+    [
+        ({"feasible": [True, True]}, [50, 0, 50]),
+        ({"feasible": [False, True]}, [50, 0, 50]),
+        ({"feasible": [False, False]}, [0, 50, 50]),
+        ({"feasible": [True, True], "threshold": np.inf}, [50, 0, 50]),
+        ({"feasible": [True, True], "chosen": "c = 0.02"}, [50, 0, 0]),
+    ],
+    ids=["all feasible", "one feasible", "none", "infinite when deployed", "other prior"],
+)
+def test_selection_counts_feasible_tuning_thresholds(record, counts):
+    """Not finite thresholds that were deployed, which say that the calibration rows suffice."""
+    records = [made_up_record(seed, **record) for seed in range(50)]
+    table = selection_table(records, LEVEL, "Diabetes: threshold selection outcomes")
+    assert table.column("outcome") == ["feasible threshold found", "fallback", "c = 1 chosen"]
+    assert table.column("count") == counts
+    assert table.column("of") == [50, 50, 50]
+    assert table.column("paper") == [50, 0, 28]
 
 
-def test_diabetes_figures_show_split_cp_beside_bq_at_each_level(tmp_path):
-    """The paper's figure; and with several levels the baselines have their lines, which other
-    studies do not run.
-    """
-    methods = [
-        *regression_tables.SHOWN,
-        *(f"DCO, φ fixed (c = {c:g})" for c in regression_tables.PRIOR_SCALES),
-    ]
-    facts = {"guarantee": "marginal", "rank": 92, "n": 113, "n_test": 67, "coverage": 0.8}
+# ---- figures
+
+
+def test_figures_show_split_cp_beside_bq_at_each_level_and_widths_by_level():
+    methods = [*BY_LEVEL, "DCO, φ fixed (c = 1)", "DCO, φ fixed (c = 0.02)"]
     rows = [
-        {"method": name, "alpha": alpha, "width": 2 - alpha, **facts}
-        for name in methods
+        Outcome(
+            method=method,
+            alpha=alpha,
+            guarantee="marginal",
+            chosen="c = 1",
+            threshold=1.0,
+            rank=92,
+            n=113,
+            law=True,
+            n_test=67,
+            coverage=0.8,
+            width=2 - alpha,
+            p95=2.0,
+        )
+        for method in methods
         for alpha in (0.2, 0.1)
     ]
     records = [SplitRecord(seed, tuple(rows), 1.0) for seed in (0, 1)]
-    study = STUDIES["diabetes"]
-    paths = regression_tables.study_figures(records, Options((0.2, 0.1)), tmp_path, study=study)
-    assert {"split-cp-and-bq-0.80.svg", "split-cp-and-bq-0.90.svg"} <= {path.name for path in paths}
-    assert all(
-        name in (tmp_path / "split-cp-and-bq-0.80.svg").read_text()
-        for name in ("Split CP (ridge)", "BQ")
-    )
-    lines = (tmp_path / "width-against-level.svg").read_text()
-    assert all(name in lines for name in regression_tables.SHOWN)
+    drawn = make_figures(records, Options((0.2, 0.1)), study=DIABETES)
+    for level in ("0.80", "0.90"):
+        boxes = drawn[f"split-cp-and-bq-{level}.svg"].decode()
+        assert "Split CP (ridge)" in boxes
+        assert "BQ" in boxes
+    curves = drawn["width-against-level.svg"].decode()
+    assert all(method in curves for method in BY_LEVEL)
 
 
-def test_a_target_is_the_decimal_that_a_person_means():
-    assert [target(alpha) for alpha in (0.2, 0.1, 0.05, 1 - 0.9)] == [0.8, 0.9, 0.95, 0.9]
-
-
-def test_a_difference_from_the_paper_is_in_standard_errors_of_both():
-    """50 splits with sd 3 here and sd 4 there: the difference has standard error 5 / sqrt(50)."""
-    assert standard_errors(Measured(2.0, 3.0), (1.0, 4.0), 50) == pytest.approx(math.sqrt(50) / 5)
-    assert standard_errors(Measured.of([2.0]), (1.0, 4.0), 1) is None
-
-
-def test_what_is_missing_on_disk_is_named(tmp_path):
-    missing = needs_file("Somebody", "nobody.csv")
-    assert "Somebody needs nobody.csv" in missing(Options((0.2,), data_home=str(tmp_path)))
-    (tmp_path / "nobody.csv").write_text("a\n")
-    assert missing(Options((0.2,), data_home=str(tmp_path))) is None
+def test_chains_have_mixed(diabetes_rows):
+    (facts,) = rows_of([SplitRecord(0, tuple(diabetes_rows), 1.0)], SplitFacts)
+    assert facts.sizes == {"train": 150, "tune": 112, "calibrate": 113, "test": 67}
+    assert facts.ess > 1000
+    assert facts.rhat < 1.02

@@ -227,7 +227,7 @@ def test_the_policy_stops_what_the_page_does_not_bring(opened: Any) -> None:
 
 def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Any) -> None:
     from dco.cli.comparison import shown
-    from dco.paper.tables import Measured, ResultTable
+    from dco.paper import Measured, ResultTable
 
     columns = (
         "method",

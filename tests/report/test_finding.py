@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from dco.cli.main import main
-from dco.paper.methods import METHODS, TABLE_ROWS
+from dco.paper import METHODS, TABLE_ROWS
 from dco.report import results_html
 from dco.report.finding import explain_method, find_differences
 

@@ -52,7 +52,7 @@ def test_the_same_name_is_one_result_and_names_count_by_value(tmp_path: Path) ->
 def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(
     tmp_path: Path,
 ) -> None:
-    from dco.paper.tables import Measured, ResultTable
+    from dco.paper import Measured, ResultTable
 
     tables = [
         ResultTable(

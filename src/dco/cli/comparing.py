@@ -7,13 +7,22 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dco
-from dco.cli.comparison import ADVICE, Split, comparison_tables, failures, shown
+from dco.cli.comparison import (
+    ADVICE,
+    FailedRow,
+    MethodRow,
+    Split,
+    comparison_tables,
+    failures,
+    shown,
+)
 from dco.cli.option_records import AskedColumns, Work
 from dco.cli.outputs import check_apart, check_folder, finish_from_here
 from dco.cli.printing import progress
@@ -25,8 +34,7 @@ from dco.cli.unfinished import UNFINISHED, find_plan_to_continue
 from dco.foundations.arrays import Integers
 from dco.foundations.files import plain, put_in_place, write_file, write_files
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
-from dco.paper.experiment import Experiment, Options
-from dco.paper.records import run_splits
+from dco.paper import Experiment, Options, run_splits
 from dco.tuning.default_models import (
     Recipe,
     check_default_names,
@@ -87,7 +95,8 @@ class _Settings(Options):
 
     def settings(self) -> dict[str, Any]:
         """Return what a record must share to be taken up again."""
-        return dict(self.common)
+        # another release may have other default models
+        return {**self.common, "dco": version("decoupled-conformal")}
 
 
 def run_comparison(order: CompareOrder, *, quiet: bool) -> Comparison:
@@ -219,14 +228,15 @@ def _run_splits(
 ) -> list[Any]:
     """Run, keep and resume the splits like those of the paper; return their records."""
     experiment = Experiment(
-        "compare",
-        "The methods of the paper on a table.",
-        "a table",
-        0,
+        name="compare",
+        summary="The methods of the paper on a table.",
+        needs="a table",
+        minutes=0,
         tables=lambda records, options: comparison_tables(
             records, order.alpha, groups=order.columns.groups
         ),
         run_split=split,
+        row_kinds=(MethodRow, FailedRow),
     )
     with progress("Splits", order.splits, quiet=quiet) as reached:
         return run_splits(

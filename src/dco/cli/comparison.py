@@ -11,27 +11,30 @@ from typing import Any
 
 import numpy as np
 
+from dco import evaluate, select_and_calibrate
 from dco.cli.printing import number
-from dco.evaluation.evaluate import evaluate
 from dco.foundations.display import counted
 from dco.models.fitting import fit_model
 from dco.models.own_models import copy_and_seed
 from dco.models.records import predict_record
-from dco.paper.experiment import column, rows_by
-from dco.paper.methods import (
+from dco.paper import (
+    EFCP,
     METHODS,
-    SELECTIONS,
-    TABLE_ROWS,
-    Given,
-    evaluated_roles,
-    select_sets,
+    Measured,
+    ResultTable,
+    Row,
+    Task,
+    group_by,
+    paired_comparison,
+    rows_of,
+    score_on_roles,
 )
-from dco.paper.paired import paired_comparison
-from dco.paper.tables import Measured, ResultTable
 from dco.rows.rows import Rows
 from dco.rows.splits import assign_roles
 from dco.tuning.candidates import learn_scores, pair_models_with_scores
 
+# choices that deploy no single candidate
+SELECTIONS: dict[Any, str] = {"modsel": "ModSel-CP", "yk-adjust": "YK-adjust"}
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the
 # one it is paired with.
 FAMILIES = {
@@ -43,8 +46,6 @@ FAMILIES = {
     "none": ("dco_warmstart", ("direct_tune", "efcp")),
 }
 _NAMES = {name: method.name for name, method in METHODS.items()} | SELECTIONS | {"efcp": "EFCP"}
-# what ModSel-CP repairs: the same choice, uncorrected
-EFCP = TABLE_ROWS["EFCP (tuned and calibrated on the pool)"]
 CANDIDATE = "candidate, most often"
 ADVICE = (
     "Fit a method or a level picked from this table on rows that were not in it: the table has "
@@ -67,6 +68,27 @@ _COLUMNS = (
     "Wilcoxon p",
     CANDIDATE,
 )
+
+
+@dataclass(frozen=True)
+class MethodRow(Row):
+    """What a method did on one split; sets that are chosen row by row have no threshold."""
+
+    method: str
+    candidate: str
+    coverage: float
+    mean_size: float
+    p95_size: float
+    calibration_rows: int
+    test_rows: int
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class FailedRow(Row):
+    """A model that failed on one split, and why."""
+
+    failed: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,18 +124,21 @@ class Split:
             )
         return roles
 
-    def __call__(self, seed: int, options: Any) -> list[dict[str, Any]]:
+    def __call__(self, seed: int, options: Any) -> list[Row]:
         """The record of one split: one row per method, and one per model that failed."""
         with warnings.catch_warnings():
             # infinite thresholds and unconverged fits show in the numbers
             warnings.simplefilter("ignore")
             on, targets, failed = self._candidates(self.roles(seed), seed)
-            candidates = evaluated_roles({role: on[role] for role in on if role != "test"}, targets)
-            rows: list[dict[str, Any]] = [{"method": None, "failed": reason} for reason in failed]
+            candidates = score_on_roles({role: on[role] for role in on if role != "test"}, targets)
+            rows: list[Row] = [FailedRow(reason) for reason in failed]
             for name in [name for _, names in FAMILIES.values() for name in names]:
                 threshold = None
                 if name in SELECTIONS:
-                    selected = select_sets(name, on, targets, alpha=self.alpha)
+                    new = {each: prediction for each, (_, prediction) in on["test"].items()}
+                    selected = select_and_calibrate(
+                        on["pool"], targets["pool"], new, alpha=self.alpha, method=name
+                    )
                     most, sets, n = next(iter(selected.winners)), selected.sets, selected.n
                 else:
                     method = METHODS.get(name, EFCP)
@@ -125,8 +150,9 @@ class Split:
                     if not suited:
                         continue  # no quantile model among the candidates
                     choice = method(
-                        Given(
+                        Task(
                             suited,
+                            targets["tune"],
                             next(iter(suited)),
                             self.alpha,
                             self.delta,
@@ -141,13 +167,18 @@ class Split:
                     score, prediction = on["test"][most]
                     sets = score.sets(prediction, choice.threshold)
                 found = evaluate(sets, targets["test"])
-                measured = {
-                    "coverage": found.coverage,
-                    "mean_size": found.mean_size,
-                    "p95_size": found.overall.sizes.p95,
-                }
-                counts = {"threshold": threshold, "calibration_rows": n, "test_rows": found.n}
-                rows.append({"method": name, "candidate": most, **measured, **counts})
+                rows.append(
+                    MethodRow(
+                        method=name,
+                        candidate=most,
+                        coverage=found.coverage,
+                        mean_size=found.mean_size,
+                        p95_size=found.overall.sizes.p95,
+                        calibration_rows=n,
+                        test_rows=found.n,
+                        threshold=threshold,
+                    )
+                )
         return rows
 
     def _candidates(
@@ -195,7 +226,8 @@ def comparison_tables(
     """One table per kind of guarantee, from the records alone; `groups` is the column whose values
     stay together.
     """
-    runs, caption, tables = rows_by(records), _caption(records, alpha, groups), []
+    runs = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
+    caption, tables = _caption(records, alpha, groups), []
     for guarantee, (partner, methods) in FAMILIES.items():
         rows = tuple(
             _row(method, runs[method], runs[partner]) for method in methods if method in runs
@@ -209,7 +241,7 @@ def _row(method: str, own: list[Any], partner: list[Any]) -> tuple[Any, ...]:
     """One method: its numbers over splits, and its difference in size to its partner, if sizes are
     finite.
     """
-    sizes, others = column(own, "mean_size"), column(partner, "mean_size")
+    sizes, others = [row.mean_size for row in own], [row.mean_size for row in partner]
     paired = None
     if (
         own is not partner
@@ -219,10 +251,12 @@ def _row(method: str, own: list[Any], partner: list[Any]) -> tuple[Any, ...]:
         paired = paired_comparison(sizes, others)
     return (
         _NAMES[method],
-        own[0]["calibration_rows"],
-        *(Measured.of(column(own, name)) for name in ("coverage", "mean_size", "p95_size")),
+        own[0].calibration_rows,
+        Measured.of(row.coverage for row in own),
+        Measured.of(sizes),
+        Measured.of(row.p95_size for row in own),
         *((None, None) if paired is None else (paired.mean_difference, paired.p_value)),
-        Counter(row["candidate"] for row in own).most_common(1)[0][0],
+        Counter(row.candidate for row in own).most_common(1)[0][0],
     )
 
 
@@ -249,9 +283,7 @@ def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
 
 def failures(records: Sequence[Any]) -> list[str]:
     """Models that failed in some split, each reason once."""
-    reasons = Counter(
-        row["failed"] for record in records for row in record.rows if row["method"] is None
-    )
+    reasons = Counter(row.failed for row in rows_of(records, FailedRow))
     return [f"{reason} (in {count} of {len(records)} splits)" for reason, count in reasons.items()]
 
 

@@ -28,8 +28,6 @@ from dco.cli.printing import (
     say,
 )
 
-_LISTED = ("name", "summary", "needs", "minutes")
-
 
 @click.command("reproduce", epilog=example("dco reproduce", "dco reproduce --json"))
 @click.argument("name", required=False)
@@ -60,68 +58,79 @@ _LISTED = ("name", "summary", "needs", "minutes")
 )
 @jobs_option(help="Number of processes.  [default: all cores]")
 @scheduler_option
-@click.option("--list", "listed", is_flag=True, help="List what can be rebuilt.")
+@click.option("--list", "wants_list", is_flag=True, help="List what can be rebuilt.")
 @force_option
 @as_json
-def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> None:
+def command(
+    name: str | None,
+    out: Path,
+    splits: int | None,
+    alpha: str | None,
+    seed: int,
+    quick: bool,
+    data_home: Path | None,
+    features: str | None,
+    images: Path | None,
+    weights: Path | None,
+    jobs: int | None,
+    scheduler: str | None,
+    wants_list: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Rebuild NAME, a table or figure of the paper. Without NAME, list what there is, what it
     needs, how long it takes.
 
     Finished splits are kept in the folder of the results, so that a stopped run continues where it
-    was. Results with another seed, level or number of splits are replaced only with --force.
+    was, and tables and figures can be drawn again from them. Results with another seed, level or
+    number of splits are replaced only with --force.
     """
-    from dco.datasets import Backbone
-    from dco.paper import catalogue
+    from dco.paper import experiments_of, reproduce
 
-    entries = catalogue.names(data_home=options["data_home"])
-    if name is None or listed:
-        rows = [[getattr(entry, column) for column in _LISTED] for entry in entries]
-        if as_json:
-            print_json({"experiments": [dict(zip(_LISTED, row, strict=True)) for row in rows]})
-        else:
-            print_table(["name", "what it is", "needs", "minutes"], rows)
+    if name is None or wants_list:
+        print_list(data_home, as_json=as_json)
         return
-    if (
-        0
-        < (made := [options.pop(each) for each in ("features", "images", "weights")]).count(None)
-        < 3
+
+    backbone = make_backbone(features, images, weights)
+    n_experiments = len(experiments_of(name))
+    with (
+        progress(name, 100 * n_experiments, quiet=as_json) as move_bar,
+        collected_notes() as notes,
     ):
-        raise click.UsageError(
-            "--features, --images and --weights go together: give all three, or none."
+        percent_done: dict[str, int] = {}
+
+        def report(experiment: str, done: int, total: int, seconds_left: float) -> None:
+            percent_done[experiment] = 100 * done // max(total, 1)
+            move_bar(sum(percent_done.values()))
+
+        result = reproduce(
+            name,
+            out=out,
+            splits=splits,
+            alpha=alpha,
+            seed=seed,
+            jobs=jobs,
+            scheduler=scheduler,
+            quick=quick,
+            data_home=data_home,
+            backbone=backbone,
+            force=force,
+            progress=report,
         )
-    options["backbone"] = None if made[0] is None else Backbone(*map(str, made[1:]))
-    known = [entry.name for entry in entries]
-    if name not in known:
-        raise ValueError(f"There is no experiment {name!r}; there are {', '.join(known)}.")
-    # of a group: its bar moves on with each experiment
-    parts = len(known) if name in ("all", "beyond") else 1
-    with progress(name, 100 * parts, quiet=as_json) as reached, collected_notes() as notes:
-        percents: dict[str, int] = {}
 
-        def tell(experiment: str, done: int, total: int, seconds_left: float) -> None:
-            percents[experiment] = 100 * done // max(total, 1)
-            reached(sum(percents.values()))
-
-        result = catalogue.reproduce(name, progress=tell, **options)
     if as_json:
-        tables = [json.loads(table.to_json()) for table in result.tables]
-        written = {"paths": [str(path) for path in result.paths], "skipped": list(result.skipped)}
-        print_json({"name": name, "tables": tables, **written, "notes": notes})
+        print_json(
+            {
+                "name": name,
+                "tables": [json.loads(table.to_json()) for table in result.tables],
+                "paths": [str(path) for path in result.paths],
+                "skipped": list(result.skipped),
+                "notes": notes,
+            }
+        )
         return
     for table in result.tables:
-        if not sys.stdout.isatty():
-            say(table.to_markdown())
-            continue
-        left_out = print_table(
-            table.columns, table.shown(), title=table.title, spare=_spare(table.columns)
-        )
-        say(table.caption)
-        if left_out:
-            say(
-                f"This window is too narrow for {', '.join(reversed(left_out))}: see "
-                f"{table.slug}.csv."
-            )
-        say("")
+        print_result_table(table)
     print_notes(notes)
     say(
         *(f"Left out: {reason}" for reason in result.skipped),
@@ -129,12 +138,51 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
     )
 
 
-def _spare(columns: Sequence[str]) -> list[str]:
-    """The columns of a table that a narrow terminal can leave out: differences and laws first, then
-    from the right.
+def print_list(data_home: Path | None, *, as_json: bool) -> None:
+    """Print every experiment with what it needs and how long it takes."""
+    from dco.paper import list_experiments
+
+    entries = list_experiments(data_home=data_home)
+    if as_json:
+        print_json({"experiments": [vars(entry) for entry in entries]})
+        return
+    print_table(
+        ["name", "what it is", "needs", "minutes"],
+        [[entry.name, entry.summary, entry.needs, entry.minutes] for entry in entries],
+    )
+
+
+def make_backbone(features: str | None, images: Path | None, weights: Path | None) -> Any:
+    """Return what makes features from images; None where ready ones are used."""
+    from dco.datasets import Backbone
+
+    if features is None and images is None and weights is None:
+        return None
+    if features is None or images is None or weights is None:
+        raise click.UsageError(
+            "--features, --images and --weights go together: give all three, or none."
+        )
+    return Backbone(str(images), str(weights))
+
+
+def print_result_table(table: Any) -> None:
+    """Print a table: whole as Markdown, or as wide as the terminal with its caption below."""
+    if not sys.stdout.isatty():
+        say(table.to_markdown())
+        return
+    left_out = print_table(
+        table.columns, table.shown(), title=table.title, spare=spare_columns(table.columns)
+    )
+    say(table.caption)
+    if left_out:
+        say(f"This window is too narrow for {', '.join(reversed(left_out))}: see {table.slug}.csv.")
+    say("")
+
+
+def spare_columns(columns: Sequence[str]) -> list[str]:
+    """List the columns that a narrow terminal can leave out: differences and laws first, then
+    others from the right.
     """
     derived = [name for name in columns if name in ("z", "by law") or name.split()[-1] == "off"]
-    return [
-        *derived,
-        *(name for name in reversed(columns[4:]) if name not in [*derived, "guarantee"]),
-    ]
+    others = [name for name in columns[4:] if name not in [*derived, "guarantee"]]
+    return [*derived, *reversed(others)]

@@ -1,5 +1,6 @@
-"""The paper's classification tables: CIFAR-100, ImageNet-A, matched controls, split ratios, levels,
-and what goes beyond.
+"""The paper's classification experiments: Section 5.2, the ablations and Appendix C.3.
+
+Tables 3 to 7, 11 and 12, Figures 3 and 4, on CIFAR-100 and on ImageNet-A; and a stronger class.
 """
 
 from __future__ import annotations
@@ -7,46 +8,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from dco.datasets import CIFAR100_FEATURES
-from dco.foundations.files import write_whole, written_together
+from dco.foundations.files import write_files
+from dco.paper import beyond_classification_tables as beyond
+from dco.paper import classification_figures as figures
 from dco.paper import classification_splits as splits
 from dco.paper import classification_tables as tables
 from dco.paper.beyond_classification import set_aside_table
-from dco.paper.beyond_classification_tables import (
-    auto_table,
-    beyond_table,
-    chosen_table,
-    gain_table,
-)
-from dco.paper.classification_figures import (
-    gain_figures,
-    level_figures,
-    main_figures,
-    ratio_figures,
-)
-from dco.paper.classification_splits import LEVELS, Study
+from dco.paper.classification_splits import LEVELS, ROW_KINDS, Study, run_split
 from dco.paper.experiment import Experiment, Options, Records, needs_file
+from dco.paper.figures import Files
 from dco.paper.tables import ResultTable
 
 CIFAR100 = Study(
-    "cifar100",
-    "CIFAR-100",
-    "CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
-    splits.cifar100_rows,
-    beyond=True,
+    name="cifar100",
+    title="CIFAR-100",
+    features="CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
+    load=splits.cifar100_rows,
+    has_stronger_class=True,
 )
 IMAGENET_A = Study(
-    "imagenet-a",
-    "ImageNet-A",
-    "ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
-    splits.imagenet_a_rows,
-    stratified=True,
+    name="imagenet-a",
+    title="ImageNet-A",
+    features="ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
+    load=splits.imagenet_a_rows,
+    is_stratified=True,
     n_classes=splits.IMAGENET_A_CLASSES,
 )
 
-TableMaker = Callable[[Study, Records, Options], ResultTable]
+TableMaker: TypeAlias = Callable[[Study, Records, Options], ResultTable]
+FigureMaker: TypeAlias = Callable[..., Files]
+
 MAIN: tuple[TableMaker, ...] = (
     partial(tables.main_table, features="raw"),
     partial(tables.main_table, features="standardised"),
@@ -57,26 +51,40 @@ MAIN: tuple[TableMaker, ...] = (
     tables.selection_table,
 )
 MATCHED: tuple[TableMaker, ...] = (
-    tables.matched_table,
+    partial(tables.matched_table, features="raw"),
     tables.matched_beside_table,
     partial(tables.matched_table, features="standardised"),
 )
-RATIOS: tuple[TableMaker, ...] = (tables.ratio_table, tables.ratio_beside_table)
+RATIOS: tuple[TableMaker, ...] = (
+    tables.ratio_table,
+    partial(tables.ratio_beside_table, features="raw"),
+)
 BY_LEVEL: tuple[TableMaker, ...] = (
     tables.levels_table,
     tables.level_sizes_table,
     tables.levels_beside_table,
+)
+BEYOND: tuple[TableMaker, ...] = (
+    beyond.beyond_table,
+    beyond.gain_table,
+    beyond.grown_split_table,
+    beyond.chosen_table,
 )
 
 
 def make_tables(
     records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]
 ) -> list[ResultTable]:
-    """These tables of one study; one that only sets ours beside the paper's is left out at other
+    """Make these tables of a study; one that only sets ours beside the paper's is left out at other
     levels than the paper's.
     """
     made = [maker(study.on(options), records, options) for maker in makers]
     return [table for table in made if table.rows]
+
+
+def make_figures(records: Records, options: Options, *, study: Study, maker: FigureMaker) -> Files:
+    """Draw the figures of a study."""
+    return maker(records, options, study=study.on(options))
 
 
 def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTable:
@@ -88,100 +96,97 @@ def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTab
     """
     rows = splits.cifar100_rows_set_aside(data_home)
     table = set_aside_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
-    with written_together():
-        for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv())):
-            write_whole(Path(folder) / f"rows-set-aside{suffix}", text)
+    write_files(
+        {
+            Path(folder) / "rows-set-aside.md": table.to_markdown(),
+            Path(folder) / "rows-set-aside.csv": table.to_csv(),
+        }
+    )
     return table
 
 
-def _needs_imagenet_a(options: Options) -> str | None:
-    return splits.NEEDS_IMAGENET_A if splits.find_imagenet_a(options.data_home) is None else None
+def missing_imagenet_a(options: Options) -> str | None:
+    """Say what to do if the images of ImageNet-A are not there."""
+    images = splits.find_imagenet_a(options.data_home)
+    return splits.NEEDS_IMAGENET_A if images is None else None
 
 
-def _draw(
-    figures: Callable[..., list[Path]],
-    records: Records,
-    options: Options,
-    folder: Path,
+def on_cifar100(
+    name: str,
     *,
-    study: Study,
-) -> list[Path]:
-    return figures(records, options, folder, study=study.on(options))
-
-
-def _experiment(
-    study: Study,
+    summary: str,
     makers: Sequence[TableMaker],
-    figures: Callable[..., list[Path]] | None,
-    **own: Any,
+    figures: FigureMaker | None = None,
+    minutes: float = 0.1,
+    part_of: str | None = None,
 ) -> Experiment:
+    """Declare an experiment on the records of CIFAR-100."""
     return Experiment(
-        run_split=partial(splits.run_split, study=study),
-        tables=partial(make_tables, study=study, makers=tuple(makers)),
-        figures=None if figures is None else partial(_draw, figures, study=study),
-        of_images=True,
+        name=name,
+        summary=summary,
+        needs=CIFAR100_FEATURES,
+        minutes=minutes,
+        run_split=partial(run_split, study=CIFAR100),
+        tables=partial(make_tables, study=CIFAR100, makers=tuple(makers)),
+        figures=figures and partial(make_figures, study=CIFAR100, maker=figures),
+        row_kinds=ROW_KINDS,
+        missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
         alphas=LEVELS,
+        is_of_images=True,
         quick_splits=3,
-        **own,
+        part_of=part_of,
+        records_of="cifar100",
     )
 
 
-_on_cifar100 = partial(
-    _experiment,
-    CIFAR100,
-    needs=CIFAR100_FEATURES,
-    missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
-    records_of="cifar100",
-)
 EXPERIMENTS = (
-    _on_cifar100(
-        MAIN,
-        main_figures,
-        name="cifar100",
-        minutes=23.0,
+    on_cifar100(
+        "cifar100",
         summary="CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's "
         "confidence.",
+        makers=MAIN,
+        figures=figures.main_figures,
+        minutes=23.0,
     ),
-    _experiment(
-        IMAGENET_A,
-        (*MAIN, *MATCHED, *RATIOS, *BY_LEVEL),
-        main_figures,
+    Experiment(
         name="imagenet-a",
-        minutes=20.0,
         summary="ImageNet-A: main table, single run, candidates, selection frequencies, controls.",
         needs="the images of ImageNet-A",
-        missing=_needs_imagenet_a,
+        minutes=20.0,
+        run_split=partial(run_split, study=IMAGENET_A),
+        tables=partial(make_tables, study=IMAGENET_A, makers=(*MAIN, *MATCHED, *RATIOS, *BY_LEVEL)),
+        figures=partial(make_figures, study=IMAGENET_A, maker=figures.main_figures),
+        row_kinds=ROW_KINDS,
+        missing=missing_imagenet_a,
+        alphas=LEVELS,
+        is_of_images=True,
+        quick_splits=3,
     ),
-    _on_cifar100(
-        MATCHED,
-        None,
-        name="matched",
-        minutes=0.1,
+    on_cifar100(
+        "matched",
         summary="Matched candidate class and calibration mechanism on CIFAR-100, from the records "
         "of cifar100.",
+        makers=MATCHED,
     ),
-    _on_cifar100(
-        RATIOS,
-        ratio_figures,
-        name="split-ratio",
-        minutes=0.1,
+    on_cifar100(
+        "split-ratio",
         summary="Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records "
         "of cifar100.",
+        makers=RATIOS,
+        figures=figures.ratio_figures,
     ),
-    _on_cifar100(
-        BY_LEVEL,
-        level_figures,
-        name="alpha-levels",
-        minutes=0.1,
+    on_cifar100(
+        "alpha-levels",
         summary="Three target levels on CIFAR-100, from the records of cifar100.",
+        makers=BY_LEVEL,
+        figures=figures.level_figures,
     ),
-    _on_cifar100(
-        (beyond_table, gain_table, auto_table, chosen_table),
-        gain_figures,
-        name="beyond-cifar100",
-        minutes=0.1,
+    on_cifar100(
+        "beyond-cifar100",
         summary="A stronger class on CIFAR-100 against the paper's DCO, from the records of "
         "cifar100.",
+        makers=BEYOND,
+        figures=beyond.make_figures,
         part_of="beyond",
     ),
 )

@@ -1,23 +1,18 @@
-"""The figures of the classification experiments, from the same records as the tables; each names
-the features below.
-"""
+"""Figures 3 and 4, and ours beside them; each names the features below."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dco.paper import figures
-from dco.paper.beyond_classification_tables import better_dco
-from dco.paper.classification_splits import METHOD_OF, Study
-from dco.paper.classification_tables import compared, methods_of, ratios_of
+from dco.paper.classification_splits import METHOD_OF, MethodOutcome, Study
+from dco.paper.classification_tables import outcomes_at, ratios_at, sizes_of
 from dco.paper.coverage_z import target
-from dco.paper.experiment import Options, Records, Row, column
+from dco.paper.experiment import Options, Records
+from dco.paper.figures import Series
 
-SHOWN = (
+WITH_LAW = ("BQ", "DCO-PAC", "DCO-Warmstart")
+BY_LEVEL = (
     "BQ",
     "DCO-PAC",
     "Split CP, φ fixed, whole pool",
@@ -27,102 +22,82 @@ SHOWN = (
 )
 
 
-def main_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Coverage and mean size over splits, coverage against its law; P95 sizes at the first level;
-    raw features.
+def main_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
+    """Draw coverage and mean size over splits and coverage against its law, on raw features; P95
+    sizes at the first level.
     """
-    paths: list[Path] = []
+    drawn: figures.Files = {}
     for alpha in options.alphas:
-        found, level = methods_of(records, alpha, "raw"), target(alpha)
-        shared: dict[str, Any] = {"target": level, "folder": folder, "note": study.features}
-        for key, size in (("size", "mean set size"), ("p95", "P95 set size")):
-            if key == "size" or alpha == options.alphas[0]:
-                drawn, name = _drawable(found, key), f"coverage-and-{key}-{level:g}"
-                paths += figures.coverage_and_size(drawn, size=size, name=name, **shared)
-        if not study.stratified:
-            with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
-            paths += figures.coverage_histograms(
-                _drawable(with_law, "size"), name=f"coverage-law-{level:g}", **shared
+        outcomes = outcomes_at(records, alpha, "raw")
+        level = target(alpha)
+        by_size = {method: to_series(rows, use_p95=False) for method, rows in outcomes.items()}
+        drawn |= figures.coverage_and_size(
+            by_size,
+            target=level,
+            size="mean set size",
+            name=f"coverage-and-size-{level:g}",
+            note=study.features,
+        )
+        if alpha == options.alphas[0]:
+            by_p95 = {method: to_series(rows, use_p95=True) for method, rows in outcomes.items()}
+            drawn |= figures.coverage_and_size(
+                by_p95,
+                target=level,
+                size="P95 set size",
+                name=f"coverage-and-p95-{level:g}",
+                note=study.features,
             )
-    return paths
+        if not study.is_stratified:
+            drawn |= figures.coverage_histograms(
+                {method: by_size[method] for method in WITH_LAW},
+                target=level,
+                name=f"coverage-law-{level:g}",
+                note=study.features,
+            )
+    return drawn
 
 
-def level_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Mean size against the target coverage; raw features."""
-    curves = {
-        method: {
-            target(alpha): float(np.mean(column(methods_of(records, alpha, "raw")[method], "size")))
-            for alpha in options.alphas
-        }
-        for method in SHOWN
-    }
-    guarantees = {method: str(METHOD_OF[method].guarantee) for method in SHOWN}
+def level_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
+    """Draw mean size against the target coverage, on raw features."""
+    curves: dict[str, dict[float, float]] = {method: {} for method in BY_LEVEL}
+    for alpha in options.alphas:
+        outcomes = outcomes_at(records, alpha, "raw")
+        for method in BY_LEVEL:
+            curves[method][target(alpha)] = float(np.mean(sizes_of(outcomes[method])))
     return figures.size_against_level(
         curves,
-        guarantees,
+        {method: METHOD_OF[method].guarantee for method in BY_LEVEL},
         size="mean set size",
-        folder=folder,
         name="size-against-level",
         note=study.features,
     )
 
 
-def ratio_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Mean size and the spread of coverage against the share of tuning rows, a line for each
-    level.
-    """
-    figure, axes = figures.new_figure(2)
-    for alpha in options.alphas:
-        found = ratios_of(records, alpha)
-        places = np.arange(len(found))
-        sizes = np.array([np.mean(column(rows, "size")) for rows in found.values()])
-        errors = np.array(
-            [
-                np.std(column(rows, "size"), ddof=min(1, len(rows) - 1)) / len(rows) ** 0.5
-                for rows in found.values()
-            ]
-        )
-        spread = [
-            np.std(column(rows, "coverage"), ddof=min(1, len(rows) - 1)) for rows in found.values()
-        ]
-        label = f"target {target(alpha):g}"
-        axes[0, 0].errorbar(
-            places,
-            sizes / sizes[1],
-            errors / sizes[1],
-            marker="o",
-            markersize=4,
-            capsize=2,
-            label=label,
-        )
-        axes[0, 1].plot(places, spread, marker="o", markersize=4, label=label)
-        for axis in axes[0]:
-            axis.set_xticks(places, list(found))
-            axis.set_xlabel("tuning / calibration rows, %")
-    axes[0, 0].set_ylabel("mean size / mean size at 33/67")
-    axes[0, 1].set_ylabel("sd of test coverage over splits")
-    axes[0, 0].legend(fontsize=7.5, frameon=False)
-    return figures.save(figure, folder, "split-ratio", study.features)
+def ratio_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
+    """Draw mean size and the spread of coverage against the share of tuning rows."""
+    ratios = {target(alpha): ratios_at(records, alpha, "raw") for alpha in options.alphas}
+    return figures.split_ratios(
+        sizes={
+            level: {ratio: sizes_of(rows) for ratio, rows in by_ratio.items()}
+            for level, by_ratio in ratios.items()
+        },
+        coverages={
+            level: {ratio: [row.coverage for row in rows] for ratio, rows in by_ratio.items()}
+            for level, by_ratio in ratios.items()
+        },
+        base="33/67",
+        name="split-ratio",
+        note=study.features,
+    )
 
 
-def gain_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """How much smaller the sets of the stronger class are than those of the paper's DCO."""
-    bars: dict[str, dict[str, tuple[float, float, float]]] = {}
-    for alpha in options.alphas:
-        _, base = better_dco(records, alpha)
-        ours = methods_of(records, alpha, "square roots")
-        changes = {method: compared(rows, base)[:3] for method, rows in ours.items()}
-        bars[f"{target(alpha):g}"] = {
-            method: (-middle, -high, -low) for method, (middle, low, high) in changes.items()
-        }
-    return figures.gains(bars, folder=folder, name="gains", note=study.features)
-
-
-def _drawable(found: Mapping[str, Sequence[Row]], key: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows with the names that the shared figures read."""
-    return {
-        method: [
-            {**row, "width": row[key], "guarantee": METHOD_OF[method].guarantee} for row in rows
-        ]
-        for method, rows in found.items()
-    }
+def to_series(rows: list[MethodOutcome], *, use_p95: bool) -> Series:
+    """Take what figures show of the outcomes of a method: mean or P95 sizes."""
+    return Series(
+        guarantee=METHOD_OF[rows[0].method].guarantee,
+        coverage=[row.coverage for row in rows],
+        size=[row.p95 for row in rows] if use_p95 else sizes_of(rows),
+        rank=rows[0].rank,
+        n=rows[0].n,
+        n_test=rows[0].n_test,
+    )

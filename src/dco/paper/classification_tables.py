@@ -1,27 +1,33 @@
-"""The tables of the classification experiments, made from records, with the paper's figures beside
-ours.
-"""
+"""Tables 3 to 7, 11 and 12 beside ours, made from the records of the classification experiments."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from dco.foundations.ranks import as_rational
-from dco.paper import paper_values as of_paper
-from dco.paper.classification_splits import METHOD_OF, PAPER_SIZES, QUICK_SIZES, Study
-from dco.paper.coverage_z import bonferroni_point, coverage_sd, expected_coverage, target
-from dco.paper.experiment import Options, Records, Row, column, rows_by
+from dco.paper import paper_values
+from dco.paper.classification_splits import (
+    FEATURES,
+    METHOD_OF,
+    BQOutcome,
+    MethodOutcome,
+    Outcome,
+    RatioOutcome,
+    Study,
+    TuningOutcome,
+)
+from dco.paper.coverage_z import MeanLaw, bonferroni_point, chance_below, law_of_mean, target
+from dco.paper.experiment import Options, Records, group_by, rows_of
 from dco.paper.heads import CANDIDATES, HeadCandidate
-from dco.paper.paired import paired_comparison, paired_wilcoxon
-from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
-from dco.theory import hits_cdf
+from dco.paper.paired import percent_change, wilcoxon_if_finite
+from dco.paper.paper_values import Printed
+from dco.paper.tables import Cells, Measured, ResultTable, standard_errors
 
-Cells: TypeAlias = dict[str, Cell]
+PAPER_ALPHA = 0.2  # of all tables of ImageNet-A but that of levels
+DELTA = 0.05
 PAIRS = (
     ("DCO-Warmstart", "BQ"),
     ("DCO-PAC", "BQ"),
@@ -43,523 +49,598 @@ MATCHED = (
     "EFCP (tuned and calibrated on the pool)",
     "DCO, refit",
 )
-BOTH = ("raw", "standardised")
+
 
 # ---- reading records
-# -------------------------------------------------------------------------------------------------
 
 
-def methods_of(records: Records, alpha: float, features: str) -> dict[str, list[Row]]:
-    """Rows of one level and one kind of features by method; split ratios apart."""
-    return rows_by(records, alpha=alpha, features=features, ratio=None)
-
-
-def ratios_of(records: Records, alpha: float, features: str = "raw") -> dict[str, list[Row]]:
-    """Rows of the split ratios at one level."""
-    return rows_by(records, "ratio", alpha=alpha, features=features)
-
-
-def _on(features: str) -> str:
-    """The end of a title; the paper's tables are taken to be of raw features."""
-    return "" if features == "raw" else f", {features} features"
-
-
-def measured(rows: Sequence[Row]) -> tuple[Measured, Measured, Measured]:
-    """Coverage, mean size and P95 size over splits."""
-    coverage, size, p95 = (Measured.of(column(rows, key)) for key in ("coverage", "size", "p95"))
-    return coverage, size, p95
-
-
-def law_cells(method: str, rows: Sequence[Row], *, stratified: bool) -> tuple[Cell, Cell, Cell]:
-    """Expected coverage, z, and the chance that test coverage falls below the target; nothing where
-    there is no law.
-    """
-    if not METHOD_OF[method].law or stratified:
-        return None, None, None
-    # Each split by its own rank and number of calibration rows: an auto tuning split leaves not
-    # always the same.
-    laws = Counter((int(row["rank"]), int(row["n"]), int(row["n_test"])) for row in rows)
-    expected = variance = below = 0.0
-    for (rank, n, n_test), times in laws.items():
-        share = times / len(rows)
-        needed = math.ceil((1 - as_rational(rows[0]["alpha"])) * n_test)
-        expected += share * expected_coverage(rank, n)
-        variance += share * coverage_sd(rank, n, n_test) ** 2
-        below += share * hits_cdf(needed - 1, n_test, rank=rank, n_cal=n)
-    away = math.fsum(column(rows, "coverage")) / len(rows) - expected
-    return expected, away / math.sqrt(variance / len(rows)) if variance else 0.0, below
-
-
-def share_below(rows: Sequence[Row], alpha: float) -> float:
-    """The share of splits whose test coverage is below the target."""
-    return sum(value < target(alpha) - 1e-9 for value in column(rows, "coverage")) / len(rows)
-
-
-def compared(first: Sequence[Row], second: Sequence[Row]) -> tuple[float, ...]:
-    """Difference in size with its interval, in % of the second's mean; p-values for size, P95 and
-    coverage.
-    """
-    sizes = paired_comparison(column(first, "size"), column(second, "size"))
-    base = float(np.mean(column(second, "size"))) / 100
-    others = [
-        paired_wilcoxon(column(first, key), column(second, key)) for key in ("p95", "coverage")
+def outcomes_at(records: Records, alpha: float, features: str) -> dict[str, list[MethodOutcome]]:
+    """Return the outcomes of every method at one level, on one kind of features."""
+    outcomes = [
+        row
+        for row in rows_of(records, MethodOutcome)
+        if row.alpha == alpha and row.features == features
     ]
-    return sizes.mean_difference / base, sizes.low / base, sizes.high / base, sizes.p_value, *others
+    return group_by(outcomes, key=lambda row: row.method)
 
 
-def beside(rows: Sequence[Row], printed: of_paper.Triple) -> Cells:
-    """Coverage, mean size and P95 size, each with the paper's after it."""
-    found: Cells = {}
-    for name, ours, pair in zip(("coverage", "size", "P95"), measured(rows), printed, strict=True):
-        found |= {name: ours, f"paper {name}": Measured(*pair)}
-    return found
+def ratios_at(records: Records, alpha: float, features: str) -> dict[str, list[RatioOutcome]]:
+    """Return the outcomes of every split ratio at one level, on one kind of features."""
+    outcomes = [
+        row
+        for row in rows_of(records, RatioOutcome)
+        if row.alpha == alpha and row.features == features
+    ]
+    return group_by(outcomes, key=lambda row: row.ratio)
+
+
+def sizes_of(outcomes: Sequence[Outcome]) -> list[float]:
+    """Return the mean size of each split."""
+    return [row.size for row in outcomes]
+
+
+def mean_coverage(outcomes: Sequence[Outcome]) -> Measured:
+    """Return the coverage over splits."""
+    return Measured.of(row.coverage for row in outcomes)
+
+
+def mean_set_size(outcomes: Sequence[Outcome]) -> Measured:
+    """Return the mean set size over splits."""
+    return Measured.of(row.size for row in outcomes)
+
+
+def mean_p95(outcomes: Sequence[Outcome]) -> Measured:
+    """Return the P95 set size over splits."""
+    return Measured.of(row.p95 for row in outcomes)
+
+
+def has_law(method: str, study: Study) -> bool:
+    """Say whether coverage has the law of its rank: not where splits are balanced by class."""
+    return METHOD_OF[method].has_law and not study.is_stratified
+
+
+def law_of_method(method: str, outcomes: Sequence[Outcome], study: Study) -> MeanLaw:
+    """Return the law of the mean coverage of a method; nothing where it has none."""
+    if not has_law(method, study):
+        return MeanLaw(expected=None, z=None)
+    return law_of_mean(outcomes)
+
+
+def share_below(outcomes: Sequence[Outcome], alpha: float) -> float:
+    """Return the share of splits whose test coverage is below the target."""
+    n_below = sum(row.coverage < target(alpha) - 1e-9 for row in outcomes)
+    return n_below / len(outcomes)
+
+
+@dataclass(frozen=True)
+class LevelRow:
+    """BQ or DCO-Warmstart at one level, and what the paper prints of it."""
+
+    features: str
+    alpha: float
+    method: str
+    outcomes: list[MethodOutcome]
+    bq_size: float  # BQ's mean size, for ratios
+    printed: Printed | None
+
+
+def level_rows(
+    records: Records, options: Options, paper: Mapping[tuple[float, str], Printed]
+) -> Iterator[LevelRow]:
+    """Go through BQ and DCO-Warmstart by features and level, beside a table of the paper."""
+    for features in FEATURES:
+        for alpha in options.alphas:
+            outcomes = outcomes_at(records, alpha, features)
+            for method in ("BQ", "DCO-Warmstart"):
+                yield LevelRow(
+                    features=features,
+                    alpha=alpha,
+                    method=method,
+                    outcomes=outcomes[method],
+                    bq_size=float(np.mean(sizes_of(outcomes["BQ"]))),
+                    printed=paper.get((alpha, method)),
+                )
+
+
+def printed_levels(study: Study) -> Mapping[tuple[float, str], Printed]:
+    """Return the paper's table of levels for a study."""
+    return paper_values.CIFAR100 if study.name == "cifar100" else paper_values.IMAGENET_A
 
 
 # ---- words of captions
-# -----------------------------------------------------------------------------------------------
 
 
 def describe(study: Study, records: Records, options: Options) -> str:
-    """The beginning of every caption: data, features, splits, sizes."""
-    sizes = QUICK_SIZES if options.quick else PAPER_SIZES
-    quick = (
-        " Quick setting: fewer rows, 10 epochs, 5 passes; not the paper's protocol."
-        if options.quick
-        else ""
+    """Begin a caption: data, features, splits, sizes."""
+    sizes = study.scale_of(options).sizes
+    kind = "stratified" if study.is_stratified else "plain random"
+    text = (
+        f"{study.features} {len(records)} {kind} splits: train {sizes.train}, tune {sizes.tune}, "
+        f"calibrate {sizes.calibrate}, test {sizes.test}. "
     )
-    return (
-        f"{study.features} {len(records)} {'stratified' if study.stratified else 'plain random'} "
-        f"splits: train "
-        f"{sizes.train}, tune {sizes.tune}, calibrate {sizes.calibrate}, test {sizes.test}.{quick} "
-    )
+    if options.quick:
+        text = (
+            f"{text.rstrip()} Quick setting: fewer rows, 10 epochs, 5 passes; not the paper's "
+            "protocol. "
+        )
+    return text
+
+
+def title_suffix(features: str) -> str:
+    """End a title; the paper's tables are taken to be of raw features."""
+    return "" if features == "raw" else f", {features} features"
 
 
 def printed_on_imagenet_a(study: Study, table: str) -> str:
-    """Where the paper's figures of a table come from; on other features they are of other data."""
-    other = (
-        ""
-        if study.name == "imagenet-a"
-        else ", other data than ours: coverage compares, thresholds and sizes do not"
-    )
-    return f"Paper's figures: ImageNet-A, target .8 ({table}){other}."
+    """Say where the paper's figures of a table come from, and whether ours are of other data."""
+    other_data = ""
+    if study.name != "imagenet-a":
+        other_data = ", other data than ours: coverage compares, thresholds and sizes do not"
+    return f"Paper's figures: ImageNet-A, target .8 ({table}){other_data}."
 
 
-def sizes_against_paper(
+def compare_sizes_with_paper(
     study: Study, records: Records, options: Options, kinds: Sequence[str]
 ) -> str:
-    """One sentence: how far our mean sizes are from the paper's, in per cent and in standard
-    errors, and why.
-    """
+    """Say in one sentence how far our mean sizes are from the paper's, and why."""
     percent: list[float] = []
     errors: list[float] = []
-    for features, _, _, rows, printed in _levels(study, records, options):
-        if printed is not None and features in kinds:
-            size = measured(rows)[1]
-            off = standard_errors(size, printed[1], len(records))
-            percent.append(100 * (size.mean / printed[1][0] - 1))
-            errors += [] if off is None else [off]
+    for row in level_rows(records, options, printed_levels(study)):
+        if row.printed is None or row.features not in kinds:
+            continue
+        size = mean_set_size(row.outcomes)
+        error = standard_errors(size, row.printed.size, len(records))
+        percent.append(100 * (size.mean / row.printed.size.mean - 1))
+        if error is not None:
+            errors.append(error)
     if not errors:
         return ""
-    why = (
-        "The paper's sizes are for another backbone, ResNet-50. "
-        if study.name == "cifar100" and options.backbone is None
-        else ""
-    )
+
+    why = ""
+    if study.name == "cifar100" and options.backbone is None:
+        why = "The paper's sizes are for another backbone, ResNet-50. "
     return (
         f" {why}Our mean sizes less the paper's, of BQ and DCO-Warmstart: {min(percent):+.1f} to "
-        f"{max(percent):+.1f} %, "
-        f"{min(errors):+.1f} to {max(errors):+.1f} standard errors of the difference."
+        f"{max(percent):+.1f} %, {min(errors):+.1f} to {max(errors):+.1f} standard errors of the "
+        "difference."
     )
 
 
-# ---- tables --------------------------------------------------------------------------------------
-# --------------------
+# ---- the main tables
 
 
 def main_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
-    """Every method at every level: claim, coverage beside its law, sizes beside the paper's."""
-    imagenet_a = study.name == "imagenet-a"
-    paper: dict[tuple[float, str], tuple[tuple[float, float], ...]] = {
-        **(of_paper.IMAGENET_A if imagenet_a else of_paper.CIFAR100)
-    }
-    if imagenet_a:
-        paper |= {(0.2, method): triple for method, triple in of_paper.IMAGENET_A_MAIN.items()}
+    """Show every method at every level: claim, coverage and its law, sizes and the paper's."""
+    is_imagenet_a = study.name == "imagenet-a"
+    paper = dict(printed_levels(study))
+    if is_imagenet_a:
+        paper |= {
+            (PAPER_ALPHA, method): row for method, row in paper_values.IMAGENET_A_MAIN.items()
+        }
+
     rows: list[Cells] = []
     for alpha in options.alphas:
-        for method, found in methods_of(records, alpha, features).items():
-            coverage, size, p95 = measured(found)
-            expected, z, below = law_cells(method, found, stratified=study.stratified)
-            printed: list[Cell] = [Measured(*pair) for pair in paper.get((alpha, method), ())]
-            printed += [None] * (3 - len(printed))
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "method": method,
-                    "guarantee": METHOD_OF[method].guarantee,
-                    "coverage": coverage,
-                    "by law": expected,
-                    "z": z,
-                    "below": share_below(found, alpha),
-                    "below by law": below,
-                    "paper coverage": printed[0],
-                    "size": size,
-                    "paper size": printed[1],
-                    "P95": p95,
-                    **({"paper P95": printed[2]} if imagenet_a else {}),
-                }
-            )
-    tested = sum(row["z"] is not None for row in rows)
-    law = (
-        "Splits are stratified by class, so the Beta-binomial law does not hold and no z is given."
-        if study.stratified
-        else f"'By law': rank / (n + 1); z against the Beta-binomial law ({tested} rows here; |z| "
-        f"below "
-        f"{bonferroni_point(tested):.2f} with probability 99 %). 'Below': share of splits whose "
-        f"test coverage is below the "
-        "target, beside its chance by law."
-    )
-    return ResultTable.of(
-        f"{study.title}: heads on {features} features",
+        for method, outcomes in outcomes_at(records, alpha, features).items():
+            law = law_of_method(method, outcomes, study)
+            chance = chance_below(outcomes, alpha) if has_law(method, study) else None
+            printed = paper.get((alpha, method))
+            cells: Cells = {
+                "target": target(alpha),
+                "method": method,
+                "guarantee": METHOD_OF[method].guarantee,
+                "coverage": mean_coverage(outcomes),
+                "by law": law.expected,
+                "z": law.z,
+                "below": share_below(outcomes, alpha),
+                "below by law": chance,
+                "paper coverage": printed.coverage if printed else None,
+                "size": mean_set_size(outcomes),
+                "paper size": printed.size if printed else None,
+                "P95": mean_p95(outcomes),
+            }
+            if is_imagenet_a:
+                cells["paper P95"] = printed.p95 if printed else None
+            rows.append(cells)
+
+    caption = (
         describe(study, records, options)
         + "Mean ± sd over splits. φ₀ is posterior_nll, dropout 0.05, hidden (512, 256); BQ with δ "
-        "= 0.05 on tune + "
-        "calibrate. "
-        + law
-        + sizes_against_paper(study, records, options, [features])
-        + ("" if imagenet_a else " The paper prints no P95 for CIFAR-100."),
-        rows,
+        f"= {DELTA} on tune + calibrate. "
+        + describe_law(study, n_tested=sum(row["z"] is not None for row in rows))
+        + compare_sizes_with_paper(study, records, options, [features])
+    )
+    if not is_imagenet_a:
+        caption += " The paper prints no P95 for CIFAR-100."
+    return ResultTable.of(f"{study.title}: heads on {features} features", caption, rows)
+
+
+def describe_law(study: Study, *, n_tested: int) -> str:
+    """Say what the columns about the law show, or why they are empty."""
+    if study.is_stratified:
+        return (
+            "Splits are stratified by class, so the Beta-binomial law does not hold and no z is "
+            "given."
+        )
+    return (
+        f"'By law': rank / (n + 1); z against the Beta-binomial law ({n_tested} rows here; |z| "
+        f"below {bonferroni_point(n_tested):.2f} with probability 99 %). 'Below': share of splits "
+        "whose test coverage is below the target, beside its chance by law."
     )
 
 
 def paired_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Paired differences over the same splits, for both kinds of features."""
-    names = ("size %", "low %", "high %", "p size", "p P95", "p coverage")
+    """Show paired differences over the same splits, for both kinds of features."""
     rows: list[Cells] = []
-    for features in BOTH:
+    for features in FEATURES:
         for alpha in options.alphas:
-            found = methods_of(records, alpha, features)
+            outcomes = outcomes_at(records, alpha, features)
             for first, second in PAIRS:
-                pair: Cells = {
-                    "features": features,
-                    "target": target(alpha),
-                    "first": first,
-                    "second": second,
-                }
+                a, b = outcomes[first], outcomes[second]
+                change = percent_change(sizes_of(a), sizes_of(b))
                 rows.append(
-                    pair | dict(zip(names, compared(found[first], found[second]), strict=True))
+                    {
+                        "features": features,
+                        "target": target(alpha),
+                        "first": first,
+                        "second": second,
+                        "size %": change.mean,
+                        "low %": change.low,
+                        "high %": change.high,
+                        "p size": change.p_value,
+                        "p P95": wilcoxon_if_finite([r.p95 for r in a], [r.p95 for r in b]),
+                        "p coverage": wilcoxon_if_finite(
+                            [r.coverage for r in a], [r.coverage for r in b]
+                        ),
+                    }
                 )
+    p_values = ", ".join(
+        f"{value:.1e} ({name})" for name, value in paper_values.IMAGENET_A_WILCOXON.items()
+    )
     return ResultTable.of(
         f"{study.title}: paired comparisons",
         describe(study, records, options)
         + "Size of the first less size of the second, in % of the second's mean, with Student's "
-        "95 % interval over paired "
-        "splits, and Wilcoxon's p. DCO-Warmstart against BQ compares a marginal statement with a "
-        "PAC one; DCO-PAC against "
-        "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like. The "
-        "paper's p for DCO-Warmstart "
-        "against BQ on ImageNet-A at .8: "
-        + ", ".join(f"{value:.1e} ({name})" for name, value in of_paper.IMAGENET_A_WILCOXON.items())
-        + ".",
+        "95 % interval over paired splits, and Wilcoxon's p. DCO-Warmstart against BQ compares a "
+        "marginal statement with a PAC one; DCO-PAC against BQ, and DCO-Warmstart against split CP "
+        "on the whole pool, compare like with like. The paper's p for DCO-Warmstart against BQ on "
+        f"ImageNet-A at .8: {p_values}.",
         rows,
         digits=2,
     )
 
 
+# ---- single runs and candidates
+
+
 def single_run_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The thresholds of the first split from tuning to calibration, and BQ's achieved
+    """Show Table 4: the thresholds of the first split from tuning to calibration, and BQ's achieved
     confidence.
     """
     rows: list[Cells] = []
     for alpha in options.alphas:
-        found = {
-            method: entries[0] for method, entries in methods_of(records[:1], alpha, "raw").items()
-        }
-        bq, dco, tuned = found["BQ"], found["DCO-Warmstart"], found["DirectTune, searched Φ"]
-        facts = {
-            "λ_tune": tuned["threshold"],
-            "q_cal": dco["threshold"],
-            "λ_BQ": bq["threshold"],
-            "BQ confidence, exact": bq["confidence"],
-            "BQ confidence, 1,000 draws": bq["confidence_drawn"],
-        }
-        for name, row in (("DirectTune", tuned), ("DCO-Warmstart", dco), ("BQ", bq)):
-            facts |= {f"{name} {key}": row[key.lower()] for key in ("coverage", "size", "P95")}
-        paper = of_paper.IMAGENET_A_SINGLE_RUN if alpha == 0.2 else {}
-        rows += [
-            {
-                "target": target(alpha),
-                "quantity": name,
-                "value": float(value),
-                "paper": paper.get(name),
-            }
-            for name, value in facts.items()
-        ]
+        paper = paper_values.IMAGENET_A_SINGLE_RUN if alpha == PAPER_ALPHA else {}
+        for quantity, value in single_run(records, alpha).items():
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "quantity": quantity,
+                    "value": value,
+                    "paper": paper.get(quantity),
+                }
+            )
     return ResultTable.of(
         f"{study.title}: a single run",
         describe(study, records, options)
         + f"Seed {records[0].seed}, raw features. BQ's confidence P(L⁺ ≤ α) at its threshold is a "
-        f"Beta tail, computed "
-        "exactly; 1,000 Dirichlet draws, as in the paper, have a standard error of .007 around "
-        "it. λ and q of one run "
-        "belong to one score scale only when the chosen structure is the same. "
-        + printed_on_imagenet_a(study, "tab:dco_single_run"),
+        "Beta tail, computed exactly; 1,000 Dirichlet draws, as in the paper, have a standard "
+        "error of .007 around it. λ and q of one run belong to one score scale only when the "
+        "chosen structure is the same. " + printed_on_imagenet_a(study, "Table 4"),
         rows,
     )
 
 
+def single_run(records: Records, alpha: float) -> dict[str, float]:
+    """Return thresholds, confidence, coverage and sizes of the first split."""
+    outcomes = outcomes_at(records[:1], alpha, "raw")
+    bq = outcomes["BQ"][0]
+    dco = outcomes["DCO-Warmstart"][0]
+    direct = outcomes["DirectTune, searched Φ"][0]
+    assert isinstance(bq, BQOutcome)
+    quantities = {
+        "λ_tune": direct.threshold,
+        "q_cal": dco.threshold,
+        "λ_BQ": bq.threshold,
+        "BQ confidence, exact": bq.confidence,
+        "BQ confidence, 1,000 draws": bq.confidence_drawn,
+    }
+    for name, outcome in (("DirectTune", direct), ("DCO-Warmstart", dco), ("BQ", bq)):
+        quantities[f"{name} coverage"] = outcome.coverage
+        quantities[f"{name} size"] = outcome.size
+        quantities[f"{name} P95"] = outcome.p95
+    return quantities
+
+
 def confidence_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """BQ's achieved confidence over all splits, exactly and by draws."""
+    """Show BQ's achieved confidence over all splits, exactly and by draws."""
+    level = f"{1 - DELTA:.2f}".removeprefix("0")
     rows: list[Cells] = []
     for alpha in options.alphas:
-        found = methods_of(records, alpha, "raw")["BQ"]
-        drawn = column(found, "confidence_drawn")
+        outcomes = [
+            row
+            for row in rows_of(records, BQOutcome)
+            if row.alpha == alpha and row.features == "raw"
+        ]
+        drawn = [row.confidence_drawn for row in outcomes]
+        n_below = sum(confidence < 1 - DELTA for confidence in drawn)
         rows.append(
             {
                 "target": target(alpha),
-                "rank": int(found[0]["rank"]),
-                "n": int(found[0]["n"]),
-                "exact": float(found[0]["confidence"]),
+                "rank": outcomes[0].rank,
+                "n": outcomes[0].n,
+                "exact": outcomes[0].confidence,
                 "1,000 draws": Measured.of(drawn),
                 "least": min(drawn),
                 "most": max(drawn),
-                "drawn below .95": sum(value < 0.95 for value in drawn) / len(drawn),
+                f"drawn below {level}": n_below / len(drawn),
             }
         )
     return ResultTable.of(
         f"{study.title}: achieved confidence of BQ",
         describe(study, records, options)
         + "P(L⁺ ≤ α) at BQ's exact threshold is the same in every split: a Beta tail at its rank. "
-        "By 1,000 Dirichlet draws "
-        "it scatters, and where it falls below .95 a search by draws would have moved to another "
-        "rank.",
+        f"By 1,000 Dirichlet draws it scatters, and where it falls below {level} a search by draws "
+        "would have moved to another rank.",
         rows,
         digits=4,
     )
 
 
 def candidates_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """All 16 structures on the tuning rows of the first split, the smallest first."""
+    """Show Table 11: the 16 structures on the tuning rows of the first split, the best first."""
     alpha = options.alphas[0]
-    (row,) = (
+    (tuning,) = (
         row
-        for row in records[0].rows
-        if "candidates" in row and (row["features"], row["alpha"]) == ("raw", alpha)
+        for row in rows_of(records[:1], TuningOutcome)
+        if row.alpha == alpha and row.features == "raw"
+    )
+    order = sorted(
+        range(len(tuning.candidates)),
+        key=lambda i: (tuning.sizes[i], tuning.p95s[i], tuning.thresholds[i]),
     )
     rows: list[Cells] = []
-    for i in sorted(
-        range(len(row["sizes"])),
-        key=lambda i: (row["sizes"][i], row["p95s"][i], row["thresholds"][i]),
-    ):
-        each = CANDIDATES[row["candidates"][i] - 1]
-        printed = (of_paper.IMAGENET_A_CANDIDATES.get(each.number) if alpha == 0.2 else None) or (
-            None,
-            None,
-            None,
-        )
+    for i in order:
+        candidate = CANDIDATES[tuning.candidates[i] - 1]
+        printed = None
+        if alpha == PAPER_ALPHA:
+            printed = paper_values.IMAGENET_A_CANDIDATES.get(candidate.number)
         rows.append(
             {
-                "candidate": each.name,
-                "score": each.score,
-                "dropout": each.dropout,
-                "hidden": each.hidden,
-                "λ": float(row["thresholds"][i]),
-                "status": "feasible" if row["feasible"][i] else "infeasible",
-                "size": float(row["sizes"][i]),
-                "P95": float(row["p95s"][i]),
-                "paper λ": printed[0],
-                "paper size": printed[1],
-                "paper P95": printed[2],
+                "candidate": candidate.name,
+                "score": candidate.score,
+                "dropout": candidate.dropout,
+                "hidden": candidate.hidden,
+                "λ": tuning.thresholds[i],
+                "status": "feasible" if tuning.feasible[i] else "infeasible",
+                "size": tuning.sizes[i],
+                "P95": tuning.p95s[i],
+                "paper λ": printed.threshold if printed else None,
+                "paper size": printed.size if printed else None,
+                "paper P95": printed.p95 if printed else None,
             }
         )
     return ResultTable.of(
         f"{study.title}: candidates on tuning rows",
         describe(study, records, options)
         + f"Seed {records[0].seed}, raw features, target {target(alpha):g}; the first row is "
-        f"selected. With exact search "
-        "every candidate is feasible. "
-        + printed_on_imagenet_a(study, "tab:imageneta_candidates, which has ten of 16"),
+        "selected. With exact search every candidate is feasible. "
+        + printed_on_imagenet_a(study, "Table 11, which has ten of 16"),
         rows,
     )
 
 
 def selection_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """How often each structure won, and the marginals over score, widths and dropout."""
-    views: dict[str, Callable[[HeadCandidate], str]] = {
-        "structure": lambda each: f"{each.score}, {each.hidden}, {each.dropout:g}",
-        "score": lambda each: each.score,
-        "hidden": lambda each: each.hidden,
-        "dropout": lambda each: f"{each.dropout:g}",
+    """Show Table 12: how often each structure won, and each score, widths and dropout."""
+    properties: dict[str, Callable[[HeadCandidate], str]] = {
+        "structure": lambda head: f"{head.score}, {head.hidden}, {head.dropout:g}",
+        "score": lambda head: head.score,
+        "hidden": lambda head: head.hidden,
+        "dropout": lambda head: f"{head.dropout:g}",
     }
     rows: list[Cells] = []
-    for features in BOTH:
+    for features in FEATURES:
         for alpha in options.alphas:
-            chosen = Counter(
-                int(row["chosen"]) for row in methods_of(records, alpha, features)["DCO-Warmstart"]
-            )
-            paper = of_paper.IMAGENET_A_SELECTED if alpha == 0.2 else {}
-            for kind, view in views.items():
-                counts: dict[str, int] = {}
-                printed: dict[str, int] = {}
-                for each in CANDIDATES:
-                    counts[view(each)] = counts.get(view(each), 0) + chosen[each.number]
-                    printed[view(each)] = printed.get(view(each), 0) + paper.get(each.number, 0)
-                rows += [
-                    {
-                        "features": features,
-                        "target": target(alpha),
-                        "by": kind,
-                        "value": value,
-                        "splits": counts[value],
-                        "%": 100 * counts[value] / chosen.total(),
-                        "paper": printed[value] if paper else None,
-                    }
-                    for value in sorted(counts, key=lambda name: -counts[name])
-                    if counts[value] or printed[value]
-                ]
+            winners = outcomes_at(records, alpha, features)["DCO-Warmstart"]
+            wins = Counter(int(row.chosen) for row in winners)
+            compares = alpha == PAPER_ALPHA
+            for by, value_of in properties.items():
+                counts: Counter[str] = Counter()
+                printed: Counter[str] = Counter()
+                for candidate in CANDIDATES:
+                    counts[value_of(candidate)] += wins[candidate.number]
+                    if compares:
+                        n_paper = paper_values.IMAGENET_A_SELECTED.get(candidate.number, 0)
+                        printed[value_of(candidate)] += n_paper
+                for value, count in sorted(counts.items(), key=lambda item: -item[1]):
+                    if count or printed[value]:
+                        rows.append(
+                            {
+                                "features": features,
+                                "target": target(alpha),
+                                "by": by,
+                                "value": value,
+                                "splits": count,
+                                "%": 100 * count / wins.total(),
+                                "paper": printed[value] if compares else None,
+                            }
+                        )
     return ResultTable.of(
         f"{study.title}: selection frequencies",
         describe(study, records, options)
         + "Splits in which a structure had the smallest mean size on the tuning rows. Paper's "
-        "counts: ImageNet-A, target .8, of 50.",
+        "counts: ImageNet-A, target .8 (Table 12), of 50.",
         rows,
         digits=2,
     )
 
 
-def matched_table(
-    study: Study, records: Records, options: Options, *, features: str = "raw"
-) -> ResultTable:
-    """The paper's controls: what is due to search, to the calibration rule, and to how rows are
-    shared out.
+# ---- controls and ratios
+
+
+def matched_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
+    """Show the paper's controls: what is due to search, to the calibration rule, and to how rows
+    are shared out.
     """
     rows: list[Cells] = []
     for alpha in options.alphas:
-        found = methods_of(records, alpha, features)
-        if not found:
-            continue
-        base = float(np.mean(column(found["BQ"], "size")))
+        outcomes = outcomes_at(records, alpha, features)
+        bq_size = float(np.mean(sizes_of(outcomes["BQ"])))
         for method in MATCHED:
-            printed = of_paper.IMAGENET_A_MATCHED.get(method) if alpha == 0.2 else None
-            coverage, size, p95 = measured(found[method])
+            is_fixed = method == "BQ" or "fixed" in method
+            size = mean_set_size(outcomes[method])
+            paper_ratio = matched_paper_ratio(method) if alpha == PAPER_ALPHA else None
             rows.append(
                 {
                     "target": target(alpha),
                     "method": method,
-                    "class": "fixed" if "fixed" in method or method == "BQ" else "matched Φ",
+                    "class": "fixed" if is_fixed else "matched Φ",
                     "guarantee": METHOD_OF[method].guarantee,
-                    "coverage": coverage,
-                    "by law": law_cells(method, found[method], stratified=study.stratified)[0],
-                    "below": share_below(found[method], alpha),
+                    "coverage": mean_coverage(outcomes[method]),
+                    "by law": law_of_method(method, outcomes[method], study).expected,
+                    "below": share_below(outcomes[method], alpha),
                     "size": size,
-                    "size / BQ": size.mean / base,
-                    "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A_MATCHED["BQ"][1][0]
-                    if printed
-                    else None,
-                    "P95": p95,
+                    "size / BQ": size.mean / bq_size,
+                    "paper size / BQ": paper_ratio,
+                    "P95": mean_p95(outcomes[method]),
                 }
             )
     return ResultTable.of(
-        f"{study.title}: matched candidate class and calibration mechanism" + _on(features),
-        describe(study, records, options) + f"{features.capitalize()} features. "
-        "'Size / BQ' sets our mean size over BQ's beside the same ratio in the paper's table "
-        "(ImageNet-A). "
-        "'Below' is the share of splits whose test coverage is below the target; a PAC row is "
-        "allowed 5 % plus the noise "
-        "of the test rows. Rows whose structure was chosen on the rows that calibrate it have no "
-        "guarantee unless δ is "
-        "shared out.",
+        f"{study.title}: matched candidate class and calibration mechanism"
+        + title_suffix(features),
+        describe(study, records, options) + f"{features.capitalize()} features. 'Size / BQ' sets "
+        "our mean size over BQ's beside the same ratio in the paper's table (ImageNet-A). 'Below' "
+        "is the share of splits whose test coverage is below the target; a PAC row is allowed 5 % "
+        "plus the noise of the test rows. Rows whose structure was chosen on the rows that "
+        "calibrate it have no guarantee unless δ is shared out.",
         rows,
     )
 
 
+def matched_paper_ratio(method: str) -> float | None:
+    """Return the size of a control over BQ's in the paper's Table 5."""
+    printed = paper_values.IMAGENET_A_MATCHED
+    return printed[method].size.mean / printed["BQ"].size.mean if method in printed else None
+
+
 def matched_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The five controls that the paper prints, beside its figures."""
-    found = methods_of(records, 0.2, "raw") if 0.2 in options.alphas else {}
+    """Show Table 5: the five controls that the paper prints, beside its figures."""
+    outcomes: dict[str, list[MethodOutcome]] = {}
+    if PAPER_ALPHA in options.alphas:
+        outcomes = outcomes_at(records, PAPER_ALPHA, "raw")
     return ResultTable.of(
         f"{study.title}: the paper's controls beside ours",
         describe(study, records, options)
         + "Raw features. "
-        + printed_on_imagenet_a(study, "tab:matched_candidate"),
+        + printed_on_imagenet_a(study, "Table 5"),
         [
-            {"method": name, **beside(found[name], paper)}
-            for name, paper in of_paper.IMAGENET_A_MATCHED.items()
-            if name in found
+            {"method": method, **beside_paper(outcomes[method], printed)}
+            for method, printed in paper_values.IMAGENET_A_MATCHED.items()
+            if method in outcomes
         ],
     )
 
 
+def beside_paper(outcomes: Sequence[Outcome], printed: Printed) -> Cells:
+    """Return coverage, mean size and P95 size, each with the paper's after it."""
+    return {
+        "coverage": mean_coverage(outcomes),
+        "paper coverage": printed.coverage,
+        "size": mean_set_size(outcomes),
+        "paper size": printed.size,
+        "P95": mean_p95(outcomes),
+        "paper P95": printed.p95,
+    }
+
+
 def ratio_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The pool cut at five places; stability is the share of splits that choose the modal
+    """Show the pool cut at five places; stability is the share of splits that choose the modal
     candidate.
     """
     rows: list[Cells] = []
     for alpha in options.alphas:
-        for ratio, found in ratios_of(records, alpha).items():
-            expected, z, _ = law_cells("DCO-Warmstart", found, stratified=study.stratified)
-            coverage, size, p95 = measured(found)
+        for ratio, outcomes in ratios_at(records, alpha, "raw").items():
+            law = law_of_method("DCO-Warmstart", outcomes, study)
             rows.append(
                 {
                     "target": target(alpha),
                     "ratio": ratio,
                     "method": f"DCO-Warmstart, {ratio}",
-                    "coverage": coverage,
-                    "by law": expected,
-                    "z": z,
-                    "size": size,
-                    "P95": p95,
-                    "stability %": stability(found),
+                    "coverage": mean_coverage(outcomes),
+                    "by law": law.expected,
+                    "z": law.z,
+                    "size": mean_set_size(outcomes),
+                    "P95": mean_p95(outcomes),
+                    "stability %": modal_share(outcomes),
                 }
             )
     return ResultTable.of(
         f"{study.title}: split ratio",
         describe(study, records, options)
         + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at "
-        "five places (ratio, in "
-        "%). Stability: % of splits that choose the modal candidate.",
+        "five places (ratio, in %). Stability: % of splits that choose the modal candidate.",
         rows,
     )
 
 
 def ratio_beside_table(
-    study: Study, records: Records, options: Options, *, features: str = "raw"
+    study: Study, records: Records, options: Options, features: str
 ) -> ResultTable:
-    """The paper's table of split ratios beside ours."""
-    found = ratios_of(records, 0.2, features) if 0.2 in options.alphas else {}
-    rows: list[Cells] = []
-    for ratio, entries in found.items():
-        paper = {
-            "stability %": stability(entries),
-            "paper stability %": of_paper.IMAGENET_A_STABILITY[ratio],
-        }
-        rows.append({"ratio": ratio, **beside(entries, of_paper.IMAGENET_A_RATIOS[ratio]), **paper})
+    """Show Table 6, the paper's split ratios, beside ours."""
+    ratios: dict[str, list[RatioOutcome]] = {}
+    if PAPER_ALPHA in options.alphas:
+        ratios = ratios_at(records, PAPER_ALPHA, features)
     return ResultTable.of(
-        f"{study.title}: the paper's split ratios beside ours" + _on(features),
+        f"{study.title}: the paper's split ratios beside ours" + title_suffix(features),
         describe(study, records, options)
         + f"{features.capitalize()} features. "
-        + printed_on_imagenet_a(study, "tab:split_ratio"),
-        rows,
+        + printed_on_imagenet_a(study, "Table 6"),
+        [
+            {
+                "ratio": ratio,
+                **beside_paper(outcomes, paper_values.IMAGENET_A_RATIOS[ratio]),
+                "stability %": modal_share(outcomes),
+                "paper stability %": paper_values.IMAGENET_A_STABILITY[ratio],
+            }
+            for ratio, outcomes in ratios.items()
+        ],
     )
 
 
-def stability(rows: Sequence[Row]) -> float:
-    """The share of splits, in %, that choose the modal candidate."""
-    return 100 * max(Counter(int(row["chosen"]) for row in rows).values()) / len(rows)
+def modal_share(outcomes: Sequence[Outcome]) -> float:
+    """Return the share of splits, in %, that choose the modal candidate."""
+    ((_, count),) = Counter(row.chosen for row in outcomes).most_common(1)
+    return 100 * count / len(outcomes)
+
+
+# ---- levels
 
 
 def levels_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Coverage of BQ and DCO at the three levels beside its law and the paper's."""
+    """Show Table 7: coverage of BQ and DCO at the three levels beside its law and the paper's."""
     rows: list[Cells] = []
-    for features, alpha, method, found, printed in _levels(study, records, options):
-        coverage, _, _ = measured(found)
+    for row in level_rows(records, options, printed_levels(study)):
+        coverage = mean_coverage(row.outcomes)
+        off = None
+        if row.printed is not None:
+            off = standard_errors(coverage, row.printed.coverage, len(records))
         rows.append(
             {
-                "features": features,
-                "target": target(alpha),
-                "method": method,
+                "features": row.features,
+                "target": target(row.alpha),
+                "method": row.method,
                 "coverage": coverage,
-                "by law": law_cells(method, found, stratified=study.stratified)[0],
-                "paper coverage": Measured(*printed[0]) if printed else None,
-                "off": standard_errors(coverage, printed[0], len(records)) if printed else None,
+                "by law": law_of_method(row.method, row.outcomes, study).expected,
+                "paper coverage": row.printed.coverage if row.printed else None,
+                "off": off,
             }
         )
     return ResultTable.of(
@@ -571,74 +652,64 @@ def levels_table(study: Study, records: Records, options: Options) -> ResultTabl
 
 
 def level_sizes_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Mean sizes of BQ and DCO at the three levels beside the paper's."""
-    paper = of_paper.CIFAR100 if study.name == "cifar100" else of_paper.IMAGENET_A
+    """Show Table 7: mean sizes of BQ and DCO at the three levels beside the paper's."""
+    paper = printed_levels(study)
     rows: list[Cells] = []
-    for features, alpha, method, found, printed in _levels(study, records, options):
-        _, size, _ = measured(found)
-        base = float(np.mean(column(methods_of(records, alpha, features)["BQ"], "size")))
-        rows.append(
-            {
-                "features": features,
-                "target": target(alpha),
-                "method": method,
-                "size": size,
-                "paper size": Measured(*printed[1]) if printed else None,
-                "size %": 100 * (size.mean / printed[1][0] - 1) if printed else None,
-                "off": standard_errors(size, printed[1], len(records)) if printed else None,
-                "size / BQ": size.mean / base,
-                "paper size / BQ": printed[1][0] / paper[alpha, "BQ"][1][0] if printed else None,
-            }
-        )
+    for row in level_rows(records, options, paper):
+        size = mean_set_size(row.outcomes)
+        cells: Cells = {
+            "features": row.features,
+            "target": target(row.alpha),
+            "method": row.method,
+            "size": size,
+            "paper size": None,
+            "size %": None,
+            "off": None,
+            "size / BQ": size.mean / row.bq_size,
+            "paper size / BQ": None,
+        }
+        if row.printed is not None:
+            printed = row.printed.size
+            cells["paper size"] = printed
+            cells["size %"] = 100 * (size.mean / printed.mean - 1)
+            cells["off"] = standard_errors(size, printed, len(records))
+            cells["paper size / BQ"] = printed.mean / paper[row.alpha, "BQ"].size.mean
+        rows.append(cells)
     return ResultTable.of(
         f"{study.title}: sizes at target coverage levels",
         describe(study, records, options)
         + "Our mean size less the paper's in % of the paper's ('size %') and in standard errors "
         "of the difference ('off')."
-        + sizes_against_paper(study, records, options, BOTH)
+        + compare_sizes_with_paper(study, records, options, FEATURES)
         + " Sizes over BQ's own ('size / BQ') depend less on the backbone.",
         rows,
     )
 
 
 def levels_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The paper's figures of ImageNet-A at the three levels beside ours of other data."""
+    """Show the paper's figures of ImageNet-A at the three levels beside ours of other data."""
+    paper = {} if study.name == "imagenet-a" else paper_values.IMAGENET_A
     rows: list[Cells] = []
-    for features, alpha, method, found, _ in _levels(study, records, options):
-        coverage, size, _ = measured(found)
-        printed = None if study.name == "imagenet-a" else of_paper.IMAGENET_A.get((alpha, method))
-        if printed is not None:
-            rows.append(
-                {
-                    "features": features,
-                    "target": target(alpha),
-                    "method": method,
-                    "coverage": coverage,
-                    "paper coverage": Measured(*printed[0]),
-                    "paper size": Measured(*printed[1]),
-                    "size / BQ": size.mean
-                    / float(np.mean(column(methods_of(records, alpha, features)["BQ"], "size"))),
-                    "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A[alpha, "BQ"][1][0],
-                }
-            )
+    for row in level_rows(records, options, paper):
+        if row.printed is None:
+            continue
+        printed = row.printed
+        rows.append(
+            {
+                "features": row.features,
+                "target": target(row.alpha),
+                "method": row.method,
+                "coverage": mean_coverage(row.outcomes),
+                "paper coverage": printed.coverage,
+                "paper size": printed.size,
+                "size / BQ": mean_set_size(row.outcomes).mean / row.bq_size,
+                "paper size / BQ": printed.size.mean / paper[row.alpha, "BQ"].size.mean,
+            }
+        )
     return ResultTable.of(
         f"{study.title}: the paper's levels on ImageNet-A beside ours",
         describe(study, records, options)
-        + "Paper's figures: ImageNet-A (tab:alpha_levels), other data than ours: coverage "
+        + "Paper's figures: ImageNet-A (Table 7), other data than ours: coverage "
         "compares, and so does size / BQ.",
         rows,
     )
-
-
-def _levels(
-    study: Study, records: Records, options: Options
-) -> Iterator[
-    tuple[str, float, str, list[Row], tuple[tuple[float, float], tuple[float, float]] | None]
-]:
-    """Features, alpha, method, its rows, and what the paper prints of it: coverage and size."""
-    paper = of_paper.CIFAR100 if study.name == "cifar100" else of_paper.IMAGENET_A
-    for features in BOTH:
-        for alpha in options.alphas:
-            found = methods_of(records, alpha, features)
-            for method in ("BQ", "DCO-Warmstart"):
-                yield features, alpha, method, found[method], paper.get((alpha, method))

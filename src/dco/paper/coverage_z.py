@@ -1,25 +1,56 @@
-"""Mean coverage over splits against its law, and how far a family of such comparisons may stray by
-chance.
-"""
+"""Mean coverage over splits against its law, and how far many such comparisons stray by chance."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from scipy.special import ndtri
 
 from dco.foundations.ranks import as_rational
-from dco.paper.experiment import Row
 from dco.paper.tables import Cell, ResultTable
-from dco.theory import coverage_law_of_rank
+from dco.theory import coverage_variance, hits_cdf
 
 FAMILY_ERROR = 0.01
 
 
+class CoveredRow(Protocol):
+    """A threshold that was taken on one split, and the coverage that it had on the test rows."""
+
+    @property
+    def rank(self) -> int:
+        """The threshold is the rank-th smallest ..."""
+
+    @property
+    def n(self) -> int:
+        """... of n scores."""
+
+    @property
+    def n_test(self) -> int:
+        """The number of test rows."""
+
+    @property
+    def coverage(self) -> float:
+        """The share of test rows that were covered."""
+
+
+@dataclass(frozen=True)
+class MeanLaw:
+    """What theory says of a mean coverage over splits: its expectation, and how far off it is.
+
+    `z` is (mean - expected) in standard errors of the law; None where nothing is left to chance,
+    with an infinite threshold. Both are None for a method without a law.
+    """
+
+    expected: float | None
+    z: float | None
+
+
 def target(alpha: float) -> float:
-    """1 - alpha without the rounding of binary fractions."""
+    """Return 1 - alpha without the rounding of binary fractions."""
     return float(1 - as_rational(alpha))
 
 
@@ -31,89 +62,88 @@ def expected_coverage(rank: int, n: int) -> float:
 
 
 def coverage_sd(rank: int, n: int, n_test: int) -> float:
-    """The standard deviation of test coverage: of Beta-binomial(n_test, rank, n + 1 - rank) /
-    n_test.
+    """Return the standard deviation of test coverage: of Beta-binomial(n_test, rank, n + 1 - rank)
+    / n_test.
 
-    Exact given the table too: when roles are dealt at random, the hits among `n_test` rows of a
-    finite table without ties have this very law (a negative hypergeometric one, which is the
+    It is exact given the table too: when roles are dealt at random, the hits among `n_test` rows of
+    a finite table without ties have this very law (a negative hypergeometric one, which is the
     Beta-binomial), whatever the table.
     """
-    law = coverage_law_of_rank(rank, n)
-    mean, variance = float(law.mean()), float(law.var())
+    mean = expected_coverage(rank, n)
+    variance = coverage_variance(rank, n)
     return math.sqrt(variance + (mean * (1 - mean) - variance) / n_test)
 
 
-def coverage_z(coverages: Sequence[float], *, rank: int, n: int, n_test: int) -> float:
-    """(mean - rank / (n + 1)) / (sd / sqrt(splits)); splits of one table are independent given the
-    table.
+def law_of_mean(rows: Sequence[CoveredRow]) -> MeanLaw:
+    """Compare the mean coverage of these splits with its law.
+
+    Each split has its own rank and number of calibration rows. Given these, split i has mean
+    rank_i / (n_i + 1) and the Beta-binomial variance, and splits of one table are independent given
+    the table. So z is the sum of the differences over the root of the sum of the variances.
     """
-    sd = coverage_sd(rank, n, n_test)
-    if sd == 0:
-        return 0.0
-    return (sum(coverages) / len(coverages) - expected_coverage(rank, n)) / (
-        sd / math.sqrt(len(coverages))
-    )
+    laws = Counter((row.rank, row.n, row.n_test) for row in rows)
+    total = math.fsum(times * expected_coverage(rank, n) for (rank, n, _), times in laws.items())
+    variance = math.fsum(times * coverage_sd(*law) ** 2 for law, times in laws.items())
+    excess = math.fsum(row.coverage for row in rows) - total
+    z = excess / math.sqrt(variance) if variance > 0 else None
+    return MeanLaw(expected=total / len(rows), z=z)
 
 
-def own_law(rows: Sequence[Row]) -> tuple[float, float]:
-    """Expected coverage by theory and z where each split has its own rank and number of calibration
-    rows.
-
-    Given what was chosen, split i has mean rank_i / (n_i + 1) and the Beta-binomial variance; the
-    sum of the differences over the root of the sum of the variances is z. Equal ranks give
-    `coverage_z`.
-    """
-    means = [expected_coverage(int(row["rank"]), int(row["n"])) for row in rows]
-    laws = Counter((int(row["rank"]), int(row["n"]), int(row["n_test"])) for row in rows)
-    variance = math.fsum(count * coverage_sd(*law) ** 2 for law, count in laws.items())
-    excess = math.fsum(row["coverage"] - mean for row, mean in zip(rows, means, strict=True))
-    return math.fsum(means) / len(means), excess / math.sqrt(variance) if variance > 0 else 0.0
+def chance_below(rows: Sequence[CoveredRow], alpha: float) -> float:
+    """Return the chance by law that the test coverage of a split falls below 1 - alpha."""
+    laws = Counter((row.rank, row.n, row.n_test) for row in rows)
+    chance = 0.0
+    for (rank, n, n_test), times in laws.items():
+        needed = math.ceil((1 - as_rational(alpha)) * n_test)
+        chance += times * hits_cdf(needed - 1, n_test, rank=rank, n_cal=n)
+    return chance / len(rows)
 
 
 def bonferroni_point(comparisons: int, *, family_error: float = FAMILY_ERROR) -> float:
-    """The |z| that the largest of `comparisons` exceeds with probability at most `family_error`."""
+    """Return the |z| that the largest of `comparisons` exceeds with probability at most
+    `family_error`.
+    """
     return float(-ndtri(family_error / (2 * max(1, comparisons))))
 
 
 def all_z(tables: Sequence[ResultTable]) -> ResultTable | None:
-    """Every row with a "z" in one table, the largest first, against the Bonferroni point of them
-    all.
+    """Put every row with a "z" into one table, the largest first, beside the Bonferroni point.
+
+    None where no table has such a row.
     """
     rows: list[tuple[Cell, ...]] = []
+    z_values: list[float] = []
     for table in tables:
-        if "z" not in table.columns or "method" not in table.columns:
+        if not {"method", "z"} <= set(table.columns):
             continue
         for row in table.rows:
-            entry = dict(zip(table.columns, row, strict=True))
-            if isinstance(entry["z"], float):
-                rows.append(
-                    (
-                        table.title,
-                        entry.get("target"),
-                        entry["method"],
-                        entry["coverage"],
-                        entry["by law"],
-                        entry["z"],
-                    )
-                )
+            cells = dict(zip(table.columns, row, strict=True))
+            z = cells["z"]
+            if isinstance(z, float):
+                shown = (cells.get("target"), cells["method"], cells["coverage"], cells["by law"])
+                rows.append((table.title, *shown, z))
+                z_values.append(z)
     if not rows:
         return None
+
     point = bonferroni_point(len(rows))
-    rows.sort(key=lambda row: -abs(float(row[-1])))  # type: ignore[arg-type]
-    beyond = sum(abs(float(row[-1])) > point for row in rows)  # type: ignore[arg-type]
-    repeats = len(rows) - len({(row[1], row[3], round(float(row[-1]), 9)) for row in rows})  # type: ignore[arg-type]
-    again = (
-        f", {repeats} of which show a row of another table again, such as the paper's DCO as a base"
-        if repeats
-        else ""
-    )
+    n_beyond = sum(abs(z) > point for z in z_values)
+    # rows that were shown already have the same target, coverage and z
+    distinct = {(row[1], row[3], round(z, 9)) for row, z in zip(rows, z_values, strict=True)}
+    n_repeats = len(rows) - len(distinct)
+    repeats = ""
+    if n_repeats:
+        repeats = (
+            f", {n_repeats} of which show a row of another table again, such as the paper's DCO as "
+            "a base"
+        )
+
+    order = sorted(range(len(rows)), key=lambda i: -round(abs(z_values[i]), 9))
     return ResultTable(
-        "Coverage against its law: every row",
-        f"z = (mean coverage - rank / (n + 1)) over its standard error by the Beta-binomial law; "
-        f"{len(rows)} rows{again}. "
-        f"The two-sided Bonferroni point for a family-wise error of {FAMILY_ERROR:.0%} is "
-        f"{point:.2f}; {beyond} lie "
-        "beyond it.",
-        ("table", "target", "method", "coverage", "by law", "z"),
-        tuple(rows),
+        title="Coverage against its law: every row",
+        caption="z = (mean coverage - rank / (n + 1)) over its standard error by the Beta-binomial "
+        f"law; {len(rows)} rows{repeats}. The two-sided Bonferroni point for a family-wise error "
+        f"of {FAMILY_ERROR:.0%} is {point:.2f}; {n_beyond} lie beyond it.",
+        columns=("table", "target", "method", "coverage", "by law", "z"),
+        rows=tuple(rows[i] for i in order),
     )

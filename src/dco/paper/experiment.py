@@ -4,36 +4,63 @@ their records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from dco.datasets import Backbone, find_file
 from dco.paper.tables import ResultTable
 
-Row: TypeAlias = Mapping[str, Any]
+NOT_FINITE = {"inf", "-inf", "nan"}  # how JSON holds such numbers
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may vary. Everything that changes a number is here; where and how it runs
-    is not.
-    """
+    """What a user may vary. Where the data lie changes no number, everything else does."""
 
     alphas: tuple[float, ...]
     quick: bool = False
     data_home: str | None = None
-    # of image features that are made here; None: those that are ready
-    backbone: Backbone | None = None
+    backbone: Backbone | None = None  # of image features that are made here; None: ready ones
 
     def settings(self) -> dict[str, Any]:
-        """What a record must share to be taken up again; where the data lie does not change a
-        number.
-        """
-        made = {} if self.backbone is None else {"features": f"resnet50, {self.backbone.digest}"}
-        return {"alphas": list(self.alphas), "quick": self.quick, **made}
+        """Return what all records of one run have in common."""
+        settings: dict[str, Any] = {"alphas": list(self.alphas), "quick": self.quick}
+        if self.backbone is not None:
+            settings["features"] = f"resnet50, {self.backbone.digest}"
+        return settings
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a record: its fields are numbers, texts, and lists or dicts of them.
+
+    Kinds of rows derive from it. A field that is None is left out of the record.
+    """
+
+    def cells(self) -> dict[str, Any]:
+        """Return what is written down, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @classmethod
+    def of(cls, cells: Mapping[str, Any]) -> Self:
+        """Make the row that gave these cells."""
+        return cls(**{name: from_json(value) for name, value in cells.items()})
+
+    @classmethod
+    def has_columns(cls, names: Iterable[str]) -> bool:
+        """Say whether cells with these names are a row of this kind."""
+        all_names = {field.name for field in fields(cls)}
+        required = {field.name for field in fields(cls) if field.default is MISSING}
+        return required <= set(names) <= all_names
+
+
+def from_json(value: Any) -> Any:
+    """Turn the texts that stand for infinity and NaN back into numbers, in lists too."""
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return float(value) if isinstance(value, str) and value in NOT_FINITE else value
 
 
 @dataclass(frozen=True)
@@ -46,55 +73,56 @@ class SplitRecord:
 
 
 Records: TypeAlias = Sequence[SplitRecord]
+RowKind = TypeVar("RowKind", bound=Row)
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 
 
-def rows_by(records: Records, key: str = "method", **wanted: Any) -> dict[str, list[Row]]:
-    """The rows that have a `key`, grouped by it, each list in order of seed; `wanted=None` means a
-    column not present.
-    """
-    found: dict[str, list[Row]] = {}
-    for record in records:
-        for row in record.rows:
-            if key in row and all(row.get(name) == value for name, value in wanted.items()):
-                found.setdefault(row[key], []).append(row)
-    return found
+def rows_of(records: Records, kind: type[RowKind]) -> list[RowKind]:
+    """Return the rows of a kind (and of kinds derived from it), in order of seed."""
+    return [row for record in records for row in record.rows if isinstance(row, kind)]
 
 
-def column(rows: Sequence[Row], key: str) -> list[float]:
-    """One number of each split."""
-    return [float(row[key]) for row in rows]
+def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items that have the same key, in order of first appearance."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 @dataclass(frozen=True)
 class Experiment:
     """One name of ``dco reproduce``.
 
-    ``run_split(seed, options)`` gives the rows of one split: plain dictionaries of numbers, strings
-    and lists (a "method" or whatever tells rows apart, "sizes", "threshold", "rank", ...). It is a
+    ``run_split(seed, options)`` gives the rows of one split, of the kinds in `row_kinds`. It is a
     pure function of its two arguments, defined at the top of a module so that other processes can
     import it. It is held to one thread, so that results do not depend on how many run side by side.
-    An experiment without random splits has ``splits = 1``.
+    An experiment without random splits has ``splits = 1``. `protocol` goes up by one whenever the
+    numbers of a split change: records of another protocol are not read.
 
-    ``tables(records, options)`` and ``figures(records, options, folder)`` see records as read back
-    from disk, in order of seed. ``missing(options)`` says in one sentence what is not there to run
-    it (None: nothing). `records_of` names the experiment whose records it shares: the same splits
-    serve both.
+    ``tables(records, options)`` and ``figures(records, options)``, which gives the content of files
+    by name, see records as read back from disk, in order of seed. ``missing(options)`` says in one
+    sentence what is not there to run it (None: nothing). `records_of` names the experiment whose
+    records it shares: the same splits serve both.
     """
 
     name: str
     summary: str
     needs: str
     minutes: float
+    run_split: Callable[[int, Options], list[Any]]
     tables: Callable[[Records, Options], list[ResultTable]]
-    run_split: Callable[[int, Options], list[dict[str, Any]]]
-    figures: Callable[[Records, Options, Path], list[Path]] | None = None
+    row_kinds: tuple[type[Row], ...]
+    figures: Callable[[Records, Options], dict[str, bytes]] | None = None
     missing: Callable[[Options], str | None] | None = None
     alphas: tuple[float, ...] = (0.2,)
-    of_images: bool = False  # whether it can be run on features that are made here
+    is_of_images: bool = False  # whether it can be run on features that are made here
     splits: int = 50
     quick_splits: int = 5
     part_of: str | None = None
     records_of: str | None = None
+    protocol: int = 1
 
     @property
     def source(self) -> str:
@@ -102,19 +130,20 @@ class Experiment:
         return self.name if self.records_of is None else self.records_of
 
 
-def needs_file(name: str, file: str) -> Callable[[Options], str | None]:
-    """A check that the data are on disk: experiments do not download."""
-    return partial(_missing_file, file, name)
+def needs_file(experiment: str, file: str) -> Callable[[Options], str | None]:
+    """Make a check that a file of data is on disk: experiments do not download."""
+    return partial(missing_file, file, experiment)
 
 
-def _missing_file(file: str, name: str, options: Options) -> str | None:
+def missing_file(file: str, experiment: str, options: Options) -> str | None:
+    """Say what to do if a file of data is not there."""
     try:
-        found = find_file(file, options.data_home)
+        path = find_file(file, options.data_home)
     except FileNotFoundError:
-        found = None
-    if found is not None:
+        path = None
+    if path is not None:
         return None
     return (
-        f"{name} needs {file}: give its folder by --data-home or the environment variable "
+        f"{experiment} needs {file}: give its folder by --data-home or the environment variable "
         f"DCO_DATA_HOME."
     )

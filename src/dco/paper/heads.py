@@ -1,5 +1,4 @@
-"""The paper's candidate class for classification: 8 Monte-Carlo-dropout heads × 2 scores, trained
-and scored on one split.
+"""Appendix C.3, the candidate class for classification: 8 Monte-Carlo-dropout heads × 2 scores.
 
 Heads are trained side by side and predict head by head; of a head's T × n × K probabilities only
 the scores of every label, n × K for each of the two scores, are kept.
@@ -9,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+import dco
+from dco import LabelSets
 from dco.foundations.arrays import Floats, Integers
-from dco.paper.methods import ByRole, Role
-from dco.scores.bayesian_classes import AddOneIn, NegativeLogScore, PosteriorNLL
-from dco.tuning import EvaluatedCandidate
+from dco.paper.methods import OnRoles, ScoredRows
+from dco.scores import AddOneIn, LabelScore, PosteriorNLL, Score
 
 DROPOUTS = (0.05, 0.1, 0.2, 0.3)
 WIDTHS = ((512, 256), (256, 128))
-SCORES: Mapping[str, NegativeLogScore] = {"posterior_nll": PosteriorNLL(), "aoi_nll": AddOneIn()}
+SCORES: Mapping[str, LabelScore] = {"posterior_nll": PosteriorNLL(), "aoi_nll": AddOneIn()}
 HEADS = tuple(product(DROPOUTS, WIDTHS))
 
 
@@ -34,7 +34,7 @@ class HeadCandidate:
 
     number: int
     score: str
-    head: int  # its place in HEADS
+    head: int  # its position in HEADS
 
     @property
     def dropout(self) -> float:
@@ -56,16 +56,17 @@ CANDIDATES = tuple(
     HeadCandidate(number, score, head)
     for number, (score, head) in enumerate(product(SCORES, range(len(HEADS))), start=1)
 )
-BY_NAME = {each.name: each for each in CANDIDATES}
+BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 # the structure of the paper's BQ baseline: posterior_nll, dropout 0.05, hidden (512, 256)
 FIXED = CANDIDATES[0]
 
 
+# ---- scores of every label, kept in place of predictions
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """The score of every label on some rows, (n, K), and the place of the label that happened,
-    (n,).
-    """
+    """The score of every label on some rows, (n, K), and the number of the true label, (n,)."""
 
     scores: Floats
     codes: Integers
@@ -73,35 +74,55 @@ class ScoreTable:
     def __len__(self) -> int:
         return len(self.codes)
 
-    @cached_property
-    def observed(self) -> Floats:
-        """The scores of the labels that happened."""
-        return np.asarray(np.take_along_axis(self.scores, self.codes[:, None], axis=1)[:, 0])
-
     def rows(self, start: int, stop: int) -> ScoreTable:
-        """Rows start, ..., stop - 1."""
+        """Return rows start, ..., stop - 1."""
         return ScoreTable(self.scores[start:stop], self.codes[start:stop])
 
-    def sizes(self, threshold: float | Floats) -> Floats:
-        """How many labels each set {y : score <= threshold} holds."""
-        return np.asarray((self.scores <= threshold).sum(axis=1), dtype=np.float64)
 
-    def evaluated(self, name: str) -> EvaluatedCandidate:
-        """The candidate as a search sees it; methods ask for the same sizes several times."""
-        known = lru_cache(maxsize=8)(self.sizes)
-        return EvaluatedCandidate(name, self.observed, lambda threshold: known(float(threshold)))
+@dataclass(frozen=True)
+class ScoreInTable(Score):
+    """A score that was computed for every label beforehand."""
 
-    def by_role(self, name: str, tune: int, pool: int) -> ByRole:
-        """The candidate on the rows of each role; rows come in order: tune, calibrate, test."""
-        ends: dict[Role, tuple[int, int]] = {
-            "tune": (0, tune),
-            "calibrate": (tune, pool),
-            "pool": (0, pool),
-            "test": (pool, len(self)),
-        }
-        return {
-            role: self.rows(start, stop).evaluated(name) for role, (start, stop) in ends.items()
-        }
+    needs: ClassVar[tuple[type, ...]] = (ScoreTable,)
+
+    def observed(self, prediction: ScoreTable, y: ArrayLike) -> Floats:
+        """Look up the score of each row's label."""
+        columns = np.asarray(y)[:, None]
+        return np.asarray(np.take_along_axis(prediction.scores, columns, axis=1)[:, 0])
+
+    def sets(self, prediction: ScoreTable, threshold: Any) -> LabelSets:
+        """Make the sets {y : score <= threshold}."""
+        return LabelSets(prediction.scores <= float(threshold))
+
+    def sizes(self, prediction: ScoreTable, threshold: Any) -> Integers:
+        """Count the labels of each set."""
+        return np.asarray((prediction.scores <= float(threshold)).sum(axis=1))
+
+
+IN_TABLE = ScoreInTable()
+
+
+def score_table_rows(table: ScoreTable) -> ScoredRows:
+    """Turn a table into the rows that methods look at."""
+    return ScoredRows.of(IN_TABLE, table, table.codes)
+
+
+def split_tables(
+    tables: Mapping[str, ScoreTable], *, n_tune: int, n_pool: int
+) -> dict[str, OnRoles]:
+    """Give every candidate the rows of each role; rows come in order: tune, calibrate, test."""
+    return {
+        name: OnRoles(
+            tune=score_table_rows(table.rows(0, n_tune)),
+            calibrate=score_table_rows(table.rows(n_tune, n_pool)),
+            pool=score_table_rows(table.rows(0, n_pool)),
+            test=score_table_rows(table.rows(n_pool, len(table))),
+        )
+        for name, table in tables.items()
+    }
+
+
+# ---- training and scoring
 
 
 @dataclass(frozen=True)
@@ -122,11 +143,9 @@ def train_heads(
     seed: int,
     training: Training,
 ) -> dict[int, Any]:
-    """Train these of the 8 heads on the same rows, side by side; by number."""
-    from dco.bayes.mc_dropout import MCDropoutClassifier
-
+    """Train these of the 8 heads on the same rows, side by side; return them by number."""
     heads = [
-        MCDropoutClassifier(
+        dco.bayes.MCDropoutClassifier(
             hidden=training.widths[WIDTHS.index(HEADS[number][1])],
             dropout=HEADS[number][0],
             passes=training.passes,
@@ -136,21 +155,25 @@ def train_heads(
         )
         for number in numbers
     ]
-    return dict(zip(numbers, MCDropoutClassifier.fit_many([(X, y)], heads)[0], strict=True))
+    (fitted,) = dco.bayes.MCDropoutClassifier.fit_many([(X, y)], heads)
+    return dict(zip(numbers, fitted, strict=True))
 
 
 def score_heads(
     fitted: Mapping[int, Any], names: Collection[str], X: Floats, y: Integers, *, n_classes: int
 ) -> dict[str, ScoreTable]:
-    """The score tables of these candidates on the rows of X; labels that training never saw score
-    +inf.
+    """Score every label of these rows by these candidates, in order of their numbers.
+
+    Labels that training never saw score infinity.
     """
-    wanted = [each for each in CANDIDATES if each.name in names]
+    wanted = [candidate for candidate in CANDIDATES if candidate.name in names]
     tables: dict[str, ScoreTable] = {}
-    for number in dict.fromkeys(each.head for each in wanted):
-        draws = fitted[number].predict_draws(X)
-        for candidate in (each for each in wanted if each.head == number):
-            scores = np.full((len(y), n_classes), np.inf)
-            scores[:, fitted[number].classes_] = SCORES[candidate.score].every_label(draws)
-            tables[candidate.name] = ScoreTable(scores, y)
+    for number in dict.fromkeys(candidate.head for candidate in wanted):
+        head = fitted[number]
+        draws = head.predict_draws(X)
+        for candidate in wanted:
+            if candidate.head == number:
+                scores = np.full((len(y), n_classes), np.inf)
+                scores[:, head.classes_] = SCORES[candidate.score].every_label(draws)
+                tables[candidate.name] = ScoreTable(scores, y)
     return dict(sorted(tables.items()))

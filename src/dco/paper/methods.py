@@ -1,14 +1,13 @@
-"""Every method of the paper in one registry: what is chosen, on which rows, by which rule, with
-which claim.
+"""Table 1 and Section 4: every method in one registry, with its choice, its rule and its claim.
 
 `METHODS` is the paper's Table 1, which `dco compare` runs too. `TABLE_ROWS` names the rows of the
 paper's result tables: the same methods under the names of those tables, and the paper's controls. A
-method looks at candidates on tuning and calibration rows (`Given`) and gives the structure and the
-threshold that are deployed. All methods are for 0/1 loss (miscoverage). There each rule is one
-order statistic, and the registry uses it; tests show that the rules for loss matrices give the same
+method looks at the candidates of one split (`Task`) and chooses the structure and the threshold
+that are deployed. All methods are for 0/1 loss (miscoverage). There each rule is one order
+statistic, and the registry uses it; tests show that the rules for loss matrices give the same
 value.
 
-Two entries differ from the paper's Table 1. CRC controls an expectation and has no delta; on 0/1
+Two methods differ from the paper's Table 1. CRC controls an expectation and has no delta; on 0/1
 loss it is split conformal prediction. BQ, BCP-CRC and LTT are the high-probability rules. And a
 rule that chooses among candidates on the rows that certify it pays by a union bound, delta /
 |candidates| each; without it the claim would be false.
@@ -16,78 +15,130 @@ rule that chooses among candidates on the rows that certify it pays by a union b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from typing import Literal, TypeAlias
+from functools import cached_property, partial
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.calibration import bayesian_quadrature, split_conformal
-from dco.foundations.arrays import AnyArray, Floats
-from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
-from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores.decision import RiskAverse, RiskOptimal
-from dco.scores.regression import QuantileResidual
-from dco.scores.score import Score
-from dco.tuning import EvaluatedCandidate, rank_evaluated
-from dco.tuning.evaluated import evaluate_pairs
-from dco.tuning.objectives import Aimed
-from dco.tuning.ranking import all_failed
-from dco.tuning.search import Candidates, checked_pairs, checked_targets, tuning_threshold
-from dco.tuning.select_and_calibrate import Method as Selection
-from dco.tuning.select_and_calibrate import SelectedSets, select_and_calibrate
+import dco
+from dco import IncompatibleScoreError, Ranking, Threshold
+from dco.foundations.arrays import Floats
+from dco.foundations.ranks import (
+    Guarantee,
+    Level,
+    as_rational,
+    checked_scores,
+    order_statistic,
+    tuning_rank,
+)
+from dco.scores import QuantileResidual, RiskAverse, RiskOptimal, Score, act
 
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
-Role: TypeAlias = Literal["tune", "calibrate", "pool", "test"]
-# one candidate on the rows of each role; the pool is tune + calibrate
-ByRole: TypeAlias = Mapping[Role, EvaluatedCandidate]
+RoleName: TypeAlias = Literal["tune", "calibrate", "pool", "test"]
+Pairs: TypeAlias = Mapping[str, tuple[Score, Any]]  # score and predictions of each candidate
+SCORING_ERRORS = (dco.DcoError, ValueError, TypeError)  # what a score says of unsuitable input
+
+
+# ---- what a method looks at, and what it returns
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
-    """What a method may look at: every candidate by role (no method reads "test"), and the level.
+class ScoredRows:
+    """A candidate on some rows: its score and predictions, and the scores of the true values.
 
-    `fixed` is the candidate of methods that search nothing. `refit` gives a candidate fitted again
-    on more rows, which then calibrates and predicts in place of the one that was tuned.
-    `structures` are needed by methods that read predictions.
+    `scores` may be of more rows than `prediction`: sizes need no true values, and are then measured
+    on fewer rows.
     """
 
-    candidates: Mapping[str, ByRole]
+    score: Score
+    prediction: Any
+    scores: Floats
+
+    @classmethod
+    def of(cls, score: Score, prediction: Any, y: ArrayLike) -> ScoredRows:
+        """Score the true values of the rows."""
+        return cls(score, prediction, checked_scores(score.observed(prediction, y)))
+
+    def sizes(self, threshold: float) -> Floats:
+        """Return the size of each row's set at a threshold."""
+        return np.asarray(self.score.sizes(self.prediction, threshold), dtype=np.float64)
+
+    def sizes_at_each(self, thresholds: Sequence[float]) -> Floats:
+        """Return the sizes at several thresholds, (thresholds, rows), in one pass."""
+        sizes = self.score.sizes_at_several(self.prediction, thresholds)
+        return np.asarray(sizes, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class OnRoles:
+    """One candidate on the rows of each role; `pool` is tuning and calibration rows together."""
+
+    tune: ScoredRows
+    calibrate: ScoredRows
+    pool: ScoredRows
+    test: ScoredRows | None = None  # no method looks at it
+
+    def on(self, role: RoleName) -> ScoredRows:
+        """Return the candidate on the rows of a role."""
+        rows: ScoredRows = getattr(self, role)
+        return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a method may look at: every candidate by role, and the level.
+
+    `fixed` is the candidate of methods that search nothing. `refit` gives a candidate fitted again
+    on more rows, for methods that deploy it in place of the one that was tuned. `objective`,
+    another than the paper's, is for `dco compare` alone.
+    """
+
+    candidates: Mapping[str, OnRoles]
+    y_tune: ArrayLike
     fixed: str
     alpha: Level
     delta: Level = 0.05
-    refit: Callable[[str], ByRole] | None = None
-    structures: Candidates = field(default_factory=dict)
-    # of DCO; another one than the paper's is for `dco compare` alone
-    objective: Aimed = "mean_size"
+    refit: Callable[[str], OnRoles] | None = None
+    objective: Any = "mean_size"
 
-    def deployed(self, name: str) -> ByRole:
-        """The candidate that calibrates and predicts."""
-        return self.candidates[name] if self.refit is None else self.refit(name)
+    @cached_property
+    def ranking(self) -> Ranking:
+        """The candidates by the size of their sets on the tuning rows, at risk <= alpha."""
+        pairs = {
+            name: (rows.tune.score, rows.tune.prediction) for name, rows in self.candidates.items()
+        }
+        return dco.tune(pairs, self.y_tune, alpha=self.alpha, objective=self.objective)
+
+    def deploy(self, name: str, *, refits: bool = False) -> OnRoles:
+        """Return the candidate that calibrates and predicts: as it was tuned, or fitted again."""
+        if not refits:
+            return self.candidates[name]
+        if self.refit is None:
+            raise ValueError(f"{name} cannot be fitted again: this task has no refit.")
+        return self.refit(name)
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What a method deploys: a candidate, its threshold, and the candidate on the rows of each
-    role.
-    """
+    """What a method deploys: a candidate by name, its threshold, and the candidate on all roles."""
 
     candidate: str
     threshold: Threshold
-    deployed: ByRole
+    deployed: OnRoles
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of Table 1: `choose` gives the candidate and the threshold that are deployed.
+    """One row of Table 1.
 
-    `law`: the threshold is an order statistic of scores exchangeable with test scores, so that
-    coverage has the Beta-binomial law of its rank. `needs` are the scores that it applies to, where
-    it does not apply to all.
+    `has_law` says that the threshold is an order statistic of scores exchangeable with test scores,
+    so that coverage has the Beta-binomial law of its rank. `needs` are the scores that the method
+    applies to, where it does not apply to all.
     """
 
     name: str
@@ -98,262 +149,364 @@ class Method:
     guarantee: Guarantee
     assumption: str
     reference: str
-    choose: Callable[[Given], tuple[str, Threshold]]
-    law: bool = True
+    choose: Callable[[Task], Choice]
+    has_law: bool = True
     needs: tuple[type[Score], ...] = ()
 
     def suits(self, score: Score) -> bool:
-        """Whether the method applies to a candidate with this score."""
+        """Say whether the method applies to a candidate with this score."""
         return not self.needs or isinstance(score, self.needs)
 
-    def __call__(self, rows: Given) -> Choice:
+    def __call__(self, task: Task) -> Choice:
         """Choose a candidate and a threshold; the threshold states the claim of the method."""
-        for other, (score, _) in rows.structures.items():
-            if not self.suits(score):
+        for name, rows in task.candidates.items():
+            if not self.suits(rows.tune.score):
                 kinds = " or ".join(kind.__name__ for kind in self.needs)
                 raise IncompatibleScoreError(
-                    f"{self.name} needs a {kinds} score, but the candidate {other!r} has "
-                    f"{score!r:.100}."
+                    f"{self.name} needs a {kinds} score, but the candidate {name!r} has "
+                    f"{rows.tune.score!r:.100}."
                 )
-        name, threshold = self.choose(rows)
-        delta = float(as_rational(rows.delta, name="delta")) if self.guarantee == "pac" else None
-        stated = replace(threshold, guarantee=self.guarantee, delta=delta)
-        return Choice(name, stated, rows.deployed(name))
+        choice = self.choose(task)
+        delta = float(as_rational(task.delta, name="delta")) if self.guarantee == "pac" else None
+        threshold = replace(choice.threshold, guarantee=self.guarantee, delta=delta)
+        return replace(choice, threshold=threshold)
 
 
-def evaluated_roles(
-    candidates: Mapping[Role, Candidates], targets: Mapping[Role, ArrayLike]
-) -> dict[str, ByRole]:
-    """Each candidate on the rows of each role; a candidate whose scores fail on tuning rows is left
-    out, as in `tune`.
+def score_on_roles(
+    pairs: Mapping[RoleName, Pairs], targets: Mapping[RoleName, ArrayLike]
+) -> dict[str, OnRoles]:
+    """Score every candidate on the rows of each role.
+
+    A candidate that fails on tuning rows is left out, as in `dco.tune`; one that fails on other
+    rows is an error.
     """
-    done, lost = evaluate_pairs(checked_pairs(candidates["tune"]), checked_targets(targets["tune"]))
-    if not done:
-        raise all_failed(lost)
-    roles: dict[str, dict[Role, EvaluatedCandidate]] = {
-        entry.name: {"tune": entry} for entry in done
-    }
-    for role in candidates:
-        if role != "tune":
-            pairs = checked_pairs({name: candidates[role][name] for name in roles})
-            found, lost = evaluate_pairs(pairs, checked_targets(targets[role]))
-            for name, problem in lost.items():
-                raise type(problem)(
-                    f"{name} failed on {role} rows. {type(problem).__name__}: {problem}"
-                )
-            for entry in found:
-                roles[entry.name][role] = entry
-    return dict(roles)
+    tuning_rows: dict[str, ScoredRows] = {}
+    for name, (score, prediction) in pairs["tune"].items():
+        with suppress(*SCORING_ERRORS):
+            tuning_rows[name] = ScoredRows.of(score, prediction, targets["tune"])
+    if not tuning_rows:
+        dco.tune(pairs["tune"], targets["tune"], alpha=0.5)  # its error gives every reason
+
+    candidates: dict[str, OnRoles] = {}
+    for name, rows in tuning_rows.items():
+        on_roles = {"tune": rows}
+        for role, of_role in pairs.items():
+            if role == "tune":
+                continue
+            score, prediction = of_role[name]
+            try:
+                on_roles[role] = ScoredRows.of(score, prediction, targets[role])
+            except SCORING_ERRORS as error:
+                kind = type(error)
+                raise kind(f"{name} failed on {role} rows. {kind.__name__}: {error}") from error
+        candidates[name] = OnRoles(**on_roles)
+    return candidates
 
 
-# ---- rules: scores -> threshold
-# ----------------------------------------------------------------------------------------
+# ---- rules: from scores to a threshold
 
-Rule: TypeAlias = Callable[[Given, Floats], Threshold]
-
-
-def _marginal(rows: Given, scores: Floats) -> Threshold:
-    return split_conformal(scores, alpha=rows.alpha)
+Rule: TypeAlias = Callable[[Task, Floats], Threshold]
 
 
-def _pac(rows: Given, scores: Floats) -> Threshold:
-    return bayesian_quadrature(scores, alpha=rows.alpha, delta=rows.delta)
+def marginal_rule(task: Task, scores: Floats) -> Threshold:
+    """Split conformal prediction."""
+    return dco.split_conformal(scores, alpha=task.alpha)
 
 
-def _pac_for_all(rows: Given, scores: Floats) -> Threshold:
-    share = as_rational(rows.delta, name="delta") / Fraction(len(rows.candidates))
-    return bayesian_quadrature(scores, alpha=rows.alpha, delta=share)
+def pac_rule(task: Task, scores: Floats) -> Threshold:
+    """Bayesian quadrature: a Beta tail on 0/1 loss."""
+    return dco.bayesian_quadrature(scores, alpha=task.alpha, delta=task.delta)
 
 
-def _empirical(rows: Given, scores: Floats) -> Threshold:
-    return tuning_threshold(scores, alpha=rows.alpha)
+def shared_pac_rule(task: Task, scores: Floats) -> Threshold:
+    """Bayesian quadrature with delta / |candidates|, so that it holds for all at once."""
+    share = as_rational(task.delta, name="delta") / Fraction(len(task.candidates))
+    return dco.bayesian_quadrature(scores, alpha=task.alpha, delta=share)
 
 
-# ---- how a structure is chosen, and which rows give its threshold
-# -------------------------------------------------------
+def empirical_rule(task: Task, scores: Floats) -> Threshold:
+    """The smallest threshold with a share of at most alpha of these scores above it."""
+    n = len(scores)
+    rank = tuning_rank(n, alpha=task.alpha)
+    return Threshold(
+        value=order_statistic(scores, rank),
+        rank=rank,
+        n=n,
+        guarantee="none",
+        alpha=float(as_rational(task.alpha)),
+    )
 
 
-def _decoupled(rows: Given, *, role: Role = "calibrate", rule: Rule) -> tuple[str, Threshold]:
-    """DCO. With another role than "calibrate" the same rows choose and calibrate: DirectTune, and
-    one of the controls.
+# ---- ways to choose a structure, and the rows that give its threshold
+
+
+def choose_by_tuning(
+    task: Task, *, role: RoleName = "calibrate", rule: Rule, refits: bool = False
+) -> Choice:
+    """Take the smallest sets on tuning rows, and the threshold from the rows of `role`: DCO.
+
+    With another role than "calibrate" the same rows choose and calibrate: DirectTune, and one of
+    the controls.
     """
-    tuning = [parts["tune"] for parts in rows.candidates.values()]
-    best = rank_evaluated(tuning, alpha=rows.alpha, objective=rows.objective).best
-    return best, rule(rows, rows.deployed(best)[role].scores)
+    best = task.ranking.best
+    deployed = task.deploy(best, refits=refits)
+    return Choice(best, rule(task, deployed.on(role).scores), deployed)
 
 
-def _fixed(rows: Given, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
-    """The candidate that was named in advance."""
-    return rows.fixed, rule(rows, rows.deployed(rows.fixed)[role].scores)
+def take_fixed(task: Task, *, role: RoleName = "pool", rule: Rule, refits: bool = False) -> Choice:
+    """Take the candidate that was named in advance."""
+    deployed = task.deploy(task.fixed, refits=refits)
+    return Choice(task.fixed, rule(task, deployed.on(role).scores), deployed)
 
 
-def _smallest(rows: Given, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
-    """The candidate whose sets are smallest on the rows that also give its threshold."""
-    thresholds = {name: rule(rows, parts[role].scores) for name, parts in rows.candidates.items()}
-    sizes = {
-        name: np.mean(rows.candidates[name][role].sizes_at(each.value))
-        for name, each in thresholds.items()
-    }
-    best = min(sizes, key=lambda name: sizes[name])
-    return best, thresholds[best]
+def choose_smallest(task: Task, *, role: RoleName = "pool", rule: Rule) -> Choice:
+    """Take the candidate whose sets are smallest on the rows that also give its threshold."""
+    thresholds: dict[str, Threshold] = {}
+    mean_sizes: dict[str, float] = {}
+    for name, on_roles in task.candidates.items():
+        rows = on_roles.on(role)
+        thresholds[name] = rule(task, rows.scores)
+        mean_sizes[name] = float(np.mean(rows.sizes(thresholds[name].value)))
+
+    best = min(mean_sizes, key=lambda name: mean_sizes[name])
+    return Choice(best, thresholds[best], task.deploy(best))
 
 
-def _score_tuned_cp(rows: Given) -> tuple[str, Threshold]:
-    """Each candidate is conformalised on the tuning rows and the smallest sets win, as RAPS tunes
-    its penalty.
+def choose_by_conformal_size(task: Task) -> Choice:
+    """Conformalise each candidate on the tuning rows and take the smallest sets, as RAPS tunes its
+    penalty; then calibrate it.
     """
-    best, _ = _smallest(rows, role="tune", rule=_marginal)
-    return best, _marginal(rows, rows.deployed(best)["calibrate"].scores)
+    best = choose_smallest(task, role="tune", rule=marginal_rule).candidate
+    deployed = task.deploy(best)
+    return Choice(best, marginal_rule(task, deployed.calibrate.scores), deployed)
 
 
-def _rocp(rows: Given) -> tuple[str, Threshold]:
-    """The decision candidate with the least mean robust loss on the tuning rows, calibrated on the
-    calibration rows.
-    """
-    losses = {}
-    for name, (score, prediction) in rows.structures.items():
+def choose_by_robust_loss(task: Task) -> Choice:
+    """Take the decision candidate with the least mean robust loss on the tuning rows: ROCP."""
+    losses: dict[str, float] = {}
+    for name, on_roles in task.candidates.items():
+        rows = on_roles.tune
+        score = rows.score
         assert isinstance(score, (RiskOptimal, RiskAverse))
-        assert isinstance(prediction, (ClassProbabilities, ClassDraws))
-        sets = score.sets(prediction, _empirical(rows, rows.candidates[name]["tune"].scores))
-        chosen = RiskOptimal(score.loss_matrix, score.labels).act(
-            sets, prediction, alpha=rows.alpha
+        sets = score.sets(rows.prediction, empirical_rule(task, rows.scores))
+        actions = act(
+            sets,
+            rows.prediction,
+            loss_matrix=score.loss_matrix,
+            labels=score.labels,
+            alpha=task.alpha,
         )
-        losses[name] = float(chosen.robust_loss.mean())
-    best = min(losses, key=lambda name: losses[name])
-    return best, _marginal(rows, rows.deployed(best)["calibrate"].scores)
+        losses[name] = float(actions.robust_loss.mean())
 
+    best = min(losses, key=lambda name: losses[name])
+    deployed = task.deploy(best)
+    return Choice(best, marginal_rule(task, deployed.calibrate.scores), deployed)
+
+
+# ---- the registry
 
 METHODS: dict[str, Method] = {
     "split_cp": Method(
-        "Split CP",
-        "nothing",
-        "none",
-        "calibrate",
-        "k-th smallest score, k = ceil((n + 1)(1 - alpha))",
-        "marginal",
-        "exchangeable rows",
-        "Papadopoulos et al. (2002)",
-        partial(_fixed, rule=_marginal),
+        name="Split CP",
+        tuned="nothing",
+        tuned_on="none",
+        calibrated_on="calibrate",
+        rule="k-th smallest score, k = ceil((n + 1)(1 - alpha))",
+        guarantee="marginal",
+        assumption="exchangeable rows",
+        reference="Papadopoulos et al. (2002)",
+        choose=partial(take_fixed, rule=marginal_rule),
     ),
     "score_tuned_cp": Method(
-        "Score-tuned CP",
-        "score",
-        "tune",
-        "calibrate",
-        "smallest sets after split CP on tuning rows; then split CP",
-        "marginal",
-        "exchangeable rows",
-        "Angelopoulos et al. (2021)",
-        _score_tuned_cp,
+        name="Score-tuned CP",
+        tuned="score",
+        tuned_on="tune",
+        calibrated_on="calibrate",
+        rule="smallest sets after split CP on tuning rows; then split CP",
+        guarantee="marginal",
+        assumption="exchangeable rows",
+        reference="Angelopoulos et al. (2021)",
+        choose=choose_by_conformal_size,
     ),
     "crc": Method(
-        "CRC",
-        "nothing",
-        "none",
-        "calibrate",
-        "(sum of losses + bound) / (n + 1) <= alpha; on 0/1 loss split CP's rank",
-        "expected_risk",
-        "exchangeable rows",
-        "Angelopoulos et al. (2024)",
-        partial(_fixed, rule=_marginal),
+        name="CRC",
+        tuned="nothing",
+        tuned_on="none",
+        calibrated_on="calibrate",
+        rule="(sum of losses + bound) / (n + 1) <= alpha; on 0/1 loss split CP's rank",
+        guarantee="expected_risk",
+        assumption="exchangeable rows",
+        reference="Angelopoulos et al. (2024)",
+        choose=partial(take_fixed, rule=marginal_rule),
     ),
     "bq": Method(
-        "BQ",
-        "nothing",
-        "none",
-        "calibrate",
-        "P(L+ <= alpha) >= 1 - delta; on 0/1 loss a Beta tail",
-        "pac",
-        "i.i.d. rows",
-        "Snell and Griffiths (2025)",
-        partial(_fixed, rule=_pac),
+        name="BQ",
+        tuned="nothing",
+        tuned_on="none",
+        calibrated_on="calibrate",
+        rule="P(L+ <= alpha) >= 1 - delta; on 0/1 loss a Beta tail",
+        guarantee="pac",
+        assumption="i.i.d. rows",
+        reference="Snell and Griffiths (2025)",
+        choose=partial(take_fixed, rule=pac_rule),
     ),
     "bcp_crc": Method(
-        "BCP-CRC",
-        "structure and threshold",
-        "calibrate",
-        "calibrate",
-        "smallest sets among candidates, each by BQ at delta / |candidates|; with one candidate BQ",
-        "pac",
-        "i.i.d. rows",
-        "Wu et al. (2026), arXiv 2602.03331; the union bound is ours",
-        partial(_smallest, rule=_pac_for_all),
-        law=False,
+        name="BCP-CRC",
+        tuned="structure and threshold",
+        tuned_on="calibrate",
+        calibrated_on="calibrate",
+        rule="smallest sets among candidates, each by BQ at delta / |candidates|; with one "
+        "candidate BQ",
+        guarantee="pac",
+        assumption="i.i.d. rows",
+        reference="Wu et al. (2026), arXiv 2602.03331; the union bound is ours",
+        choose=partial(choose_smallest, rule=shared_pac_rule),
+        has_law=False,
     ),
     "ltt": Method(
-        "LTT",
-        "structure and threshold",
-        "calibrate",
-        "calibrate",
-        "fixed sequences of binomial tests from the safe end, one a candidate, at delta / "
+        name="LTT",
+        tuned="structure and threshold",
+        tuned_on="calibrate",
+        calibrated_on="calibrate",
+        rule="fixed sequences of binomial tests from the safe end, one a candidate, at delta / "
         "|candidates|; smallest sets",
-        "pac",
-        "i.i.d. rows",
-        "Angelopoulos et al. (2025)",
-        partial(_smallest, rule=_pac_for_all),
-        law=False,
+        guarantee="pac",
+        assumption="i.i.d. rows",
+        reference="Angelopoulos et al. (2025)",
+        choose=partial(choose_smallest, rule=shared_pac_rule),
+        has_law=False,
     ),
     "rocp": Method(
-        "ROCP",
-        "structure",
-        "tune",
-        "calibrate",
-        "least mean robust loss on tuning rows; then split CP of the nested-envelope score",
-        "marginal",
-        "exchangeable rows",
-        "Wang and Dobriban (2026); the envelope is ours",
-        _rocp,
+        name="ROCP",
+        tuned="structure",
+        tuned_on="tune",
+        calibrated_on="calibrate",
+        rule="least mean robust loss on tuning rows; then split CP of the nested-envelope score",
+        guarantee="marginal",
+        assumption="exchangeable rows",
+        reference="Wang and Dobriban (2026); the envelope is ours",
+        choose=choose_by_robust_loss,
         needs=(RiskOptimal, RiskAverse),
     ),
     "dco_warmstart": Method(
-        "DCO-Warmstart",
-        "structure",
-        "tune",
-        "calibrate",
-        "smallest mean size at tuning risk <= alpha; the tuning threshold is dropped; then split "
-        "CP",
-        "marginal",
-        "exchangeable rows",
-        "Wu, Niu, Kaski and Caprio, Algorithm 1",
-        partial(_decoupled, rule=_marginal),
+        name="DCO-Warmstart",
+        tuned="structure",
+        tuned_on="tune",
+        calibrated_on="calibrate",
+        rule="smallest mean size at tuning risk <= alpha; the tuning threshold is dropped; then "
+        "split CP",
+        guarantee="marginal",
+        assumption="exchangeable rows",
+        reference="Wu, Niu, Kaski and Caprio, Algorithm 1",
+        choose=partial(choose_by_tuning, rule=marginal_rule),
     ),
     "dco_pac": Method(
-        "DCO with a PAC rank",
-        "structure",
-        "tune",
-        "calibrate",
-        "smallest mean size at tuning risk <= alpha; then BQ: the like-for-like partner of BQ, "
-        "BCP-CRC and LTT",
-        "pac",
-        "i.i.d. rows",
-        "ours",
-        partial(_decoupled, rule=_pac),
+        name="DCO with a PAC rank",
+        tuned="structure",
+        tuned_on="tune",
+        calibrated_on="calibrate",
+        rule="smallest mean size at tuning risk <= alpha; then BQ: the like-for-like partner of "
+        "BQ, BCP-CRC and LTT",
+        guarantee="pac",
+        assumption="i.i.d. rows",
+        reference="ours",
+        choose=partial(choose_by_tuning, rule=pac_rule),
     ),
     "direct_tune": Method(
-        "DirectTune",
-        "structure and threshold",
-        "tune",
-        "none",
-        "smallest mean size at tuning risk <= alpha; the tuning threshold is deployed",
-        "none",
-        "no claim",
-        "Wu, Niu, Kaski and Caprio, Section 4",
-        partial(_decoupled, role="tune", rule=_empirical),
-        law=False,
+        name="DirectTune",
+        tuned="structure and threshold",
+        tuned_on="tune",
+        calibrated_on="none",
+        rule="smallest mean size at tuning risk <= alpha; the tuning threshold is deployed",
+        guarantee="none",
+        assumption="no claim",
+        reference="Wu, Niu, Kaski and Caprio, Section 4",
+        choose=partial(choose_by_tuning, role="tune", rule=empirical_rule),
+        has_law=False,
     ),
     "cqr": Method(
-        "CQR",
-        "nothing",
-        "none",
-        "calibrate",
-        "split CP of max(lower - y, y - upper)",
-        "marginal",
-        "exchangeable rows",
-        "Romano, Patterson and Candes (2019)",
-        partial(_fixed, rule=_marginal),
+        name="CQR",
+        tuned="nothing",
+        tuned_on="none",
+        calibrated_on="calibrate",
+        rule="split CP of max(lower - y, y - upper)",
+        guarantee="marginal",
+        assumption="exchangeable rows",
+        reference="Romano, Patterson and Candes (2019)",
+        choose=partial(take_fixed, rule=marginal_rule),
         needs=(QuantileResidual,),
     ),
 }
+
+DCO_REFIT = replace(
+    METHODS["dco_warmstart"],
+    choose=partial(choose_by_tuning, rule=marginal_rule, refits=True),
+)
+DCO_FIXED = Method(
+    name="DCO, φ fixed",
+    tuned="nothing",
+    tuned_on="none",
+    calibrated_on="calibrate",
+    rule="split CP on as many rows as DCO leaves to calibration",
+    guarantee="marginal",
+    assumption="exchangeable rows",
+    reference="control",
+    choose=partial(take_fixed, role="calibrate", rule=marginal_rule),
+)
+DCO_FIXED_REFIT = replace(
+    DCO_FIXED, choose=partial(take_fixed, role="calibrate", rule=marginal_rule, refits=True)
+)
+DCO_PAC_REFIT = replace(
+    METHODS["dco_pac"], choose=partial(choose_by_tuning, rule=pac_rule, refits=True)
+)
+DIRECT_TUNE_FIXED = Method(
+    name="DirectTune, fixed φ",
+    tuned="threshold",
+    tuned_on="tune",
+    calibrated_on="none",
+    rule="the tuning threshold of a fixed structure",
+    guarantee="none",
+    assumption="no claim",
+    reference="control",
+    choose=partial(take_fixed, role="tune", rule=empirical_rule),
+)
+MATCHED_UNCORRECTED = Method(
+    name="Matched-Φ BQ, δ uncorrected",
+    tuned="structure and threshold",
+    tuned_on="calibrate",
+    calibrated_on="calibrate",
+    rule="BCP-CRC without its union bound",
+    guarantee="none",
+    assumption="no claim",
+    reference="control",
+    choose=partial(choose_smallest, rule=pac_rule),
+    has_law=False,
+)
+DCO_THEN_BQ = Method(
+    name="DCO's structure, BQ on the pool",
+    tuned="structure",
+    tuned_on="tune",
+    calibrated_on="calibrate",
+    rule="DCO's structure, calibrated by BQ on rows that chose it too",
+    guarantee="none",
+    assumption="no claim",
+    reference="control",
+    choose=partial(choose_by_tuning, role="pool", rule=pac_rule),
+    has_law=False,
+)
+EFCP = Method(
+    name="EFCP",
+    tuned="structure",
+    tuned_on="calibrate",
+    calibrated_on="calibrate",
+    rule="smallest sets after split CP on the same rows",
+    guarantee="none",
+    assumption="independent rows: coverage >= 1 - alpha - (1/3 + sqrt(log(2 |candidates|) / 2)) / "
+    "sqrt(n)",
+    reference="control",
+    choose=partial(choose_smallest, rule=marginal_rule),
+    has_law=False,
+)
 
 # The rows of the paper's result tables: methods of Table 1, and controls. Methods that do not tune
 # on rows of their own are calibrated on the pool of tuning and calibration rows.
@@ -363,95 +516,11 @@ TABLE_ROWS: dict[str, Method] = {
     "Matched-Φ BQ, δ/|Φ|": METHODS["bcp_crc"],
     "Split CP, φ fixed, whole pool": METHODS["split_cp"],
     "DCO-Warmstart": METHODS["dco_warmstart"],
-    "DCO, refit": METHODS["dco_warmstart"],
-    "DCO, φ fixed": Method(
-        "DCO, φ fixed",
-        "nothing",
-        "none",
-        "calibrate",
-        "split CP on as many rows as DCO leaves to calibration",
-        "marginal",
-        "exchangeable rows",
-        "control",
-        partial(_fixed, role="calibrate", rule=_marginal),
-    ),
-    "DirectTune, fixed φ": Method(
-        "DirectTune, fixed φ",
-        "threshold",
-        "tune",
-        "none",
-        "the tuning threshold of a fixed structure",
-        "none",
-        "no claim",
-        "control",
-        partial(_fixed, role="tune", rule=_empirical),
-    ),
+    "DCO, refit": DCO_REFIT,
+    "DCO, φ fixed": DCO_FIXED,
+    "DirectTune, fixed φ": DIRECT_TUNE_FIXED,
     "DirectTune, searched Φ": METHODS["direct_tune"],
-    "Matched-Φ BQ, δ uncorrected": Method(
-        "Matched-Φ BQ, δ uncorrected",
-        "structure and threshold",
-        "calibrate",
-        "calibrate",
-        "BCP-CRC without its union bound",
-        "none",
-        "no claim",
-        "control",
-        partial(_smallest, rule=_pac),
-        law=False,
-    ),
-    "DCO's structure, BQ on the pool": Method(
-        "DCO's structure, BQ on the pool",
-        "structure",
-        "tune",
-        "calibrate",
-        "DCO's structure, calibrated by BQ on rows that chose it too",
-        "none",
-        "no claim",
-        "control",
-        partial(_decoupled, role="pool", rule=_pac),
-        law=False,
-    ),
-    "EFCP (tuned and calibrated on the pool)": Method(
-        "EFCP",
-        "structure",
-        "calibrate",
-        "calibrate",
-        "smallest sets after split CP on the same rows",
-        "none",
-        "independent rows: coverage >= 1 - alpha - (1/3 + sqrt(log(2 |candidates|) / 2)) / sqrt(n)",
-        "control",
-        partial(_smallest, rule=_marginal),
-        law=False,
-    ),
+    "Matched-Φ BQ, δ uncorrected": MATCHED_UNCORRECTED,
+    "DCO's structure, BQ on the pool": DCO_THEN_BQ,
+    "EFCP (tuned and calibrated on the pool)": EFCP,
 }
-
-
-# ---- ways to choose that deploy no single candidate
-# ---------------------------------------------------------------------
-
-SELECTIONS: dict[Selection, str] = {"modsel": "ModSel-CP", "yk-adjust": "YK-adjust"}
-
-
-def select_sets(
-    method: Selection,
-    on: Mapping[Role, Candidates],
-    targets: Mapping[Role, AnyArray],
-    *,
-    alpha: Level,
-) -> SelectedSets:
-    """Make the sets of the test rows by a choice on the rows that calibrate, tuning rows among
-    them.
-    """
-    new = {name: prediction for name, (_, prediction) in on["test"].items()}
-    return select_and_calibrate(on["pool"], targets["pool"], new, alpha=alpha, method=method)
-
-
-def compared_thresholds(rows: Given, name: str) -> list[float]:
-    """The thresholds at which `TABLE_ROWS` compare the sizes of one candidate, so that one pass may
-    find them all.
-    """
-    tune, pool = rows.candidates[name]["tune"].scores, rows.candidates[name]["pool"].scores
-    return [
-        _empirical(rows, tune).value,
-        *(rule(rows, pool).value for rule in (_marginal, _pac, _pac_for_all)),
-    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +43,43 @@ def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
         high=mean + half_width,
         p_value=paired_wilcoxon(a, b),
     )
+
+
+@dataclass(frozen=True)
+class PercentChange:
+    """How much smaller or larger sizes are, in % of a mean, with a 95 % interval and p-value."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+
+
+UNKNOWN_CHANGE = PercentChange(mean=None, low=None, high=None, p_value=None)
+
+
+def percent_change(
+    after: Sequence[float], before: Sequence[float], *, base: float | None = None
+) -> PercentChange:
+    """Compare sizes of the same splits, in % of `base` (the mean of `before`).
+
+    Infinite sizes have no difference: nothing is known of the change then.
+    """
+    if not all(map(math.isfinite, [*after, *before])):
+        return UNKNOWN_CHANGE
+    one_percent = (float(np.mean(before)) if base is None else base) / 100
+    comparison = paired_comparison(after, before)
+    return PercentChange(
+        mean=comparison.mean_difference / one_percent,
+        low=comparison.low / one_percent,
+        high=comparison.high / one_percent,
+        p_value=comparison.p_value,
+    )
+
+
+def wilcoxon_if_finite(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Return the p-value of `paired_wilcoxon`, or None where a value is infinite."""
+    return paired_wilcoxon(a, b) if all(map(math.isfinite, [*a, *b])) else None
 
 
 def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:

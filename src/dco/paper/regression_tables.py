@@ -1,24 +1,24 @@
-"""The tables and figures of the regression experiments, made from records, with the paper's figures
-beside ours.
-"""
+"""Tables 2, 8, 9 and 10, and the DirectTune diagnostic of Appendix C.2, beside ours."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
+from dco.paper import paper_values
+from dco.paper.coverage_z import MeanLaw, bonferroni_point, law_of_mean, target
+from dco.paper.experiment import Options, Records, group_by, rows_of
+from dco.paper.paired import percent_change, wilcoxon_if_finite
+from dco.paper.regression_splits import (
+    PRIOR_SCALES,
+    WIDE_PRIOR,
+    Outcome,
+    SplitFacts,
+    Study,
+    TuningOutcome,
+)
+from dco.paper.tables import PAPER_SPLITS, Cells, Measured, ResultTable, standard_errors
 
-from dco.paper import figures
-from dco.paper import paper_values as of_paper
-from dco.paper.coverage_z import bonferroni_point, coverage_z, expected_coverage, target
-from dco.paper.experiment import Options, Records, Row, column, rows_by
-from dco.paper.paired import paired_comparison, paired_wilcoxon
-from dco.paper.tables import Cell, Measured, ResultTable, standard_errors
-
-PRIOR_SCALES = (1.0, 0.02)
+PAPER_ALPHA = 0.2  # of the tables of Diabetes
 PAIRS = (
     ("DCO-Warmstart", "BQ"),
     ("DCO-PAC", "BQ"),
@@ -26,283 +26,241 @@ PAIRS = (
     ("DCO-Warmstart", "DCO, φ fixed (c = 1)"),
     ("DCO, refit", "DCO-Warmstart"),
 )
-SHOWN = (
-    "BQ",
-    "DCO-PAC",
-    "Split CP, φ fixed, whole pool",
-    "DCO-Warmstart",
-    "DCO, refit",
-    "DirectTune, searched Φ",
-    "Split CP (ridge)",
-    "CQR (gradient boosting)",
-    "CQR (histogram boosting)",
-)
-PAPER_SHOWS = ("Split CP (ridge)", "BQ")  # its figure of coverage and width on Diabetes
 
 
-@dataclass(frozen=True)
-class Study:
-    """What differs between the three data sets; `printed` are the paper's figures by level and
-    method.
+def make_tables(records: Records, options: Options, *, study: Study) -> list[ResultTable]:
+    """Make the main table, the paired comparisons, and what was selected; for Diabetes also the
+    prior scales and the DirectTune diagnostic.
     """
-
-    name: str
-    title: str
-    draws: int
-    baselines: bool  # ridge and CQR, which the paper runs on Diabetes only
-    printed: Mapping[tuple[float, str], of_paper.Printed]
-
-
-STUDIES = {
-    "diabetes": Study(
-        "diabetes",
-        "Diabetes",
-        8000,
-        True,
-        {(0.2, method): value for method, value in of_paper.DIABETES.items()},
-    ),
-    "california": Study("california", "California Housing", 3000, False, of_paper.CALIFORNIA),
-    "concrete": Study("concrete", "Concrete", 3000, False, of_paper.CONCRETE),
-}
-
-
-def study_tables(records: Records, options: Options, *, study: Study) -> list[ResultTable]:
-    """The main table and the paired comparisons; on Diabetes also prior scales and selection
-    outcomes.
-    """
-    tables = [comparison_table(records, options, study), paired_table(records, options, study)]
+    main = comparison_table(records, options, study)
+    paired = paired_table(records, options, study)
     if study.name != "diabetes":
-        return [*tables, selection_table(records, options, f"{study.title}: selected prior scale")]
-    selected = selection_table(records, options, "Diabetes: threshold selection outcomes")
+        title = f"{study.title}: selected prior scale"
+        return [main, paired, selection_table(records, options, title)]
     return [
-        *tables,
+        main,
+        paired,
         prior_scale_table(records, options),
-        selected,
+        selection_table(records, options, "Diabetes: threshold selection outcomes"),
         direct_tune_table(records, options),
     ]
 
 
-def law_cells(rows: Sequence[Row]) -> tuple[Cell, Cell]:
-    """Expected coverage by theory and z; nothing where the threshold's rank has no law."""
-    first = rows[0]
-    if not first["law"]:
-        return None, None
-    rank, n = int(first["rank"]), int(first["n"])
-    z = coverage_z([row["coverage"] for row in rows], rank=rank, n=n, n_test=int(first["n_test"]))
-    return expected_coverage(rank, n), z
+def outcomes_at(records: Records, alpha: float) -> dict[str, list[Outcome]]:
+    """Return the outcomes of every method at one level."""
+    outcomes = [row for row in rows_of(records, Outcome) if row.alpha == alpha]
+    return group_by(outcomes, key=lambda row: row.method)
+
+
+def mean_coverage(rows: list[Outcome]) -> Measured:
+    """Return the coverage over splits."""
+    return Measured.of(row.coverage for row in rows)
+
+
+def mean_width(rows: list[Outcome]) -> Measured:
+    """Return the mean width over splits."""
+    return Measured.of(row.width for row in rows)
+
+
+def law_of_method(rows: list[Outcome]) -> MeanLaw:
+    """Return the law of the mean coverage of a method; nothing where it has none."""
+    return law_of_mean(rows) if rows[0].law else MeanLaw(expected=None, z=None)
 
 
 def comparison_table(records: Records, options: Options, study: Study) -> ResultTable:
-    """Methods by level: guarantee, coverage beside its law and the paper's, width beside the
+    """Show methods by level: guarantee, coverage beside its law and the paper's, width beside the
     paper's, P95.
     """
-    rows: list[dict[str, Cell]] = []
+    rows: list[Cells] = []
     for alpha in options.alphas:
-        for method, found in rows_by(records, alpha=alpha).items():
+        for method, outcomes in outcomes_at(records, alpha).items():
             paper = study.printed.get((alpha, method))
-            coverage, width = (Measured.of(column(found, key)) for key in ("coverage", "width"))
-            expected, z = law_cells(found)
+            coverage = mean_coverage(outcomes)
+            width = mean_width(outcomes)
+            law = law_of_method(outcomes)
+            n = len(outcomes)
             rows.append(
                 {
                     "target": target(alpha),
                     "method": method,
-                    "guarantee": str(found[0]["guarantee"]),
+                    "guarantee": outcomes[0].guarantee,
                     "coverage": coverage,
-                    "by law": expected,
-                    "z": z,
-                    "paper coverage": Measured(*paper.coverage) if paper else None,
-                    "off": standard_errors(coverage, paper.coverage, len(found)) if paper else None,
+                    "by law": law.expected,
+                    "z": law.z,
+                    "paper coverage": paper.coverage if paper else None,
+                    "off": standard_errors(coverage, paper.coverage, n) if paper else None,
                     "width": width,
-                    "paper width": Measured(*paper.width) if paper else None,
-                    "width off": standard_errors(width, paper.width, len(found)) if paper else None,
-                    "P95": Measured.of(column(found, "p95")),
+                    "paper width": paper.size if paper else None,
+                    "width off": standard_errors(width, paper.size, n) if paper else None,
+                    "P95": Measured.of(row.p95 for row in outcomes),
                 }
             )
-    tested = sum(row["z"] is not None for row in rows)
-    sizes, health = records[0].rows[0]["sizes"], [record.rows[0] for record in records]
-    return ResultTable.of(
-        study.title,
+
+    facts = rows_of(records, SplitFacts)
+    sizes = facts[0].sizes
+    n_tested = sum(row["z"] is not None for row in rows)
+    caption = (
         f"{study.title}: train {sizes['train']}, tune {sizes['tune']}, calibrate "
-        f"{sizes['calibrate']}, test {sizes['test']}."
-        f" {study.draws} posterior draws by exact Gibbs steps; over all fits at least "
-        f"{min(r['ess'] for r in health):.0f} "
-        f"effective draws, R-hat at most {max(r['rhat'] for r in health):.3f}. {len(records)} "
-        f"splits, mean ± sd. 'By law': "
-        f"rank / (n + 1); z against the Beta-binomial law ({tested} rows here; |z| below "
-        f"{bonferroni_point(tested):.2f} "
-        "with probability 99 %). 'Off': our mean less the paper's, in standard errors of the "
-        "difference. Widths in standard "
-        "deviations of the split's training targets.",
-        rows,
+        f"{sizes['calibrate']}, test {sizes['test']}. {study.draws} posterior draws by exact Gibbs "
+        f"steps; over all fits at least {min(row.ess for row in facts):.0f} effective draws, R-hat "
+        f"at most {max(row.rhat for row in facts):.3f}. {len(records)} splits, mean ± sd. 'By "
+        f"law': rank / (n + 1); z against the Beta-binomial law ({n_tested} rows here; |z| below "
+        f"{bonferroni_point(n_tested):.2f} with probability 99 %). 'Off': our mean less the "
+        "paper's, in standard errors of the difference. Widths in standard deviations of the "
+        "split's training targets."
     )
+    if any(math.isinf(row.width) for row in rows_of(records, Outcome)):
+        caption += (
+            " Infinite widths: the calibration rows are too few for the level, the threshold is "
+            "infinite (Theorem 3.1) and every set is the whole line."
+        )
+    return ResultTable.of(study.title, caption, rows)
 
 
 def paired_table(records: Records, options: Options, study: Study) -> ResultTable:
-    """Paired differences over the same splits: mean with a 95 % interval, and Wilcoxon's p for
-    width and for coverage.
+    """Show differences over the same splits: mean with a 95 % interval, and Wilcoxon's p for width
+    and for coverage.
     """
-    rows: list[dict[str, Cell]] = []
+    rows: list[Cells] = []
     for alpha in options.alphas:
-        found = rows_by(records, alpha=alpha)
+        outcomes = outcomes_at(records, alpha)
         for first, second in PAIRS:
-            a, b = (column(found[name], "width") for name in (first, second))
-            compared = paired_comparison(a, b)
-            base = float(np.mean(b))
+            change = percent_change(
+                [row.width for row in outcomes[first]], [row.width for row in outcomes[second]]
+            )
             rows.append(
                 {
                     "target": target(alpha),
                     "first": first,
                     "second": second,
-                    "width %": 100 * compared.mean_difference / base,
-                    "low %": 100 * compared.low / base,
-                    "high %": 100 * compared.high / base,
-                    "p width": compared.p_value,
-                    "p coverage": paired_wilcoxon(
-                        *(column(found[name], "coverage") for name in (first, second))
+                    "width %": change.mean,
+                    "low %": change.low,
+                    "high %": change.high,
+                    "p width": change.p_value,
+                    "p coverage": wilcoxon_if_finite(
+                        [row.coverage for row in outcomes[first]],
+                        [row.coverage for row in outcomes[second]],
                     ),
                 }
             )
     return ResultTable.of(
         f"{study.title}: paired comparisons",
         "DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against "
-        "BQ, and DCO-Warmstart "
-        "against split CP on the whole pool, compare like with like. Width of the first less "
-        "width of the second, in % of "
-        "the second's mean, with Student's 95 % interval over paired splits. Splits of one table "
-        "are not new data sets: "
-        "intervals and p-values speak of splits of this table.",
+        "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like. Width "
+        "of the first less width of the second, in % of the second's mean, with Student's 95 % "
+        "interval over paired splits. Splits of one table are not new data sets: intervals and "
+        "p-values speak of splits of this table.",
         rows,
     )
 
 
 def prior_scale_table(records: Records, options: Options) -> ResultTable:
-    """The paper's table of prior scales: each c calibrated on the calibration rows."""
-    rows: list[dict[str, Cell]] = []
+    """Show Table 9: each prior scale calibrated on the calibration rows."""
+    rows: list[Cells] = []
     for alpha in options.alphas:
-        found = rows_by(records, alpha=alpha)
-        for c in PRIOR_SCALES:
-            entries = found[f"DCO, φ fixed (c = {c:g})"]
-            paper = of_paper.DIABETES_PRIOR_SCALES[c] if alpha == 0.2 else None
+        for scale in PRIOR_SCALES:
+            outcomes = outcomes_at(records, alpha)[f"DCO, φ fixed (c = {scale:g})"]
+            paper = paper_values.DIABETES_PRIOR_SCALES[scale] if alpha == PAPER_ALPHA else None
             rows.append(
                 {
                     "target": target(alpha),
-                    "c": c,
-                    "coverage": Measured.of(column(entries, "coverage")),
-                    "by law": law_cells(entries)[0],
-                    "paper coverage": Measured(*paper.coverage) if paper else None,
-                    "width": Measured.of(column(entries, "width")),
-                    "paper width": Measured(*paper.width) if paper else None,
+                    "c": scale,
+                    "coverage": mean_coverage(outcomes),
+                    "by law": law_of_method(outcomes).expected,
+                    "paper coverage": paper.coverage if paper else None,
+                    "width": mean_width(outcomes),
+                    "paper width": paper.size if paper else None,
                 }
             )
-    return ResultTable.of(
-        "Diabetes: prior scale",
-        "Each prior scale calibrated on the calibration rows alone. The paper's two rows "
-        "(coverage .841 and .843) cannot "
-        "come from that rule, whose coverage is 92/114 = .807 whatever the score; they are near "
-        "BQ's law on the pool, .845, "
-        "and disagree with the paper's own main table.",
-        rows,
+    caption = "Each prior scale calibrated on the calibration rows alone."
+    if PAPER_ALPHA in options.alphas:
+        caption += " " + why_table_9_differs(outcomes_at(records, PAPER_ALPHA))
+    return ResultTable.of("Diabetes: prior scale", caption, rows)
+
+
+def why_table_9_differs(outcomes: dict[str, list[Outcome]]) -> str:
+    """Say what coverage the rule implies, and whose coverage the paper prints."""
+    first, second = paper_values.DIABETES_PRIOR_SCALES.values()
+    fixed = outcomes[f"DCO, φ fixed ({WIDE_PRIOR})"][0]
+    bq = outcomes["BQ"][0]
+    return (
+        f"The paper's two rows (coverage {without_zero(first.coverage.mean)} and "
+        f"{without_zero(second.coverage.mean)}) cannot come from that rule, whose coverage is "
+        f"{fixed.rank}/{fixed.n + 1} = {without_zero(fixed.rank / (fixed.n + 1))} whatever the "
+        f"score; they are near BQ's law on the pool, {without_zero(bq.rank / (bq.n + 1))}, and "
+        "disagree with the paper's own main table."
     )
 
 
+def without_zero(value: float) -> str:
+    """Write a share with three decimals as .807."""
+    return f"{value:.3f}".removeprefix("0")
+
+
 def selection_table(records: Records, options: Options, title: str) -> ResultTable:
-    """How often a feasible threshold was found, and which prior scale won."""
-    rows: list[dict[str, Cell]] = []
+    """Show Table 10: in how many splits a tuning threshold was feasible; and which prior won."""
+    is_diabetes = title.startswith("Diabetes")
+    rows: list[Cells] = []
     for alpha in options.alphas:
-        found = rows_by(records, alpha=alpha)["DCO-Warmstart"]
-        feasible = sum(math.isfinite(float(row["threshold"])) for row in found)
-        wide = sum(row["chosen"] == "c = 1" for row in found)
-        paper = alpha == 0.2 and title.startswith("Diabetes") and len(found) == 50
-        outcomes = {
-            "feasible threshold found": (feasible, 50),
-            "fallback": (len(found) - feasible, 0),
-            "c = 1 chosen": (wide, of_paper.DIABETES_CHOSE_WIDE_PRIOR),
+        tunings = [row for row in rows_of(records, TuningOutcome) if row.alpha == alpha]
+        n_feasible = sum(any(row.feasible) for row in tunings)
+        n_wide = sum(
+            row.chosen == WIDE_PRIOR for row in outcomes_at(records, alpha)["DCO-Warmstart"]
+        )
+        counts = {
+            "feasible threshold found": (n_feasible, paper_values.DIABETES_FEASIBLE),
+            "fallback": (len(tunings) - n_feasible, paper_values.DIABETES_FALLBACK),
+            "c = 1 chosen": (n_wide, paper_values.DIABETES_CHOSE_WIDE_PRIOR),
         }
-        rows += [
-            {
-                "target": target(alpha),
-                "outcome": outcome,
-                "count": count,
-                "of": len(found),
-                "paper": own if paper else None,
-            }
-            for outcome, (count, own) in outcomes.items()
-        ]
+        compares = is_diabetes and alpha == PAPER_ALPHA and len(records) == PAPER_SPLITS
+        for outcome, (count, paper_count) in counts.items():
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "outcome": outcome,
+                    "count": count,
+                    "of": len(tunings),
+                    "paper": paper_count if compares else None,
+                }
+            )
     return ResultTable.of(
         title,
-        "With exact search a feasible threshold always exists (risk 0 at the largest tuning "
-        "score), so the fallback cannot "
-        "occur. The two prior scales give nearly the same sets, so that the choice between them "
-        "is close to a coin toss.",
+        "Splits in which a candidate has a threshold with an empirical risk of at most α on the "
+        "tuning rows, and in which the wide prior had the smaller intervals there. With exact "
+        "search a feasible threshold always exists (risk 0 at the largest tuning score), so the "
+        "fallback cannot occur. The two prior scales give nearly the same sets, so that the choice "
+        "between them is close to a coin toss.",
         rows,
     )
 
 
 def direct_tune_table(records: Records, options: Options) -> ResultTable:
-    """The paper's DirectTune diagnostic: width and spread of coverage beside DCO-Warmstart."""
-    rows: list[dict[str, Cell]] = []
+    """Show the DirectTune diagnostic: width and spread of coverage beside DCO-Warmstart."""
+    rows: list[Cells] = []
     for alpha in options.alphas:
-        found = rows_by(records, alpha=alpha)
+        outcomes = outcomes_at(records, alpha)
         for method in ("DCO-Warmstart", "DirectTune, fixed φ", "DirectTune, searched Φ"):
-            paper = of_paper.DIABETES.get(method) if alpha == 0.2 else None
+            paper = paper_values.DIABETES.get(method) if alpha == PAPER_ALPHA else None
             rows.append(
                 {
                     "target": target(alpha),
                     "method": method,
-                    "width": Measured.of(column(found[method], "width")),
-                    "paper width": paper.width[0] if paper else None,
-                    "sd of coverage": Measured.of(column(found[method], "coverage")).sd,
-                    "paper sd": paper.coverage[1] if paper else None,
-                    "coverage by law": law_cells(found[method])[0],
+                    "width": mean_width(outcomes[method]),
+                    "paper width": paper.size.mean if paper else None,
+                    "sd of coverage": mean_coverage(outcomes[method]).sd,
+                    "paper sd": paper.coverage.sd if paper else None,
+                    "coverage by law": law_of_method(outcomes[method]).expected,
                 }
             )
-    p = {key: f"{value:.2g}" for key, value in of_paper.DIABETES_WILCOXON.items()}
-    return ResultTable.of(
-        "Diabetes: DirectTune diagnostic",
+    caption = (
         "DirectTune with a fixed structure has the law of one order statistic as well, (n - "
-        "floor(n α)) / (n + 1): its "
-        "spread is that of any threshold on as many rows. With a searched structure the same rows "
-        "choose and calibrate, and "
-        "coverage falls below it. The paper's Wilcoxon p-values of DCO-Warmstart against BQ: "
-        f"width {p['width']}, coverage {p['coverage']}.",
-        rows,
+        "floor(n α)) / (n + 1): its spread is that of any threshold on as many rows. With a "
+        "searched structure the same rows choose and calibrate, and coverage falls below it."
     )
-
-
-def study_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Coverage and width over splits, coverage and its law, width by level; on Diabetes prior
-    scales, split CP beside BQ.
-    """
-    paths: list[Path] = []
-    size = "mean width / sd of training targets"
-    by_level = {alpha: rows_by(records, alpha=alpha) for alpha in options.alphas}
-    for alpha, found in by_level.items():
-        end = f"-{target(alpha):.2f}" if len(by_level) > 1 else ""
-        boxes = {"coverage-and-width": found}
-        if study.name == "diabetes":
-            scales = {f"c = {c:g}": found[f"DCO, φ fixed (c = {c:g})"] for c in PRIOR_SCALES}
-            paths += figures.prior_scales(scales, folder=folder, name=f"prior-scale{end}")
-            boxes["split-cp-and-bq"] = {method: found[method] for method in PAPER_SHOWS}
-        for name, drawn in boxes.items():
-            paths += figures.coverage_and_size(
-                drawn, target=target(alpha), size=size, folder=folder, name=f"{name}{end}"
-            )
-        with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
-        paths += figures.coverage_histograms(
-            with_law, target=target(alpha), folder=folder, name=f"coverage-law{end}"
+    if PAPER_ALPHA in options.alphas:
+        p_values = paper_values.DIABETES_WILCOXON
+        caption += (
+            " The paper's Wilcoxon p-values of DCO-Warmstart against BQ: width "
+            f"{p_values['width']:.2g}, coverage {p_values['coverage']:.2g}."
         )
-    if len(by_level) > 1:
-        first = by_level[options.alphas[0]]
-        shown = [method for method in SHOWN if method in first]  # the baselines: on Diabetes only
-        curves = {
-            method: {
-                target(alpha): float(np.mean(column(found[method], "width")))
-                for alpha, found in by_level.items()
-            }
-            for method in shown
-        }
-        guarantees = {method: str(first[method][0]["guarantee"]) for method in shown}
-        paths += figures.size_against_level(
-            curves, guarantees, size=size, folder=folder, name="width-against-level"
-        )
-    return paths
+    return ResultTable.of("Diabetes: DirectTune diagnostic", caption, rows)

@@ -1,4 +1,4 @@
-"""Result tables: cells as numbers, written as text, Markdown, CSV or JSON."""
+"""Tables of results: cells as numbers, written as text, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+PAPER_SPLITS = 50  # the number of random splits behind every mean that the paper prints
+
 
 @dataclass(frozen=True)
 class Measured:
-    """A mean over splits and its standard deviation over them (divisor n - 1); one split has no
-    standard deviation.
+    """A mean over splits and its standard deviation over them (divisor n - 1).
+
+    The standard deviation is NaN for a single split, and where a value is infinite.
     """
 
     mean: float
@@ -25,28 +28,31 @@ class Measured:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Measured:
-        """Mean and standard deviation of these numbers."""
+        """Take the mean and the standard deviation of these numbers."""
         array = np.asarray(list(values), dtype=np.float64)
-        known = array.size > 1 and bool(np.isfinite(array).all())
-        return cls(float(array.mean()), float(array.std(ddof=1)) if known else math.nan)
+        has_sd = array.size > 1 and bool(np.isfinite(array).all())
+        sd = float(array.std(ddof=1)) if has_sd else math.nan
+        return cls(mean=float(array.mean()), sd=sd)
 
 
-def standard_errors(
-    ours: Measured, paper: tuple[float, float], splits: int, paper_splits: int = 50
-) -> float | None:
-    """(ours - paper's) over the standard error of the difference; None for one split."""
+def standard_errors(ours: Measured, paper: Measured, splits: int) -> float | None:
+    """Return (our mean - the paper's) over the standard error of the difference.
+
+    None where our standard deviation is unknown. The paper's mean is over 50 splits.
+    """
     if math.isnan(ours.sd):
         return None
-    return (ours.mean - paper[0]) / math.sqrt(ours.sd**2 / splits + paper[1] ** 2 / paper_splits)
+    variance = ours.sd**2 / splits + paper.sd**2 / PAPER_SPLITS
+    return (ours.mean - paper.mean) / math.sqrt(variance)
 
 
 Cell: TypeAlias = str | int | float | Measured | None
+Cells: TypeAlias = dict[str, Cell]
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table with a title, a caption that says what was measured, named columns, and rows of
-    cells.
+    """A table with a title, a caption that says what was measured, named columns, and rows.
 
     `digits` are the decimals of numbers in text and Markdown; CSV and JSON keep full precision. A
     `Measured` cell prints as "mean ± sd" and becomes two columns in CSV.
@@ -70,107 +76,105 @@ class ResultTable:
     def of(
         cls, title: str, caption: str, rows: Sequence[Mapping[str, Cell]], digits: int = 3
     ) -> ResultTable:
-        """A table from rows that name their cells; all rows have the columns of the first."""
+        """Make a table of rows that name their cells; all have the columns of the first."""
         columns = tuple(rows[0]) if rows else ()
-        return cls(
-            title,
-            caption,
-            columns,
-            tuple(tuple(row[name] for name in columns) for row in rows),
-            digits,
-        )
+        cells = tuple(tuple(row[name] for name in columns) for row in rows)
+        return cls(title=title, caption=caption, columns=columns, rows=cells, digits=digits)
 
     @property
     def slug(self) -> str:
-        """The title as a file name."""
+        """The title as the name of a file."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
     def column(self, name: str) -> list[Cell]:
-        """The cells of one column."""
-        place = self.columns.index(name)
-        return [row[place] for row in self.rows]
+        """Return the cells of one column."""
+        position = self.columns.index(name)
+        return [row[position] for row in self.rows]
 
     def shown(self) -> list[list[str]]:
-        """The cells as text."""
-        return [[_shown(cell, self.digits) for cell in row] for row in self.rows]
+        """Write the cells as text."""
+        return [[cell_as_text(cell, self.digits) for cell in row] for row in self.rows]
 
     def to_markdown(self) -> str:
-        """Title, table and caption in Markdown."""
-        lines = [f"### {self.title}", "", _bar(self.columns), _bar("---" for _ in self.columns)]
-        lines += [_bar(cell.replace("|", "\\|") for cell in row) for row in self.shown()]
+        """Write title, table and caption in Markdown."""
+        lines = [f"### {self.title}", ""]
+        lines.append(markdown_row(self.columns))
+        lines.append(markdown_row("---" for _ in self.columns))
+        for row in self.shown():
+            lines.append(markdown_row(cell.replace("|", "\\|") for cell in row))
         return "\n".join([*lines, "", self.caption, ""])
 
     def to_csv(self) -> str:
-        """The numbers in full precision; a `Measured` column becomes two."""
-        double = [
-            any(isinstance(row[place], Measured) for row in self.rows)
-            for place in range(len(self.columns))
-        ]
+        """Write the numbers in full precision; a column of `Measured` becomes two."""
+        columns = [self.column(name) for name in self.columns]
+        has_sd = [any(isinstance(cell, Measured) for cell in cells) for cells in columns]
+
         page = io.StringIO()
         writer = csv.writer(page, lineterminator="\n")
-        writer.writerow(
-            [
-                part
-                for name, two in zip(self.columns, double, strict=True)
-                for part in _header(name, two)
-            ]
-        )
+        header: list[str] = []
+        for name, is_double in zip(self.columns, has_sd, strict=True):
+            header += [name, f"{name} sd"] if is_double else [name]
+        writer.writerow(header)
+
         for row in self.rows:
-            writer.writerow(
-                [part for cell, two in zip(row, double, strict=True) for part in _raw(cell, two)]
-            )
+            values: list[str] = []
+            for cell, is_double in zip(row, has_sd, strict=True):
+                values += csv_values(cell, is_double=is_double)
+            writer.writerow(values)
         return page.getvalue()
 
     def to_json(self) -> str:
-        """The table as one JSON object; numbers that are not finite become strings."""
-        cells = [[_json_cell(cell) for cell in row] for row in self.rows]
-        return json.dumps(
-            {
-                "title": self.title,
-                "caption": self.caption,
-                "columns": list(self.columns),
-                "rows": cells,
-            },
-            ensure_ascii=False,
-            allow_nan=False,
-        )
+        """Write the table as one JSON object; numbers that are not finite become strings."""
+        content = {
+            "title": self.title,
+            "caption": self.caption,
+            "columns": list(self.columns),
+            "rows": [[json_value(cell) for cell in row] for row in self.rows],
+        }
+        return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 
-def _shown(cell: Cell, digits: int) -> str:
+def cell_as_text(cell: Cell, digits: int) -> str:
+    """Write a cell as people read it, with so many decimals."""
     if cell is None:
         return ""
-    if isinstance(cell, Measured):
-        shown = _number(cell.mean, digits)
-        return shown if math.isnan(cell.sd) else f"{shown} ± {_number(cell.sd, digits)}"
     if isinstance(cell, float):
-        return _number(cell, digits)
-    return str(cell)
+        return number_as_text(cell, digits)
+    if not isinstance(cell, Measured):
+        return str(cell)
+
+    mean = number_as_text(cell.mean, digits)
+    if math.isnan(cell.sd):
+        return mean
+    return f"{mean} ± {number_as_text(cell.sd, digits)}"
 
 
-def _number(value: float, digits: int) -> str:
-    if math.isfinite(value) and value != 0 and abs(value) < 0.5 * 10.0**-digits:
-        return f"{value:.1e}"
-    return f"{value:.{digits}f}"
+def number_as_text(value: float, digits: int) -> str:
+    """Write a number with so many decimals, or as a power of ten where they would show zero."""
+    would_show_zero = value != 0 and abs(value) < 0.5 * 10.0**-digits
+    return f"{value:.1e}" if would_show_zero else f"{value:.{digits}f}"
 
 
-def _bar(parts: Iterable[str]) -> str:
-    return "| " + " | ".join(parts) + " |"
+def markdown_row(cells: Iterable[str]) -> str:
+    """Join cells into one line of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
 
 
-def _header(name: str, two: bool) -> list[str]:
-    return [name, f"{name} sd"] if two else [name]
-
-
-def _raw(cell: Cell, two: bool) -> list[str]:
+def csv_values(cell: Cell, *, is_double: bool) -> list[str]:
+    """Write a cell for CSV: as mean and sd where its column has two parts."""
     if isinstance(cell, Measured):
         return [repr(cell.mean), repr(cell.sd)]
-    shown = "" if cell is None else repr(cell) if isinstance(cell, float) else str(cell)
-    return [shown, ""] if two else [shown]
+    if cell is None:
+        text = ""
+    else:
+        text = repr(cell) if isinstance(cell, float) else str(cell)
+    return [text, ""] if is_double else [text]
 
 
-def _json_cell(cell: Cell) -> Any:
+def json_value(cell: Cell) -> Any:
+    """Turn a cell into what strict JSON can hold."""
     if isinstance(cell, Measured):
-        return {"mean": _json_cell(cell.mean), "sd": _json_cell(cell.sd)}
+        return {"mean": json_value(cell.mean), "sd": json_value(cell.sd)}
     if isinstance(cell, float) and not math.isfinite(cell):
         return str(cell)
     return cell

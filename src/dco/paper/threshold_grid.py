@@ -1,53 +1,80 @@
-"""The paper's search: each candidate may take one of a few thresholds, quantiles of its scores."""
+"""The paper's search over thresholds: 80 quantiles of each candidate's tuning scores.
+
+Our tables search exactly: of all thresholds the smallest feasible one is an order statistic. On a
+grid the tuning risk of a candidate lands below the level by another amount for each, which can
+change the winner, and nothing else: what is deployed is the same order statistic of the calibration
+scores.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from fractions import Fraction
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import Level, as_rational, size_quantile
-from dco.tuning import EvaluatedCandidate
+from dco.paper.methods import METHODS, Choice, ScoredRows, Task, marginal_rule
+
+THRESHOLDS = 80
 
 
-def best_on_grid(
-    candidates: Sequence[EvaluatedCandidate], *, alpha: Level, n_thresholds: int
-) -> str:
-    """Return the candidate with the smallest mean size at its smallest feasible threshold.
+@dataclass(frozen=True, order=True)
+class GridTrial:
+    """A candidate at its best threshold of the grid; the smallest wins.
 
-    Each candidate's thresholds are linear quantiles of its scores at evenly spaced levels from 0 to
-    1, as the paper's words are usually read. Where no threshold is feasible, the paper's fallback
-    takes the smallest risk, then the smallest size. Ties in size are broken by the P95 size, then
-    by the threshold, then by the order of candidates.
+    `infeasible_risk` is 0 where the tuning risk is at most alpha. Where no threshold of a grid is
+    feasible, the paper's fallback takes the smallest risk.
     """
-    level = as_rational(alpha)
 
-    def key(candidate: EvaluatedCandidate) -> tuple[float, ...]:
-        threshold = threshold_on_grid(candidate.scores, level, n_thresholds)
-        n_missed = int(np.count_nonzero(candidate.scores > threshold))
-        is_feasible = Fraction(n_missed, len(candidate)) <= level
-        sizes = np.asarray(candidate.sizes_at(threshold), dtype=np.float64)
-        return (
-            0 if is_feasible else 1 + n_missed / len(candidate),
-            math.fsum(sizes) / len(sizes),
-            size_quantile(sizes, 0.95),
-            threshold,
-        )
-
-    return min(candidates, key=key).name
+    infeasible_risk: float
+    mean_size: float
+    p95_size: float
+    threshold: float
 
 
-def threshold_on_grid(scores: Floats, level: Fraction, n_thresholds: int) -> float:
-    """Return the smallest quantile that misses at most a share `level`, or that misses least."""
-    finite = scores[np.isfinite(scores)].astype(np.float64)
-    if not finite.size:
-        return math.inf
-    grid = np.unique(np.quantile(finite, np.linspace(0, 1, n_thresholds)))
-    n_missed = np.array([np.count_nonzero(scores > threshold) for threshold in grid])
+def choose_on_grid(task: Task, *, n_thresholds: int) -> Choice:
+    """Choose as Algorithm 1 does, among so many thresholds of each candidate, then calibrate."""
+    trials = {
+        name: try_on_grid(rows.tune, alpha=task.alpha, n_thresholds=n_thresholds)
+        for name, rows in task.candidates.items()
+    }
+    best = min(trials, key=lambda name: trials[name])
+    deployed = task.deploy(best)
+    return Choice(best, marginal_rule(task, deployed.calibrate.scores), deployed)
 
-    allowed = level.numerator * len(scores) // level.denominator
-    enough = n_missed <= max(allowed, n_missed.min())
-    return float(grid[np.argmax(enough)])
+
+def try_on_grid(rows: ScoredRows, *, alpha: Level, n_thresholds: int) -> GridTrial:
+    """Measure a candidate at the smallest threshold of its grid with tuning risk at most alpha, or
+    else with the smallest risk.
+    """
+    n = len(rows.scores)
+    thresholds = grid_of(rows.scores, n_thresholds)
+    n_missed = np.array([np.count_nonzero(rows.scores > threshold) for threshold in thresholds])
+    n_allowed = math.floor(as_rational(alpha) * n)
+    fewest_missed = int(n_missed[-1])
+    position = np.flatnonzero(n_missed <= max(n_allowed, fewest_missed))[0]
+
+    threshold = float(thresholds[position])
+    sizes = rows.sizes(threshold)
+    return GridTrial(
+        infeasible_risk=0.0 if fewest_missed <= n_allowed else fewest_missed / n,
+        mean_size=float(np.mean(sizes)),
+        p95_size=size_quantile(sizes, 0.95),
+        threshold=threshold,
+    )
+
+
+def grid_of(scores: Floats, n_thresholds: int) -> Floats:
+    """Take linear quantiles of the finite scores at evenly spaced levels from 0 to 1: the usual
+    reading of the paper's words.
+    """
+    finite = scores[np.isfinite(scores)]
+    return np.unique(np.quantile(finite, np.linspace(0, 1, n_thresholds)))
+
+
+GRID_DCO = replace(
+    METHODS["dco_warmstart"], choose=partial(choose_on_grid, n_thresholds=THRESHOLDS)
+)

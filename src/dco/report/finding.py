@@ -169,7 +169,7 @@ def over_targets(differences: Sequence[Difference], smaller: str, larger: str) -
 
 def explain_method(name: str) -> str | None:
     """Say what a method of the paper does; None for a name that is none of theirs."""
-    from dco.paper.methods import METHODS, TABLE_ROWS  # slow to import
+    from dco.paper import METHODS, TABLE_ROWS  # slow to import
 
     methods = {method.name: method for method in METHODS.values()} | TABLE_ROWS
     plain_name = name.partition(" (")[0]  # "CQR (gradient boosting)"
