@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import dco
 from dco.scores import LAC, AbsoluteResidual
-from dco.tuning.notes import note_classes, note_one_width
+from dco.tuning.notes import note_low_classes, note_one_width
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3000, 3))
@@ -153,15 +153,15 @@ def test_notes_are_seldom_wrong():
     for _ in range(400):
         y = rng.integers(0, 5, size=150)
         covered = rng.random(150) < 0.7
-        n_class_notes += len(note_classes(y, covered, np.ones(150), can_condition=True))
+        n_class_notes += len(note_low_classes(y, covered, can_condition=True))
         n_width_notes += len(
             note_one_width(
                 rng.random(150) < 0.8,
                 np.ones(150),
                 rng.normal(size=150),
                 alpha=0.1,
-                scores_are_named=True,
-                is_even_aim=False,
+                caller_chose_scores=True,
+                objective_is_even=False,
             )
         )
     assert max(n_class_notes, n_width_notes) <= binom.ppf(0.999, 400, 0.05)

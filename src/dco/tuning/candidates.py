@@ -36,13 +36,13 @@ def pair_models_with_scores(
             scores_to_try = default_scores_of(model, of_classes=of_classes, transforms=transforms)
         pairs = pair_model(name, model, scores_to_try, of_classes=of_classes)
         if not pairs:
-            raise IncompatibleScoreError(_explain_lonely_model(name, model, scores or {}))
+            raise IncompatibleScoreError(_explain_no_score(name, model, scores or {}))
         candidates += pairs
 
     used = {candidate.score_name for candidate in candidates}
     for name, score in (scores or {}).items():
         if name not in used:
-            raise IncompatibleScoreError(_explain_lonely_score(name, score, models))
+            raise IncompatibleScoreError(_explain_no_model(name, score, models))
     return candidates
 
 
@@ -57,18 +57,18 @@ def pair_model(
     offered = records_of(model)
     candidates = []
     for score_name, score in scores.items():
-        record_type = next((needed for needed in score.needs if needed in offered), None)
+        record_type = next((record for record in score.needs if record in offered), None)
         if record_type is None:
             continue
-        if (record_type in CLASS_RECORDS) != of_classes:
-            needed = (
-                "labels: use DecoupledRegressor"
-                if of_classes
-                else "numbers: use DecoupledClassifier"
-            )
+
+        predicts_classes = record_type in CLASS_RECORDS
+        if predicts_classes != of_classes:
+            advice = "numbers: use DecoupledClassifier"
+            if of_classes:
+                advice = "labels: use DecoupledRegressor"
             raise IncompatibleScoreError(
                 f"The model {name!r} gives {record_type.__name__}, which does not predict "
-                f"{needed}, or bring another model."
+                f"{advice}, or bring another model."
             )
         candidates.append(Candidate(name, score_name, model, score, record_type))
     return candidates
@@ -98,7 +98,8 @@ def learn_scores(
     return learnt
 
 
-def _explain_lonely_model(name: str, model: Any, scores: Mapping[str, Score]) -> Message:
+def _explain_no_score(name: str, model: Any, scores: Mapping[str, Score]) -> Message:
+    """Say that no score can read what the model predicts."""
     offered = records_of(model)
     gives = ", ".join(record.__name__ for record in offered) or "nothing that a score can read"
     tried = ", ".join(scores) or "the default scores"
@@ -109,7 +110,8 @@ def _explain_lonely_model(name: str, model: Any, scores: Mapping[str, Score]) ->
     )
 
 
-def _explain_lonely_score(name: str, score: Score, models: Mapping[str, Any]) -> Message:
+def _explain_no_model(name: str, score: Score, models: Mapping[str, Any]) -> Message:
+    """Say that no model predicts what the score reads."""
     needs = " or ".join(record.__name__ for record in score.needs)
     offered: Sequence[type] = [record for model in models.values() for record in records_of(model)]
     return Message(

@@ -23,7 +23,13 @@ from dco.tuning.contest import CandidateTrial, Contest
 from dco.tuning.cutoffs import threshold_kind
 from dco.tuning.defaults import Models, suiting_transforms
 from dco.tuning.fits import ModelFits
-from dco.tuning.notes import note_below_zero, note_classes, note_left_behind, note_one_width
+from dco.tuning.notes import (
+    note_below_zero,
+    note_empty_sets,
+    note_left_behind,
+    note_low_classes,
+    note_one_width,
+)
 from dco.tuning.objectives import MEAN_SIZE, Even, Objective
 from dco.tuning.proposals import average_best_models, level_scores, search_candidates
 from dco.tuning.ranking import Ranking, note_failed
@@ -94,7 +100,7 @@ def choose(
         return choose_without_trial(listed, statement, tuning)
     _check_tuning_rows(resampling, listed)
 
-    # 2. Try and rank them, and what follows from the best.
+    # 2. Try and rank them, then averages of the best models and levelled scores.
     contest = prepare_contest(
         resampling, statement=statement, classes=classes, tuning=tuning, seed=seed
     )
@@ -104,7 +110,7 @@ def choose(
     winner = compared.winner
     notes = note_choice(
         compared,
-        scores_are_named=not listed.adds_levelled_scores,
+        caller_chose_scores=not listed.adds_levelled_scores,
         can_condition=statement.calibrator.takes_condition,
         support=tuning.support,
     )
@@ -192,15 +198,17 @@ def prepare_contest(
     tuning: Tuning,
     seed: int,
 ) -> Contest:
-    """Settle how candidates are fitted and compared."""
-    rows = resampling.tuning_rows
-    if classes is not None:  # calibration rows may hold more, which a search must not know
+    """Prepare the trials: how models are fitted, and how candidates are then compared."""
+    # Calibration rows may hold more classes, which a search must not know.
+    if classes is not None:
         classes = np.unique(resampling.targets)
     fits = ModelFits(resampling, classes, seed, n_jobs=tuning.n_jobs)
 
+    rows = resampling.tuning_rows
     weights: RowWeights = EqualRows()
     if rows.clusters is not None:
-        weights = EqualClusters(np.unique(rows.clusters, return_inverse=True)[1])
+        _, cluster_numbers = np.unique(rows.clusters, return_inverse=True)
+        weights = EqualClusters(cluster_numbers)
     thresholds = threshold_kind(statement.calibrator, rows)
     comparison = Comparison(
         alpha=statement.alpha,
@@ -227,7 +235,11 @@ class Compared:
 
 
 def compare(listed: Listed, contest: Contest, *, support: tuple[float, float] | None) -> Compared:
-    """Rank the listed candidates, or those that a strategy proposes, and what follows from them."""
+    """Rank the candidates: those listed, or those that a strategy proposes.
+
+    Averages of the best models and levelled scores are made from the tried candidates. They are
+    added, and all are ranked again.
+    """
     candidates = listed.candidates
     if listed.strategy is not None:
         candidates = search_candidates(listed.strategy, candidates, contest, support=support)
@@ -243,10 +255,11 @@ def compare(listed: Listed, contest: Contest, *, support: tuple[float, float] | 
 
 
 def measure_stability(compared: Compared, *, seed: int) -> float | None:
-    """Return how often the winner wins again on halves of the tuning rows, against the best few.
+    """Return the share of random halves of the tuning rows on which the winner wins again.
 
-    None where nothing was compared, where rows have conditions or clusters, where an objective
-    reads whole sets, or where each size is a search for roots (mixtures).
+    It competes with the best few of the others. None where nothing was compared, where rows have
+    conditions or clusters, where an objective reads whole sets, or where each size is a search for
+    roots (mixtures).
     """
     comparison = compared.contest.comparison
     if comparison.objective.reads_sets or not comparison.thresholds.is_single:
@@ -259,6 +272,7 @@ def measure_stability(compared: Compared, *, seed: int) -> float | None:
         return None
     if any(trial.candidate.record_type is GaussianMixtures for trial in trials):
         return None
+
     candidates = [trial.evaluated for trial in trials]
     return share_of_wins(compared.ranking.best, candidates, comparison, seed=seed)
 
@@ -266,11 +280,11 @@ def measure_stability(compared: Compared, *, seed: int) -> float | None:
 def note_choice(
     compared: Compared,
     *,
-    scores_are_named: bool,
+    caller_chose_scores: bool,
     can_condition: bool,
     support: tuple[float, float] | None,
 ) -> list[Note]:
-    """Note what failed, and what the winner shows on the tuning rows."""
+    """Note which candidates failed, and weaknesses of the winner on the tuning rows."""
     contest = compared.contest
     winner = compared.winner
     notes = []
@@ -286,7 +300,8 @@ def note_choice(
     notes += note_left_behind(compared.ranking, objective, outcome)
     if winner.predictions.are_of_classes:
         y = resampling.tuning_rows.y
-        notes += note_classes(y, outcome.covered, outcome.sizes, can_condition=can_condition)
+        notes += note_low_classes(y, outcome.covered, can_condition=can_condition)
+        notes += note_empty_sets(outcome.sizes)
         return notes
 
     notes += note_one_width(
@@ -294,8 +309,8 @@ def note_choice(
         outcome.sizes,
         winner.predictions.centres,
         alpha=outcome.alpha,
-        scores_are_named=scores_are_named,
-        is_even_aim=isinstance(objective, Even),
+        caller_chose_scores=caller_chose_scores,
+        objective_is_even=isinstance(objective, Even),
     )
     if support is None and resampling.targets.min() >= 0:
         notes += note_below_zero(
@@ -305,6 +320,7 @@ def note_choice(
 
 
 def _check_settings(resampling: Resampling, tuning: Tuning) -> None:
+    """Refuse settings that do not suit the rows or each other."""
     if resampling.is_by_folds and not tuning.refit:
         raise ValueError(
             Message(
@@ -333,6 +349,7 @@ def _check_tuning_rows(resampling: Resampling, listed: Listed) -> None:
     """Refuse to choose without tuning rows."""
     if len(resampling.tuning_rows):
         return
+
     reason = "a search chooses by them"
     if listed.strategy is None:
         names = first_few([candidate.name for candidate in listed.candidates], most=3)

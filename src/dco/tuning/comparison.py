@@ -34,7 +34,11 @@ class Comparison:
         candidates: Sequence[EvaluatedCandidate],
         errors: Mapping[str, Exception] | None = None,
     ) -> Ranking:
-        """Put the candidates in order; `errors` are those of candidates that failed before."""
+        """Measure the candidates and put them in order, best first.
+
+        `errors` are those of candidates that could not be evaluated. If no candidate can be
+        measured, one error gives the reasons of all.
+        """
         rows = []
         errors = dict(errors or {})
         for candidate in candidates:
@@ -70,7 +74,7 @@ class Comparison:
         threshold = largest_bounded_threshold(candidate)
         if threshold is None:
             return self.row(outcome)
-        bounded = self.outcome_at(candidate, Cutoffs(threshold, threshold, threshold))
+        bounded = self.outcome_at(candidate, Cutoffs.equal(threshold))
         return self.row(bounded, feasible=False)
 
     def outcome(self, candidate: EvaluatedCandidate) -> Outcome:
@@ -101,7 +105,7 @@ class Comparison:
         )
 
     def row(self, outcome: Outcome, *, feasible: bool = True) -> RankingRow:
-        """Write down what an outcome says."""
+        """Make the row of the ranking that states an outcome."""
         return RankingRow(
             name=outcome.candidate.name,
             ranking_threshold=outcome.cutoffs.largest,
@@ -139,10 +143,13 @@ def put_in_order(rows: Sequence[RankingRow], objective: Objective) -> list[Ranki
 
 def largest_bounded_threshold(candidate: EvaluatedCandidate) -> float | None:
     """Return the largest score at which all sets are bounded; None if there is none."""
-    scores = np.unique(candidate.scores[np.isfinite(candidate.scores)])
+    ascending = np.unique(candidate.scores[np.isfinite(candidate.scores)])
 
-    def is_unbounded(threshold: float) -> bool:
+    def has_unbounded_set(threshold: float) -> bool:
         return not np.all(np.isfinite(candidate.sizes_at(float(threshold))))
 
-    n_bounded = bisect_left(scores, True, key=is_unbounded)
-    return float(scores[n_bounded - 1]) if n_bounded else None
+    # Sets grow with the threshold: first come scores without an unbounded set, then those with one.
+    n_bounded = bisect_left(ascending, True, key=has_unbounded_set)
+    if n_bounded == 0:
+        return None
+    return float(ascending[n_bounded - 1])

@@ -47,7 +47,7 @@ class Contest:
                 failed_fits.append(FailedCandidate(candidate.name, fit.reason))
                 continue
             try:
-                rows.append(self._trial(candidate, fit).row)
+                rows.append(self._trial_of(candidate, fit).row)
             except Exception as error:  # whatever a user's score raises
                 errors[candidate.name] = error
 
@@ -69,7 +69,10 @@ class Contest:
         )
 
     def best_trials(self, ranking: Ranking, n: int) -> list[CandidateTrial]:
-        """Return the trials of the feasible ones among the n best, in the order of trying."""
+        """Return the trials of the n best candidates, in the order in which they were tried.
+
+        Candidates that are not feasible are left out.
+        """
         names = {row.name for row in ranking.table[:n] if row.feasible}
         return [trial for name, trial in self.trials.items() if name in names]
 
@@ -80,32 +83,39 @@ class Contest:
         failed = {failure.name: failure.reason for failure in ranking.failed}
         reasons = {}
         for candidate in candidates:
-            if candidate.name in failed:
-                model_failed = isinstance(self.fits.fits[candidate.model_name], FailedFit)
-                name = candidate.model_name if model_failed else candidate.name
-                reasons[name] = failed[candidate.name]
+            if candidate.name not in failed:
+                continue
+            model_failed = isinstance(self.fits.fits[candidate.model_name], FailedFit)
+            name = candidate.model_name if model_failed else candidate.name
+            reasons[name] = failed[candidate.name]
         return reasons
 
-    def _trial(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
+    def _trial_of(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
+        """Return the candidate's trial; try it if it is new or its model was fitted again."""
         trial = self.trials.get(candidate.name)
         if trial is None or trial.fit is not fit:
-            trial = self._try(candidate, fit)
+            trial = self._try_candidate(candidate, fit)
             self.trials[candidate.name] = trial
         return trial
 
-    def _try(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
+    def _try_candidate(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
+        """Score the tuning rows, and measure the sets at the candidate's own threshold."""
         predictions = fit.predictions[candidate.record_type]
         y = self.fits.resampling.tuning_rows.y
         evaluated = evaluate_pair(candidate.name, candidate.score, predictions, y)
         return CandidateTrial(candidate, fit, evaluated, self.comparison.measure(evaluated))
 
     def _explain_failed_models(self, candidates: Sequence[Candidate]) -> str:
-        """Give the reason of each model, once, however many scores it was tried with."""
-        reasons: dict[str, None] = {}
+        """Say why each model failed, once, however many scores it was tried with."""
+        reasons: list[str] = []
         for candidate in candidates:
             fit = self.fits.fits[candidate.model_name]
-            if isinstance(fit, FailedFit):
-                reasons[f"{candidate.model_name}: {fit.reason}"] = None
+            if not isinstance(fit, FailedFit):
+                continue
+            reason = f"{candidate.model_name}: {fit.reason}"
+            if reason not in reasons:
+                reasons.append(reason)
+
         X = self.fits.resampling.training_rows.X
         shape = f"n_samples={X.shape[0]}, n_features={X.shape[1]}"
         return (

@@ -30,6 +30,11 @@ class Cutoffs:
     for_score: float | Floats
     largest: float
 
+    @classmethod
+    def equal(cls, threshold: float) -> Cutoffs:
+        """Use one threshold for all rows."""
+        return cls(of_rows=threshold, for_score=threshold, largest=threshold)
+
 
 class ThresholdKind(ABC):
     """Which rows share a threshold."""
@@ -52,8 +57,7 @@ class OneThreshold(ThresholdKind):
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
         """Take one order statistic of all scores."""
-        threshold = weights.smallest_threshold(candidate.scores, alpha)
-        return Cutoffs(of_rows=threshold, for_score=threshold, largest=threshold)
+        return Cutoffs.equal(weights.smallest_threshold(candidate.scores, alpha))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,7 @@ class ThresholdByCondition(ThresholdKind):
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
         """Take one order statistic for each condition."""
-        codes = np.unique(self.conditions, return_inverse=True)[1]
+        _, codes = np.unique(self.conditions, return_inverse=True)
         thresholds = _thresholds_by_code(codes, candidate, weights, alpha)
         of_rows = thresholds[codes]
 
@@ -86,15 +90,19 @@ class ThresholdByLabel(ThresholdKind):
         """Take one order statistic for each label that has tuning rows."""
         if candidate.source is None or candidate.n_labels is None:
             raise ValueError("thresholds by label are for classes.")
+
         labels = candidate.source.predictions.labels
-        columns, codes = np.unique(
-            codes_of(as_labels(candidate.source.y), labels), return_inverse=True
-        )
+        label_numbers = codes_of(as_labels(candidate.source.y), labels)
+        present_labels, codes = np.unique(label_numbers, return_inverse=True)
         thresholds = _thresholds_by_code(codes, candidate, weights, alpha)
 
         by_label = np.full(len(labels), np.inf)
-        by_label[columns] = thresholds
-        return Cutoffs(thresholds[codes], by_label[None, :], largest=float(thresholds.max()))
+        by_label[present_labels] = thresholds
+        return Cutoffs(
+            of_rows=thresholds[codes],
+            for_score=by_label[None, :],
+            largest=float(thresholds.max()),
+        )
 
 
 def _thresholds_by_code(
@@ -117,9 +125,8 @@ def threshold_kind(calibrator: Calibrator, rows: Rows) -> ThresholdKind:
         return ThresholdByLabel()
 
     keys = condition.of_rows(rows.X, rows.y)
-    return ThresholdByCondition(
-        number_values(keys), [condition.text(key) for key in distinct(keys)]
-    )
+    names = [condition.text(key) for key in distinct(keys)]
+    return ThresholdByCondition(number_values(keys), names)
 
 
 def number_values(values: AnyArray) -> Integers:

@@ -73,6 +73,7 @@ def make_default_model(name: str, recipe: Recipe) -> Any:
 
 
 def _classifier(name: str) -> Any:
+    """Make the default classifier of this name."""
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
 
@@ -87,6 +88,7 @@ def _classifier(name: str) -> Any:
 
 
 def _regressor(name: str, recipe: Recipe) -> Any:
+    """Make the default regressor of this name, for the targets and the number of rows."""
     from sklearn.ensemble import ExtraTreesRegressor
     from sklearn.ensemble import HistGradientBoostingRegressor as Boosting
     from sklearn.linear_model import RidgeCV
@@ -184,14 +186,16 @@ def columns_of(X: Any) -> Columns | None:
     values = X if hasattr(X, "dtype") else np.asarray(X)
     if values.dtype.kind in "iufb":
         return None
-    holds_texts = {
-        column: any(isinstance(cell, str) for cell in values[:, column])
-        for column in range(values.shape[1])
-    }
-    return _columns_by({column: not has_text for column, has_text in holds_texts.items()})
+
+    holds_numbers = {}
+    for column in range(values.shape[1]):
+        has_text = any(isinstance(cell, str) for cell in values[:, column])
+        holds_numbers[column] = not has_text
+    return _columns_by(holds_numbers)
 
 
 def _columns_by(holds_numbers: Mapping[Any, bool]) -> Columns:
+    """List the columns that hold numbers, and the others as categories."""
     return Columns(
         numbers=[name for name, is_number in holds_numbers.items() if is_number],
         categories=[name for name, is_number in holds_numbers.items() if not is_number],

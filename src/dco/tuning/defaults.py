@@ -78,6 +78,7 @@ class Models:
     def _make_defaults(
         self, resampling: Resampling, scores: Mapping[str, Score] | None
     ) -> dict[str, Any]:
+        """Make the default models that were asked for, or the usual ones."""
         recipe = self._recipe(resampling)
         names = self.default_names
         if names is None:
@@ -85,10 +86,14 @@ class Models:
         models = {name: make_default_model(name, recipe) for name in names}
         if scores is None:
             return models
-        suited = {name: model for name, model in models.items() if _gives_for(model, scores)}
-        return suited if suited or self.own else models
+
+        readable = {name: model for name, model in models.items() if _gives_for(model, scores)}
+        if not readable and not self.own:
+            return models  # and the error that follows says what they lack
+        return readable
 
     def _recipe(self, resampling: Resampling) -> Recipe:
+        """Read off the rows what default models are made for."""
         rows = resampling.training_rows
         return Recipe(
             of_classes=self.of_classes,
@@ -101,15 +106,16 @@ class Models:
     def _usual_names(
         self, resampling: Resampling, recipe: Recipe, scores: Mapping[str, Score] | None
     ) -> tuple[str, ...]:
-        """Name the default models that can pay on these rows."""
+        """Name the default models that are worth their cost on these rows."""
         n_rows = len(resampling.training_rows)
-        takes_forest = n_rows <= (_FOREST_OF_CLASSES_UP_TO if self.of_classes else _FOREST_UP_TO)
+        if self.of_classes:
+            takes_forest = n_rows <= _FOREST_OF_CLASSES_UP_TO
+            return tuple(name for name in CLASSIFIERS if takes_forest or name != "forest")
+
+        takes_forest = n_rows <= _FOREST_UP_TO
         left_out = set()
         if not takes_forest:
             left_out.add("forest")
-        if self.of_classes:
-            return tuple(name for name in CLASSIFIERS if name not in left_out)
-
         if recipe.log is None:
             left_out |= {"linear-log", "boosting-log"}
         elif takes_forest:
@@ -145,11 +151,10 @@ def default_scores_of(
     gives_medians = getattr(last_model(model), "median", False)
     scores = [*_RESIDUALS, *registered]
     scores += [Transformed(score, name) for score in _RESIDUALS for name in transforms]
+    if not gives_medians:
+        scores = [score for score in scores if score != QuantileResidual(kind="median")]
     return named_scores(
-        score
-        for score in scores
-        if any(record in score.needs for record in offered)
-        and (gives_medians or score != QuantileResidual(kind="median"))
+        score for score in scores if any(record in score.needs for record in offered)
     )
 
 
@@ -163,8 +168,8 @@ def suiting_transforms(resampling: Resampling) -> list[str]:
     log = suiting_log(resampling.targets)
     if log is not None:
         return [log, "sqrt"]
-    has_two_values = np.ptp(resampling.rows_to_learn_from().y) > 0
-    return ["quantile"] if has_two_values else []
+    are_all_equal = np.ptp(resampling.rows_to_learn_from().y) == 0
+    return [] if are_all_equal else ["quantile"]
 
 
 def suiting_log(y: Floats) -> str | None:

@@ -39,7 +39,9 @@ class TuningPredictions:
     def labels(self) -> AnyArray:
         """All labels: those of the one record in its order, or those of all folds, ascending."""
         names = [label_names(record) for record in self.records if isinstance(record, ClassRecord)]
-        return names[0] if len(names) == 1 else np.unique(np.concatenate(names))
+        if len(names) == 1:
+            return names[0]
+        return np.unique(np.concatenate(names))
 
     @cached_property
     def centres(self) -> Floats:
@@ -53,7 +55,7 @@ class TuningPredictions:
     def sizes(self, score: Score, thresholds: float | Floats) -> Floats:
         """Return the size of each row's set in double precision; NaN is refused."""
         parts = [
-            to_numpy(score.sizes(record, self._of_fold(thresholds, record, rows)))
+            to_numpy(score.sizes(record, self._thresholds_of_fold(thresholds, record, rows)))
             for record, rows in self.folds()
         ]
         sizes = np.asarray(self._join(parts), dtype=np.float64)
@@ -74,7 +76,8 @@ class TuningPredictions:
     ) -> Iterator[tuple[Positions, Prediction, PredictionSets]]:
         """Yield the rows of each fold, their predictions and their sets."""
         for record, rows in self.folds():
-            yield rows, record, score.sets(record, self._of_fold(thresholds, record, rows))
+            fold_thresholds = self._thresholds_of_fold(thresholds, record, rows)
+            yield rows, record, score.sets(record, fold_thresholds)
 
     def folds(self) -> Iterator[tuple[Prediction, Positions]]:
         """Yield each record with the positions of its rows."""
@@ -90,18 +93,24 @@ class TuningPredictions:
             joined[..., rows] = part
         return joined
 
-    def _of_fold(
+    def _thresholds_of_fold(
         self, thresholds: float | Floats, record: Prediction, rows: Positions
     ) -> float | Floats:
-        """Cut thresholds per row to a fold, and put those per label in the order of its record."""
+        """Return the thresholds that apply to one fold.
+
+        Of thresholds for each row these are the fold's own. Thresholds for each label, (1, K), are
+        put in the order of labels of the fold's record. A single threshold is for all folds.
+        """
         values = np.asarray(thresholds)
         if values.ndim == 0:
             return float(values)
         if len(self.records) == 1:
             return values
+
         is_per_label = values.ndim == 2 and values.shape[0] == 1
         if is_per_label and isinstance(record, ClassRecord):
-            return np.asarray(values[:, codes_of(label_names(record), self.labels)])
+            columns = codes_of(label_names(record), self.labels)
+            return np.asarray(values[:, columns])
         return np.asarray(values[rows])
 
 

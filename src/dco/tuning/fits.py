@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias
 
 from dco.foundations.arrays import AnyArray, Floats
@@ -47,11 +48,14 @@ class Request:
     with_uniforms: bool = False
 
     def including(self, candidate: Candidate) -> Request:
-        """Ask for what one more candidate needs."""
+        """Return a request that also asks for what one more candidate needs."""
+        record_types = self.record_types
+        if candidate.record_type not in record_types:
+            record_types = (*record_types, candidate.record_type)
         return Request(
-            self.model,
-            tuple(dict.fromkeys((*self.record_types, candidate.record_type))),
-            self.with_uniforms or candidate.score.randomised,
+            model=self.model,
+            record_types=record_types,
+            with_uniforms=self.with_uniforms or candidate.score.randomised,
         )
 
 
@@ -86,18 +90,27 @@ class ModelFits:
     requests: dict[str, Request] = field(default_factory=dict)
 
     def fit(self, candidates: Sequence[Candidate]) -> None:
-        """Fit the models that are new; for another kind of prediction a model is fitted again."""
+        """Fit the models of the candidates, if they have not been fitted before.
+
+        A model is fitted again if a candidate needs a type of prediction that it has not made yet.
+        """
         requests = self._new_requests(candidates)
         if not requests:
             return
-        self.requests |= requests
+        self.requests.update(requests)
 
+        # Each model is fitted on each part of the rows: all parts of one model, then of the next.
         parts = self.resampling.parts()
-        tasks = [task for request in requests.values() for task in self._tasks(request, parts)]
+        tasks: list[Task] = []
+        for request in requests.values():
+            tasks += self._tasks(request, parts)
         fitted_parts = self._run(tasks, list(requests), n_candidates=len(candidates))
-        for number, name in enumerate(requests):
-            first = number * len(parts)
-            self.fits[name] = join_parts(fitted_parts[first : first + len(parts)], parts)
+
+        # The results come in the order of the tasks.
+        results = iter(fitted_parts)
+        for name in requests:
+            parts_of_model = list(islice(results, len(parts)))
+            self.fits[name] = join_parts(parts_of_model, parts)
 
     def fit_part_by_part(self, candidate: Candidate) -> Iterator[tuple[Part, FittedPart]]:
         """Fit the model of a new candidate on one part after the other, up to the first failure.
@@ -124,17 +137,23 @@ class ModelFits:
         return fit
 
     def _new_requests(self, candidates: Sequence[Candidate]) -> dict[str, Request]:
-        """Return the requests by name of the model that no fit has answered."""
+        """Return what the models are still to be asked for, by name of the model.
+
+        Nothing is asked of a model that failed before.
+        """
         requests: dict[str, Request] = {}
         for candidate in candidates:
             name = candidate.model_name
+            if isinstance(self.fits.get(name), FailedFit):
+                continue
             answered = self.requests.get(name, Request(candidate.model))
             request = requests.get(name, answered).including(candidate)
-            if request != answered and not isinstance(self.fits.get(name), FailedFit):
+            if request != answered:
                 requests[name] = request
         return requests
 
     def _tasks(self, request: Request, parts: Sequence[Part]) -> list[Task]:
+        """Return one task for each part of the rows."""
         rows = self.resampling.tuning_rows
         uniforms = None
         if request.with_uniforms:
@@ -144,7 +163,10 @@ class ModelFits:
     def _run(
         self, tasks: Sequence[Task], names: Sequence[str], *, n_candidates: int
     ) -> list[FittedPart | FailedFit]:
-        """Fit all parts, in parallel, and tell whoever watches how far the search is."""
+        """Run the tasks in parallel, and report how far the search is.
+
+        `names` are those of the models, each of which has equally many tasks in a row.
+        """
         from sklearn import get_config
 
         n_parts = len(tasks) // len(names)
@@ -161,11 +183,15 @@ class ModelFits:
 
 
 def fit_part(task: Task, *, config: Mapping[str, Any] | None = None) -> FittedPart | FailedFit:
-    """Fit a model on one part and predict its rows; whatever the model raises is a failure."""
+    """Fit a model on one part and predict the rows held out for it.
+
+    If the model raises an error, it is returned as a failure. `config` is scikit-learn's.
+    """
     from sklearn import config_context
 
     part = task.part
     uniforms = None if task.uniforms is None else task.uniforms[part.predicted]
+
     try:
         with config_context(**(config or {})):
             model = fit_model(task.request.model, part.training_rows())
@@ -190,10 +216,10 @@ def join_parts(fitted_parts: Sequence[FittedPart | FailedFit], parts: Sequence[P
         fitted.append(fitted_part)
 
     positions = tuple(part.predicted for part in parts)
-    predictions = {
-        record_type: TuningPredictions(
-            tuple(fitted_part.records[record_type] for fitted_part in fitted), positions
-        )
-        for record_type in fitted[0].records
-    }
-    return FittedModel(tuple(fitted_part.model for fitted_part in fitted), predictions)
+    predictions = {}
+    for record_type in fitted[0].records:
+        records = tuple(fitted_part.records[record_type] for fitted_part in fitted)
+        predictions[record_type] = TuningPredictions(records, positions)
+
+    models = tuple(fitted_part.model for fitted_part in fitted)
+    return FittedModel(models, predictions)

@@ -27,36 +27,46 @@ _LOW_FIFTH = 0.1  # below the level
 _EMPTY = 0.01  # share of empty sets
 
 
-def note_classes(y: AnyArray, covered: Bools, sizes: Floats, *, can_condition: bool) -> list[Note]:
-    """Note classes whose coverage is surely below 70 %, and empty sets."""
-    notes = []
+def note_low_classes(y: AnyArray, covered: Bools, *, can_condition: bool) -> list[Note]:
+    """Note classes whose rows are surely covered less than 70 % of the time.
+
+    `can_condition` says whether a threshold for each class can be advised.
+    """
     labels, codes = np.unique(y, return_inverse=True)
     slices = find_low_slices(codes, covered, _LOW_CLASS)
-    if slices.low.size:
-        described = [
-            f"{labels[code]} ({100 * slices.coverage(code):.0f} % of "
-            f"{counted(int(slices.rows[code]), 'row')})"
-            for code in slices.low
-        ]
-        text = (
-            f"On the tuning rows sets hold some classes far less often than the level says: "
-            f"{first_few(described)}."
-        )
+    if not slices.low.size:
+        return []
+
+    described = [
+        f"{labels[code]} ({100 * slices.coverage(code):.0f} % of "
+        f"{counted(int(slices.rows[code]), 'row')})"
+        for code in slices.low
+    ]
+    text = (
+        f"On the tuning rows sets hold some classes far less often than the level says: "
+        f"{first_few(described)}."
+    )
+    remedy = ""
+    if can_condition:
         remedy = Message(
             '⟨condition_on="label"⟩ gives each class a threshold of its own, at the price of '
             "larger sets."
         )
-        notes.append(Note("low-classes", text, remedy if can_condition else ""))
+    return [Note("low-classes", text, remedy)]
 
-    empty = float(np.mean(sizes == 0))
-    if empty >= _EMPTY:
-        text = (
-            f"{100 * empty:.1f} % of the sets of the tuning rows are empty: they say nothing "
-            f"about their rows."
-        )
-        remedy = Message("Leave ⟨scores⟩ out, or wrap the score: dco.scores.NeverEmpty(score).")
-        notes.append(Note("empty-sets", text, remedy))
-    return notes
+
+def note_empty_sets(sizes: Floats) -> list[Note]:
+    """Note that at least 1 % of the sets are empty."""
+    empty_share = float(np.mean(sizes == 0))
+    if empty_share < _EMPTY:
+        return []
+
+    text = (
+        f"{100 * empty_share:.1f} % of the sets of the tuning rows are empty: they say nothing "
+        f"about their rows."
+    )
+    remedy = Message("Leave ⟨scores⟩ out, or wrap the score: dco.scores.NeverEmpty(score).")
+    return [Note("empty-sets", text, remedy)]
 
 
 def note_one_width(
@@ -65,18 +75,24 @@ def note_one_width(
     centres: Floats,
     *,
     alpha: float,
-    scores_are_named: bool,
-    is_even_aim: bool,
+    caller_chose_scores: bool,
+    objective_is_even: bool,
 ) -> list[Note]:
-    """Note that all sets have one width although some rows are surely covered far less often.
+    """Note that all intervals have the same width although errors clearly differ in size.
 
-    Some fifth of the prediction is then covered at least .1 less than the level. What is advised
-    depends on what the search did already: try other scores, and prefer even structures.
+    To see this, the rows are sorted by their predictions and cut into five equal parts. Errors
+    differ if one of the parts is surely covered less often than the level minus .1.
+
+    The note advises what the search has not done yet: to try the default scores, and to choose with
+    the objective "even". If it has done both, there is no note.
     """
-    if is_even_aim and not scores_are_named:
+    if objective_is_even and not caller_chose_scores:
         return []
-    if np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0):
+
+    widths_differ = np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0)
+    if widths_differ:
         return []
+
     slices = find_low_slices(fifths(centres), covered, 1 - alpha - _LOW_FIFTH)
     if not slices.low.size:
         return []
@@ -88,18 +104,20 @@ def note_one_width(
         f"time."
     )
     advice = []
-    if scores_are_named:
+    if caller_chose_scores:
         advice.append("leave ⟨scores⟩ out, so that widths that follow the prediction are tried")
-    if not is_even_aim:
+    if not objective_is_even:
         advice.append("choose with ⟨objective=even⟩")
-    remedy = ", and ".join(advice)
-    return [Note("one-width", text, Message(f"{remedy[0].upper()}{remedy[1:]}."))]
+    sentence = ", and ".join(advice)
+    remedy = sentence[0].upper() + sentence[1:] + "."
+    return [Note("one-width", text, Message(remedy))]
 
 
 def note_below_zero(score: Score, records: Sequence[Prediction], threshold: float) -> list[Note]:
     """Note sets of tuning rows that reach below 0 where no target does."""
     if not np.isfinite(threshold):
         return []
+
     n_sets = 0
     n_below = 0
     for record in records:
@@ -118,24 +136,31 @@ def note_below_zero(score: Score, records: Sequence[Prediction], threshold: floa
 
 
 def note_left_behind(ranking: Ranking, objective: Objective, winner: Outcome) -> list[Note]:
-    """Note the part that the winner covers too seldom because evenness would cost too much."""
+    """Note the slice of the rows that the winner covers too seldom, if a larger set would mend it.
+
+    With the objective `Even`, candidates that cover all slices about equally often are preferred,
+    unless their sets are too large (`Even.price`). The note says what the most even one would cost.
+    """
     best = ranking.table[0]
     if not isinstance(objective, Even) or best.shortfall == 0:
         return []
-    evener = [row for row in ranking.table if row.feasible and row.shortfall < best.shortfall]
+
+    feasible = [row for row in ranking.table if row.feasible]
+    more_even = [row for row in feasible if row.shortfall < best.shortfall]
     worst = objective.left_behind(winner)
-    if not evener or worst is None:
+    if not more_even or worst is None:
         return []
 
-    evenest = min(evener, key=lambda row: (row.shortfall, row.objective))
-    smallest = min(row.objective for row in ranking.table if row.feasible)
+    most_even = min(more_even, key=lambda row: (row.shortfall, row.objective))
+    smallest = min(row.objective for row in feasible)
     if smallest == 0:
         return []
-    price = math.ceil(100 * (evenest.objective / smallest - 1)) / 100
+
+    price = math.ceil(100 * (most_even.objective / smallest - 1)) / 100
     text = (
         f"On the tuning rows, {worst.name} is covered {100 * worst.coverage:.0f} % of the time. "
         f"The most even sets would be {100 * price:.0f} % larger than the smallest "
-        f"({number(evenest.objective)} instead of {number(smallest)}), and evenness may cost "
+        f"({number(most_even.objective)} instead of {number(smallest)}), and evenness may cost "
         f"{100 * objective.price:g} %."
     )
     remedy = f"In Python, objective=dco.objectives.Even(price={price:g}) pays for it."
@@ -146,9 +171,9 @@ def note_left_behind(ranking: Ranking, objective: Objective, winner: Outcome) ->
 class LowSlices:
     """How often slices of the rows are covered, and which are surely covered too seldom."""
 
-    hits: Floats
+    hits: Floats  # covered rows of each slice
     rows: Floats
-    low: Integers
+    low: Integers  # the numbers of the slices that are covered too seldom
 
     def coverage(self, code: int) -> float:
         """Return the share of covered rows in a slice."""
@@ -156,8 +181,13 @@ class LowSlices:
 
 
 def find_low_slices(codes: Integers, covered: Bools, level: float) -> LowSlices:
-    """Find slices whose coverage is below the level by bounds that hold for all of them at once."""
+    """Find the slices whose coverage is surely below the level.
+
+    `codes` has the number of each row's slice. The upper bounds of all slices hold at once with
+    probability at least 95 %.
+    """
     rows = np.bincount(codes).astype(np.float64)
     hits = np.bincount(codes, covered).astype(np.float64)
-    bounds = clopper_pearson_upper(hits, rows, _ERROR / rows.size)
-    return LowSlices(hits, rows, np.flatnonzero((rows > 0) & (bounds < level)))
+    upper_bounds = clopper_pearson_upper(hits, rows, _ERROR / rows.size)
+    is_low = (rows > 0) & (upper_bounds < level)
+    return LowSlices(hits, rows, np.flatnonzero(is_low))

@@ -164,7 +164,7 @@ class LeftBehind:
     name: str
     coverage: float
     n_rows: float
-    lacks: float
+    lacks: float  # how much its coverage is below what is asked of it; negative if nothing lacks
 
 
 @dataclass(frozen=True)
@@ -210,13 +210,13 @@ class Even(Objective):
 
     def value(self, at: Outcome) -> float:
         """Return the mean size, an empty set counted as the whole."""
-        says_nothing = (at.sizes == 0) & ~at.covered
-        if at.y is None or not says_nothing.any():
+        is_empty = (at.sizes == 0) & ~at.covered  # a covered set of size 0 is a point
+        if at.y is None or not is_empty.any():
             return at.mean_size
 
         n_labels = at.candidate.n_labels
         whole = float(np.ptp(at.y)) if n_labels is None else n_labels
-        return at.weights.mean(np.where(says_nothing, whole, at.sizes))
+        return at.weights.mean(np.where(is_empty, whole, at.sizes))
 
     def shortfall(self, at: Outcome) -> float:
         """Return what the worst slice lacks, in whole percentage points."""
@@ -227,26 +227,33 @@ class Even(Objective):
 
     def left_behind(self, at: Outcome) -> LeftBehind | None:
         """Find the slice that lacks most; None if there is no slice."""
+        # Count the covered rows in every slice that has rows.
         names: list[str] = []
         hits_by_slicing = []
         rows_by_slicing = []
         for slicing in at.all_slicings():
             hits, rows = at.weights.count_hits(slicing.numbers, at.covered)
-            has_rows = rows > 0
-            names += [name for name, used in zip(slicing.names, has_rows, strict=False) if used]
-            hits_by_slicing.append(hits[has_rows])
-            rows_by_slicing.append(rows[has_rows])
+            filled = np.flatnonzero(rows > 0)
+            names += [slicing.names[number] for number in filled.tolist()]
+            hits_by_slicing.append(hits[filled])
+            rows_by_slicing.append(rows[filled])
         if not names:
             return None
 
+        # Compute what each slice lacks, by the formula of the class.
         hits = np.concatenate(hits_by_slicing)
         rows = np.concatenate(rows_by_slicing)
         level = 1 - at.alpha
-        highest = clopper_pearson_upper(hits, rows, _ERROR / len(rows))
-        lacks = np.minimum(level - highest, level - self.tolerance - hits / rows)
+        upper_bounds = clopper_pearson_upper(hits, rows, _ERROR / len(rows))
+        lacks = np.minimum(level - upper_bounds, level - self.tolerance - hits / rows)
 
         worst = int(np.argmax(lacks))
-        return LeftBehind(names[worst], hits[worst] / rows[worst], rows[worst], float(lacks[worst]))
+        return LeftBehind(
+            name=names[worst],
+            coverage=hits[worst] / rows[worst],
+            n_rows=rows[worst],
+            lacks=float(lacks[worst]),
+        )
 
     def describe(self, winner: RankingRow) -> str:
         """Say whether the winner is even, or only the least uneven that is affordable."""
@@ -290,6 +297,7 @@ class DecisionLoss(Objective):
         return _mean_over_folds(at, self._mean_loss)
 
     def _mean_loss(self, sets: PredictionSets, y: AnyArray, record: Prediction) -> float:
+        """Choose the best action for each set, and return the mean loss at the true labels."""
         if not (isinstance(sets, LabelSets) and isinstance(record, ClassRecord)):
             raise ValueError("a decision loss is for label sets.")
         labels: Any = self.labels
@@ -297,8 +305,11 @@ class DecisionLoss(Objective):
             labels = np.sort(sets.classes)
 
         actions = act(sets, record, loss_matrix=self.loss_matrix, labels=labels).actions
-        columns = np.asarray(y) if labels is None else codes_of(np.asarray(y), np.asarray(labels))
-        return float(np.asarray(self.loss_matrix)[actions, columns].mean())
+        columns = np.asarray(y)
+        if labels is not None:
+            columns = codes_of(columns, np.asarray(labels))
+        losses = np.asarray(self.loss_matrix)[actions, columns]
+        return float(losses.mean())
 
 
 @dataclass(frozen=True)
@@ -325,16 +336,17 @@ class Custom(Objective):
 def _mean_over_folds(
     at: Outcome, function: Callable[[PredictionSets, AnyArray, Prediction], float]
 ) -> float:
-    """Call the function for each fold and weigh what it says by the rows of the fold."""
+    """Return the mean of the function over the folds, each weighted by its number of rows."""
     values = []
-    sizes = []
+    n_rows = []
     for sets, y, record in at.sets():
         values.append(float(function(sets, y, record)))
-        sizes.append(len(y))
+        n_rows.append(len(y))
 
-    mean = values[0]
+    mean = values[0]  # of a single fold, without a rounding error
     if len(values) > 1:
-        mean = sum(n * value for n, value in zip(sizes, values, strict=True)) / sum(sizes)
+        total = sum(n * value for n, value in zip(n_rows, values, strict=True))
+        mean = total / sum(n_rows)
     if np.isnan(mean):
         raise ValueError("the objective is NaN.")
     return mean

@@ -62,7 +62,8 @@ class Proposals:
         }
         self._model_names: dict[Hashable, str] = {}
         self._score_names: dict[str, Hashable] = {}
-        self._kept: list[Any] = []  # so that no later object gets the id of one that is gone
+        # Kept alive, so that no later object gets the id of one that is gone.
+        self._proposed_objects: list[Any] = []
 
     def evaluate(
         self, model: Any, score: Score, report: Callable[[int, float], bool] | None = None
@@ -84,7 +85,7 @@ class Proposals:
         if listed is not None:
             return listed
 
-        self._kept += [model, score]
+        self._proposed_objects += [model, score]
         new_name = f"trial {len(self._model_names)}: {type(model).__name__}"
         model_name = self._model_names.setdefault(identify_model(model), new_name)
         score_name = free_label(score, self._score_names)
@@ -101,7 +102,10 @@ class Proposals:
         return learn_scores(candidates, y, self.support)[0]
 
     def _is_pruned(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
-        """Fit a new model fold by fold, and say whether the strategy told to stop."""
+        """Fit a new model fold by fold, and return whether the strategy stopped it.
+
+        Models that were fitted before, or are fitted on a single part, are not pruned.
+        """
         fits = self.contest.fits
         if len(fits.resampling.parts()) == 1 or candidate.model_name in fits.fits:
             return False
@@ -112,14 +116,18 @@ class Proposals:
             predictions = TuningPredictions((fitted_part.records[candidate.record_type],))
             y = fits.resampling.tuning_rows.y[part.predicted]
             evaluated = evaluate_pair(candidate.name, candidate.score, predictions, y)
-            if report(step, objective.trial_value(comparison.measure(evaluated))):
+            value = objective.trial_value(comparison.measure(evaluated))
+            must_stop = report(step, value)
+            if must_stop:
                 return True
         return False
 
 
 def identify_model(model: Any) -> Hashable:
-    """Return what is equal for models that are fitted alike: their class and their parameters."""
-    params = model.get_params(deep=False) if hasattr(model, "get_params") else {"model": model}
+    """Return a key that is equal for models that are fitted alike: class and parameters."""
+    if not hasattr(model, "get_params"):
+        return type(model), identity_of(model)
+    params = model.get_params(deep=False)
     return type(model), *(identity_of(value) for value in params.values())
 
 
@@ -128,23 +136,23 @@ def average_best_models(
 ) -> list[Candidate]:
     """Make candidates of the average of the best few models, with each score of these models.
 
-    Members give the winner's type of record. The average is fitted and predicts when its members
-    are and do.
+    The members of the average predict the same type of record as the winner. Their fits and
+    predictions are averaged, so nothing is fitted again.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
     best_first = [by_name[row.name] for row in ranking.table]
     record_type = best_first[0].record_type
     of_same_type = [candidate for candidate in best_first if candidate.record_type is record_type]
-    members = {candidate.model_name: candidate.model for candidate in of_same_type}
-    members = dict(list(members.items())[:_MOST_AVERAGED])
-    if len(members) < 2:
+    models = {candidate.model_name: candidate.model for candidate in of_same_type}
+    member_names = list(models)[:_MOST_AVERAGED]
+    if len(member_names) < 2:
         return []
 
-    name = "average of " + ", ".join(members)
-    model = AveragedModel(list(members.values()))
-    contest.fits.fits[name] = average_fits(
-        model, [contest.fits.fitted(member) for member in members], record_type
-    )
+    name = "average of " + ", ".join(member_names)
+    model = AveragedModel([models[member] for member in member_names])
+    fits = [contest.fits.fitted(member) for member in member_names]
+    contest.fits.fits[name] = average_fits(model, fits, record_type)
+
     scores = {candidate.score_name: candidate.score for candidate in of_same_type}
     return [
         Candidate(name, score_name, model, score, record_type)
@@ -177,7 +185,7 @@ def level_scores(candidates: Sequence[Candidate], contest: Contest) -> list[Cand
 
     levelled = []
     for candidate in candidates:
-        trial = contest.trials.get(candidate.name)
+        trial = contest.trials.get(candidate.name)  # None if it failed
         if trial is None or candidate.record_type not in _LEVELLED_RECORDS:
             continue
         score = Levelled.of(

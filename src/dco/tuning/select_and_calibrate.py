@@ -28,6 +28,7 @@ from dco.scores.regression import AbsoluteResidual, NormalisedResidual, Quantile
 from dco.scores.score import Score
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets, codes_of
+from dco.tuning.evaluated import label_names
 from dco.tuning.search import Candidates, checked_pairs, checked_targets
 
 Method: TypeAlias = Literal["modsel", "yk-adjust"]
@@ -137,6 +138,7 @@ def _price_of_choice(candidates: int) -> float:
 
 
 def _warn_too_few(n: int, *, alpha: Any, candidates: int, method: Method) -> None:
+    """Warn that sets are full, and say how many rows would be enough."""
     statement = f"marginal coverage at alpha = {float(alpha):g}"
     if method == "modsel":
         smallest = ranks.smallest_marginal_n(alpha=alpha)
@@ -148,23 +150,27 @@ def _warn_too_few(n: int, *, alpha: Any, candidates: int, method: Method) -> Non
 
 def _cutoffs(measured: Sequence[_Measured], rank: int, method: Method) -> list[Floats]:
     """Find the cut-off of each candidate for each new row; -inf where it takes no part."""
-    tops = [order_statistic(one.scores, rank) for one in measured]
-    totals = [one.total(top) for one, top in zip(measured, tops, strict=True)]
-    new_sizes = [one.new_sizes(top) for one, top in zip(measured, tops, strict=True)]
+    # Each candidate's sets at its S_(k): their total size over the n rows, and sizes of new rows.
+    tops = [order_statistic(candidate.scores, rank) for candidate in measured]
+    totals = []
+    new_sizes = []
+    for candidate, top in zip(measured, tops, strict=True):
+        totals.append(candidate.total(top))
+        new_sizes.append(candidate.new_sizes(top))
 
     if method == "yk-adjust":  # the n rows alone choose one candidate, the first of equal ones
+        cutoffs = [np.full(len(sizes), -np.inf) for sizes in new_sizes]
         best = int(np.argmin(totals))
-        return [
-            np.full(len(sizes), tops[best] if m == best else -np.inf)
-            for m, sizes in enumerate(new_sizes)
-        ]
+        cutoffs[best].fill(tops[best])
+        return cutoffs
 
+    # A label of a new row is kept while the candidate's total is at most the smallest total, T.
     sums = [total + sizes for total, sizes in zip(totals, new_sizes, strict=True)]
     limit = np.min(sums, axis=0)
     cutoffs = []
-    for one, top in zip(measured, tops, strict=True):
-        low = order_statistic(one.scores, rank - 1) if rank > 1 else -np.inf
-        cutoffs.append(one.largest_cutoff(low, top, limit))
+    for candidate, top in zip(measured, tops, strict=True):
+        low = order_statistic(candidate.scores, rank - 1) if rank > 1 else -np.inf
+        cutoffs.append(candidate.largest_cutoff(low, top, limit))
     return cutoffs
 
 
@@ -256,10 +262,12 @@ class _MeasuredIntervals(_Measured):
             first_knots = (*self.lengths.knots[:1], *_TotalLength(self.new).knots[:1])
             low = min(top, 0.0, *first_knots)
 
-        all_fits, none_fits = fits(top), ~fits(low)
-        if (all_fits | none_fits).all():
-            return np.where(all_fits, top, -np.inf)
+        top_fits = fits(top)
+        nothing_fits = ~fits(low)
+        if (top_fits | nothing_fits).all():
+            return np.where(top_fits, top, -np.inf)
 
+        # Halve the intervals (below, above) between a cut-off that fits and one that may not.
         below = np.full(limit.shape, low)
         allowed_by_n_rows = np.minimum(self.lengths.inverse(limit), min(top, _LARGEST_CUTOFF))
         above = np.maximum(below, allowed_by_n_rows)
@@ -270,7 +278,9 @@ class _MeasuredIntervals(_Measured):
             inside = fits(middle)
             below = np.where(inside, middle, below)
             above = np.where(inside, above, middle)
-        return np.where(all_fits, top, np.where(none_fits, -np.inf, above))
+
+        cutoffs = np.where(nothing_fits, -np.inf, above)
+        return np.where(top_fits, top, cutoffs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,7 +320,8 @@ class _TotalLength:
         start, slope = rows.lengths()
         grows = slope > 0  # others are points at any finite cut-off
         order = np.argsort(-start[grows] / slope[grows], kind="stable")
-        start, slope = start[grows][order], slope[grows][order]
+        start = start[grows][order]
+        slope = slope[grows][order]
 
         self.knots = -start / slope
         self.starts = np.concatenate([[0.0], np.cumsum(start)])
@@ -322,14 +333,18 @@ class _TotalLength:
         segment = np.searchsorted(self.knots, cutoff, side="right")
         with np.errstate(over="ignore", invalid="ignore"):
             length = self.starts[segment] + self.slopes[segment] * cutoff
-        return np.where(cutoff == np.inf, np.inf, np.where(segment > 0, length, 0.0))
+        length = np.where(segment > 0, length, 0.0)
+        return np.where(cutoff == np.inf, np.inf, length)
 
     def inverse(self, levels: Floats) -> Floats:
         """Find the largest cut-off at which the sum is at most each level; -inf if none is."""
         segment = np.searchsorted(self.heights, levels, side="right")
         with np.errstate(divide="ignore", invalid="ignore"):
             cutoff = (levels - self.starts[segment]) / self.slopes[segment]
-        return np.where(segment > 0, cutoff, np.inf if not self.knots.size else -np.inf)
+
+        # The sum is nowhere below its first height; without a knot it is 0 everywhere.
+        outside = -np.inf if self.knots.size else np.inf
+        return np.where(segment > 0, cutoff, outside)
 
 
 def _measure_candidates(
@@ -379,33 +394,44 @@ def _measure_labels(
     name: str, score: Any, scores: Floats, record: Any, new: Any, *, first: Any
 ) -> _MeasuredLabels:
     """Measure a candidate for labels; `first` is the record whose order of labels all take."""
-    record, new = record.on_host(), new.on_host()
+    record = record.on_host()
+    new = new.on_host()
     _label_columns(name, record, first)  # the same labels, or an error
+    columns = _label_columns(name, new, first)
+
     every = score.every_label(record)
-    every_new = score.every_label(new)[:, _label_columns(name, new, first)]
-    for values in (every, every_new):
-        checked_scores(values.ravel())
-    return _MeasuredLabels(scores, np.sort(every, axis=None), every_new, first.labels())
+    every_new = score.every_label(new)[:, columns]
+    checked_scores(every.ravel())
+    checked_scores(every_new.ravel())
+    return _MeasuredLabels(
+        scores=scores,
+        ascending=np.sort(every, axis=None),
+        new=every_new,
+        labels=first.labels(),
+    )
 
 
 def _measure_intervals(score: Any, scores: Floats, record: Any, new: Any) -> _MeasuredIntervals:
+    """Measure a candidate for numbers, if its intervals grow linearly with the cut-off."""
     if type(score) not in _INTERVAL_SCORES:
         kinds = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
         raise IncompatibleScoreError(
             f"select_and_calibrate needs intervals whose length is known at any cut-off, as with "
             f"{kinds}; for {type(score).__name__} choose by dco.tune on tuning rows."
         )
-    lengths = _TotalLength(_Ends.of(score, record))
-    return _MeasuredIntervals(scores, score, new, _Ends.of(score, new), lengths)
+    return _MeasuredIntervals(
+        scores=scores,
+        score=score,
+        prediction=new,
+        new=_Ends.of(score, new),
+        lengths=_TotalLength(_Ends.of(score, record)),
+    )
 
 
 def _label_columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArray:
-    """Find where the record has each label of the first one."""
-    wanted, labels = (
-        np.arange(each.n_classes) if each.labels() is None else each.labels()
-        for each in (first, record)
-    )
-    columns = codes_of(np.asarray(wanted), np.asarray(labels))
+    """Return the column that the record has for each label of the first record."""
+    wanted = label_names(first)
+    columns = codes_of(np.asarray(wanted), np.asarray(label_names(record)))
     if len(columns) != record.n_classes or (columns < 0).any():
         raise ValueError(
             f"all predictions must name the same labels, but those of {name!r} "
@@ -419,31 +445,40 @@ def _label_columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArr
 
 
 def _unite(measured: Sequence[Any], cutoffs: Sequence[Floats]) -> LabelSets | IntervalUnions:
-    """Unite the candidates' sets of each row, each at its cut-off."""
+    """Unite the sets that the candidates make for each new row at their cut-offs."""
     pairs = list(zip(measured, cutoffs, strict=True))
     if isinstance(measured[0], _MeasuredLabels):
-        members = np.any([one.new <= cutoff[:, None] for one, cutoff in pairs], axis=0)
-        return LabelSets(members, measured[0].labels)
+        is_member = [candidate.new <= cutoff[:, None] for candidate, cutoff in pairs]
+        return LabelSets(np.any(is_member, axis=0), measured[0].labels)
 
-    parts = [one.score.sets(one.prediction, cutoff) for one, cutoff in pairs]
+    parts = [candidate.score.sets(candidate.prediction, cutoff) for candidate, cutoff in pairs]
     lower = np.stack([np.where(part.is_empty(), np.inf, part.lower) for part in parts], axis=1)
     upper = np.stack([np.where(part.is_empty(), -np.inf, part.upper) for part in parts], axis=1)
-    return IntervalUnions(*_merge_pieces(lower, upper), _InAnyPart(tuple(parts)))
+    pointers, lower_ends, upper_ends = _merge_pieces(lower, upper)
+    return IntervalUnions(pointers, lower_ends, upper_ends, _InAnyPart(tuple(parts)))
 
 
 def _merge_pieces(lower: Floats, upper: Floats) -> tuple[Integers, Floats, Floats]:
-    """Merge the pieces of each row, (n, P), empty ones from inf to -inf: row pointers and ends of
-    disjoint pieces.
+    """Merge the overlapping pieces of each row, given by their ends, (n, P).
+
+    An empty piece goes from inf to -inf. Returns the lower and upper ends of the merged pieces of
+    all rows, one row after the other, and before them the positions at which each row begins.
     """
+    # 1. Sort the pieces of each row, and note how far they reach up to each one.
     order = np.argsort(lower, axis=1, kind="stable")
     lower = np.take_along_axis(lower, order, axis=1)
-    reached = np.maximum.accumulate(np.take_along_axis(upper, order, axis=1), axis=1)
+    upper = np.take_along_axis(upper, order, axis=1)
+    reached = np.maximum.accumulate(upper, axis=1)
 
-    filled = lower < np.inf
-    starts, ends = filled.copy(), filled.copy()
+    # 2. A merged piece starts beyond what was reached, and ends before the next start.
+    is_filled = lower < np.inf
+    starts = is_filled.copy()
     starts[:, 1:] &= lower[:, 1:] > reached[:, :-1]
-    ends[:, :-1] &= starts[:, 1:] | ~filled[:, 1:]
-    pointers = np.concatenate([[0], np.cumsum(np.count_nonzero(starts, axis=1))])
+    ends = is_filled.copy()
+    ends[:, :-1] &= starts[:, 1:] | ~is_filled[:, 1:]
+
+    pieces_of_row = np.count_nonzero(starts, axis=1)
+    pointers = np.concatenate([[0], np.cumsum(pieces_of_row)])
     return pointers, lower[starts], reached[ends]
 
 

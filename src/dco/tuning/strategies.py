@@ -159,19 +159,29 @@ class Optuna(Strategy):
             was_stopped = was_stopped or bool(optuna_trial.should_prune())
             return was_stopped
 
-        model = score = value = None
+        options = {"report": report} if reports else {}
+        model = None
+        score = None
+        value = None
         reason = ""
         try:
             model, score = _copy_pair(self.space(optuna_trial))
-            options = {"report": report} if reports else {}
             value = _check_number(evaluate(model, score, **options))
         except Exception as error:
             reason = "pruned" if _is_pruned(error) else f"{type(error).__name__}: {error}"
+
+        # An evaluation that was told to stop returns, and the number that it returns means nothing.
         if was_stopped and not reason:
             value = None
             reason = "pruned"
-        params = dict(optuna_trial.params)
-        return Trial(optuna_trial.number, model, score, value, params, reason)
+        return Trial(
+            number=optuna_trial.number,
+            model=model,
+            score=score,
+            objective=value,
+            params=dict(optuna_trial.params),
+            reason=reason,
+        )
 
     def _sampler(self, optuna: Any) -> Any:
         if self.sampler is None:
@@ -225,9 +235,10 @@ def _copy_pair(proposed: Any) -> Pair:
 def _try_listed(
     evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]
 ) -> SearchResult:
-    """Evaluate the candidates of these numbers."""
+    """Evaluate the candidates at these positions of the list."""
     if not len(candidates):
         raise ValueError("there is no candidate to try: pass (model, score) pairs.")
+
     trials = []
     for number in numbers:
         model, score = candidates[number]
@@ -242,6 +253,7 @@ def _try_listed(
 
 
 def _check_number(objective: float) -> float:
+    """Convert an objective to a float, and refuse NaN."""
     value = float(objective)
     if math.isnan(value):
         raise ValueError("the objective is NaN.")
