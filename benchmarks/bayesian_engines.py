@@ -25,7 +25,7 @@ import optax
 from numpyro.infer import MCMC, NUTS
 from sklearn.datasets import load_diabetes
 
-from dco.bayes.mc_dropout import MCDropoutClassifier
+from dco.bayes.mc_dropout import MCDropoutClassifier, standardise
 from dco.bayes.sparse_regression import SparseBayesianRegression
 from dco.datasets import load_cifar100_features
 
@@ -133,12 +133,13 @@ def plain_head(task, head):
         return optax.apply_updates(layers, change), moments
 
     layers = tuple(
-        [jnp.asarray(each) for each in task.drawn[name]] for name in ("weights", "biases")
+        [jnp.asarray(array) for array in arrays]
+        for arrays in (task.start.weights, task.start.biases)
     )
     moments, key = optimiser.init(layers), jax.random.key(0)
     n = len(task.codes)
-    per_epoch = -(-n // task.batch)
-    for number, rows in enumerate(task.drawn["rows"]):
+    per_epoch = -(-n // task.batches.shape[1])
+    for number, rows in enumerate(task.batches):
         rows = rows[: n - number % per_epoch * task.batch]  # without what fills the last batch
         layers, moments = step(
             layers, moments, task.features[rows], task.codes[rows], jax.random.fold_in(key, number)
@@ -179,7 +180,8 @@ def classification(data, *, size=2000):
         warm, result = timed(function)
         return cold, warm, result
 
-    task = heads[0]._prepare(*heads[0]._checked(*datasets[0]), {})
+    features, codes = heads[0]._check_rows(*datasets[0])
+    task = heads[0]._prepare(standardise(features, True), codes)
     loop, (weights, biases) = timed(lambda: plain_head(task, heads[0]))
     cold, warm, head = cold_and_warm(lambda: MCDropoutClassifier(random_state=0).fit(*datasets[0]))
     many_cold, many, _ = cold_and_warm(lambda: MCDropoutClassifier.fit_many(datasets, heads))
