@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dco.calibration.opening import OpenedRows, open_calibration_rows
 from dco.calibration.scored_batches import ScoredBatch, SealedScores
-from dco.calibration.statement import Statement
 from dco.certificate.certify import recertify
 from dco.estimators import Decoupled
 from dco.foundations.arrays import AnyArray, Integers
@@ -23,7 +22,6 @@ from dco.rows.kept_rows import KeptRows
 from dco.rows.rows import rows_of
 from dco.rows.seal import SealedRows
 from dco.rows.targets import check_label_kinds
-from dco.structure import Structure
 
 
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
@@ -38,24 +36,27 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     the fit no longer count.
     """
     rows = rows_of(est.check_features(X), est.check_targets(y), groups=groups, params={})
-    fixed = _fix(est.predictor_, rows.y, clusters=rows.clusters, weights=weights)
+    _check_groups_as_in_fit(est.predictor_, clusters=rows.clusters)
+    predictor = _adapt_to_new_rows(est.predictor_, rows.y, weights=weights)
+
     hashes = row_fingerprints(rows.X, rows.y)
-    _check_unused(est.predictor_.kept_rows, hashes)
+    _check_unused(predictor.kept_rows, hashes)
 
     sealed = SealedRows(
         rows.X, rows.y, clusters=rows.clusters, fingerprint=role_fingerprint(hashes)
     )
+    facts_of_fit = predictor.certificate.structure
     opened = open_calibration_rows(
-        fixed.structure,
+        predictor.structure,
         sealed,
-        fixed.statement.calibrator,
-        support=est.predictor_.certificate.structure.support,
-        seed=est.predictor_.certificate.structure.seed or 0,
+        predictor.statement.calibrator,
+        support=facts_of_fit.support,
+        seed=facts_of_fit.seed or 0,
     )
-    calibrated = _calibrate(
-        est.predictor_, fixed, sealed, opened, hashes=hashes, n_missing=missing_cells(rows.X)
+    recalibrated = _calibrate(
+        predictor, sealed, opened, hashes=hashes, n_missing=missing_cells(rows.X)
     )
-    return _copy_with(est, calibrated, weights=weights)
+    return _copy_with_predictor(est, recalibrated, weights=weights)
 
 
 def recalibrate_scored(est: Decoupled, scored: ScoredBatch, *, is_rest: bool = False) -> Any:
@@ -64,53 +65,51 @@ def recalibrate_scored(est: Decoupled, scored: ScoredBatch, *, is_rest: bool = F
     With `is_rest` they are known not to have trained or tuned the structure: they are the rest of
     the table of the fit, and equal rows among them are repeats.
     """
-    fixed = _fix(est.predictor_, scored.y, clusters=scored.clusters, weights=None)
+    _check_groups_as_in_fit(est.predictor_, clusters=scored.clusters)
+    predictor = _adapt_to_new_rows(est.predictor_, scored.y, weights=None)
     if not is_rest:
-        _check_unused(est.predictor_.kept_rows, scored.hashes)
+        _check_unused(predictor.kept_rows, scored.hashes)
 
     sealed = SealedScores(scored)
+    facts_of_fit = predictor.certificate.structure
     opened = sealed.open_scores(
-        fixed.structure,
-        fixed.statement.calibrator,
-        support=est.predictor_.certificate.structure.support,
-        seed=est.predictor_.certificate.structure.seed or 0,
+        predictor.structure,
+        predictor.statement.calibrator,
+        support=facts_of_fit.support,
+        seed=facts_of_fit.seed or 0,
     )
-    calibrated = _calibrate(
-        est.predictor_,
-        fixed,
-        sealed,
-        opened,
-        hashes=scored.hashes,
-        n_missing=scored.missing_cells,
+    recalibrated = _calibrate(
+        predictor, sealed, opened, hashes=scored.hashes, n_missing=scored.missing_cells
     )
-    return _copy_with(est, calibrated, weights=None)
+    return _copy_with_predictor(est, recalibrated, weights=None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Fixed:
-    """What is fixed before the new rows are opened: the structure, and what is to be stated."""
-
-    structure: Structure
-    statement: Statement
-
-
-def _fix(
-    predictor: DecoupledPredictor, y: AnyArray, *, clusters: AnyArray | None, weights: Any
-) -> _Fixed:
-    """Check that the new rows come as those of the fit did."""
+def _check_groups_as_in_fit(predictor: DecoupledPredictor, *, clusters: AnyArray | None) -> None:
+    """Refuse new rows with groups= if the fit had none, and rows without if it had them."""
     had_groups = predictor.calibration.scored.clusters is not None
     has_groups = clusters is not None
-    if had_groups != has_groups:
-        raise ValueError(
-            f"The fit had {'' if had_groups else 'no '}groups=, and its statement is about such "
-            "rows: recalibrate in the same way."
-        )
+    if had_groups == has_groups:
+        return
+    raise ValueError(
+        f"The fit had {'' if had_groups else 'no '}groups=, and its statement is about such "
+        "rows: recalibrate in the same way."
+    )
 
+
+def _adapt_to_new_rows(
+    predictor: DecoupledPredictor, y: AnyArray, *, weights: Any
+) -> DecoupledPredictor:
+    """Add the labels of the new rows, and set their weights; the rest is still that of the fit.
+
+    A label that the model never saw scores +inf.
+    """
     structure = predictor.structure
-    if structure.classes is not None:  # a label that the model never saw scores +inf
+    if structure.classes is not None:
         check_label_kinds({"the fit": structure.classes, "the new rows": y})
         structure = replace(structure, classes=np.union1d(structure.classes, y))
-    return _Fixed(structure, predictor.statement.reweight(weights))
+
+    statement = predictor.statement.reweight(weights)
+    return replace(predictor, structure=structure, statement=statement)
 
 
 def _check_unused(kept: KeptRows, hashes: Hashes) -> None:
@@ -126,54 +125,59 @@ def _check_unused(kept: KeptRows, hashes: Hashes) -> None:
 
 
 def _without_calibration_rows(kept: KeptRows) -> KeptRows:
+    """Drop the hashes of the rows that calibrated the fit: they may calibrate again."""
     hashes = {role: words for role, words in kept.hashes.items() if role != "calibrate"}
     return replace(kept, hashes=hashes)
 
 
 def _calibrate(
     predictor: DecoupledPredictor,
-    fixed: _Fixed,
     sealed: SealedRows,
     opened: OpenedRows,
     *,
     hashes: Hashes,
     n_missing: Integers,
 ) -> DecoupledPredictor:
-    """Calibrate on rows that have been opened, and certify it."""
-    calibration = fixed.statement.calibrate(opened.scored)
+    """Take thresholds from the opened rows, certify them, and remember the rows.
 
-    others = _without_calibration_rows(predictor.kept_rows)
-    counts = others.among(hashes).counts
+    `n_missing` counts the missing cells of the new rows, by column.
+    """
+    calibration = predictor.statement.calibrate(opened.scored)
+
+    other_rows = _without_calibration_rows(predictor.kept_rows)
+    n_shared = other_rows.among(hashes).counts
     certificate = recertify(
         predictor.certificate,
-        fixed.structure,
+        predictor.structure,
         calibration,
         sealed,
-        repeats_shared={f"{role} and calibrate": counts.get(role, 0) for role in others.hashes},
+        repeats_shared={
+            f"{role} and calibrate": n_shared.get(role, 0) for role in other_rows.hashes
+        },
     )
 
     is_complete = predictor.kept_rows.complete & (n_missing == 0)
-    kept_of_new_rows = KeptRows.of({"calibrate": hashes}, is_complete)
+    new_hashes = KeptRows.of({"calibrate": hashes}, is_complete).hashes
+    kept_rows = replace(
+        predictor.kept_rows,
+        hashes={**predictor.kept_rows.hashes, **new_hashes},
+        complete=is_complete,
+    )
+
     no_rows = np.arange(0)
     return replace(
         predictor,
-        structure=fixed.structure,
-        statement=fixed.statement,
         calibration=calibration,
         certificate=certificate,
-        kept_rows=replace(
-            predictor.kept_rows,
-            hashes={**predictor.kept_rows.hashes, **kept_of_new_rows.hashes},
-            complete=is_complete,
-        ),
+        kept_rows=kept_rows,
         splits=replace(predictor.splits, calibrate=no_rows, test=no_rows, seed=None),
-        notes=(*opened.notes, *calibration.notes(classes=fixed.structure.classes)),
+        notes=(*opened.notes, *calibration.notes(classes=predictor.structure.classes)),
     )
 
 
-def _copy_with(est: Decoupled, predictor: DecoupledPredictor, *, weights: Any) -> Any:
-    """Copy an estimator, with another predictor inside; show what should be known of it."""
+def _copy_with_predictor(est: Decoupled, predictor: DecoupledPredictor, *, weights: Any) -> Any:
+    """Copy an estimator with another predictor and other weights, and warn of its notes."""
     copy: Any = object.__new__(type(est))
-    copy.__dict__ |= est.__dict__ | {"predictor_": predictor, "weights": weights}
+    vars(copy).update(vars(est), predictor_=predictor, weights=weights)
     show(predictor.notes)
     return copy
