@@ -84,7 +84,7 @@ class OneRowPerCluster(Calibrator):
 
 
 @dataclass(frozen=True, eq=False)
-class _ForNewClusters(Calibration):
+class _ClusterCalibration(Calibration):
     """One threshold for rows of new clusters."""
 
     no_law = NO_LAW
@@ -105,14 +105,18 @@ class _ForNewClusters(Calibration):
         labels: AnyArray | None = None,
     ) -> Floats:
         """Compute the weight at or above each score, where every cluster weighs the same."""
-        order = np.argsort(self.scored.scores.astype(np.float64), kind="stable")
-        ordered = self.scored.scores.astype(np.float64)[order]
-        n_below = np.searchsorted(ordered, np.asarray(scores, dtype=np.float64), side="left")
-        return np.asarray(weights_from(self.clusters[order])[n_below])
+        calibration_scores = self.scored.scores.astype(np.float64)
+        order = np.argsort(calibration_scores, kind="stable")
+        weights = weights_at_or_above(self.clusters[order])
+
+        n_below = np.searchsorted(
+            calibration_scores[order], np.asarray(scores, dtype=np.float64), side="left"
+        )
+        return np.asarray(weights[n_below])
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterThreshold(_ForNewClusters):
+class ClusterThreshold(_ClusterCalibration):
     """The weighted quantile of all scores."""
 
     @cached_property
@@ -139,7 +143,7 @@ class ClusterThreshold(_ForNewClusters):
 
 
 @dataclass(frozen=True, eq=False)
-class OnePerClusterThreshold(_ForNewClusters):
+class OnePerClusterThreshold(_ClusterCalibration):
     """An order statistic of the scores of one row of each cluster."""
 
     calibrator: OneRowPerCluster
@@ -174,20 +178,23 @@ class OnePerClusterThreshold(_ForNewClusters):
         )
 
 
-def weights_from(clusters: AnyArray) -> Floats:
+def weights_at_or_above(clusters: AnyArray) -> Floats:
     """Return the weight of a new cluster and of all rows from position i on, i = 0 ... n.
 
     `clusters` has the cluster of each row, by ascending scores. Every cluster weighs the same and
     all weigh 1 together with the new one. One division each, so that p > alpha is exact.
     """
+    # In whole numbers: a cluster weighs as much as its rows together.
     codes, n_clusters = codes_of_values(clusters)
     cluster_sizes = np.bincount(codes, minlength=n_clusters).tolist()
-    cluster_weight = math.lcm(*cluster_sizes)  # whole numbers, whatever the sizes
+    cluster_weight = math.lcm(*cluster_sizes)
     row_weights = [cluster_weight // cluster_sizes[code] for code in codes.tolist()]
 
-    from_the_top = accumulate(reversed(row_weights), initial=cluster_weight)
+    # Add them up from the highest score downwards; the new cluster lies above all.
+    sums_from_top = accumulate(reversed(row_weights), initial=cluster_weight)
     total = cluster_weight * (n_clusters + 1)
-    return np.array([weight / total for weight in from_the_top])[::-1]
+    shares_from_top = np.array([weight / total for weight in sums_from_top])
+    return shares_from_top[::-1]
 
 
 def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Threshold:
@@ -212,25 +219,28 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
 
 
 def cluster_threshold(scores: Floats, clusters: Any, *, alpha: Fraction) -> Threshold:
-    """Return `grouped_conformal` of checked scores, without its warning."""
+    """Compute the threshold of `grouped_conformal` for checked scores, without its warning."""
     codes, n_clusters = codes_of_values(clusters)
     if codes.size != scores.size:
         raise ValueError(
             f"There are {scores.size} scores and {codes.size} group labels; give one label per "
             f"score."
         )
-    sizes, size_of_cluster = np.unique(np.bincount(codes), return_inverse=True)
-    size_by_score = size_of_cluster[codes[np.argsort(scores, kind="stable")]]
+
+    # The size of its cluster for each row, by ascending score. A row weighs 1 / size.
+    cluster_sizes = np.bincount(codes)
+    ascending = np.argsort(scores, kind="stable")
+    size_of_row = cluster_sizes[codes[ascending]]
 
     def weight_of_lowest(n_rows: int) -> Fraction:
-        """Weigh the lowest rows, a cluster as 1. Sizes are few, so the exact sum has few terms."""
-        counts = Counter(size_by_score[:n_rows].tolist())
-        terms = (Fraction(count, int(sizes[code])) for code, count in counts.items())
+        """Add up the weights of the lowest rows, exactly: one term for each distinct size."""
+        n_rows_of_size = Counter(size_of_row[:n_rows].tolist())
+        terms = (Fraction(count, size) for size, count in n_rows_of_size.items())
         return sum(terms, Fraction(0))
 
-    wanted = (1 - alpha) * (n_clusters + 1)
-    n_candidates = codes.size + 1  # one more than all rows: an infinite threshold
-    rank = bisect_left(range(n_candidates), wanted, key=weight_of_lowest)
+    # The smallest number of rows that weigh enough; one more than all, if all weigh too little.
+    needed = (1 - alpha) * (n_clusters + 1)
+    rank = bisect_left(range(codes.size + 1), needed, key=weight_of_lowest)
     return Threshold(
         value=order_statistic(scores, rank),
         rank=None,
@@ -247,6 +257,8 @@ def one_row_per_group(groups: Any, *, seed: Seed = None) -> Integers:
     is seen.
     """
     codes, _ = codes_of_values(groups)
-    shuffled = np.random.default_rng(as_seed(seed)).permutation(codes.size)
-    _, first = np.unique(codes[shuffled], return_index=True)
-    return np.sort(shuffled[first])
+    generator = np.random.default_rng(as_seed(seed))
+    shuffled = generator.permutation(codes.size)
+
+    _, first_of_each_group = np.unique(codes[shuffled], return_index=True)
+    return np.sort(shuffled[first_of_each_group])

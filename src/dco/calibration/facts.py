@@ -59,14 +59,14 @@ class CertifiedThreshold:
 
     def agrees_with(self, other: CertifiedThreshold) -> bool:
         """Return whether two thresholds agree; points of their laws up to the last digits."""
-        same = replace(
+        with_law_of_other = replace(
             self,
             expected_coverage=other.expected_coverage,
             coverage_low=other.coverage_low,
             coverage_high=other.coverage_high,
         )
         return (
-            same == other
+            with_law_of_other == other
             and _nearly_equal(self.expected_coverage, other.expected_coverage)
             and _nearly_equal(self.coverage_low, other.coverage_low)
             and _nearly_equal(self.coverage_high, other.coverage_high)
@@ -74,6 +74,7 @@ class CertifiedThreshold:
 
 
 def _nearly_equal(a: float | None, b: float | None) -> bool:
+    """Return whether two points of laws agree up to the last digits, or both are None."""
     if a is None or b is None:
         return a is b
     return abs(a - b) < _LAW_DIGITS
@@ -165,12 +166,9 @@ class CalibrationFacts(ABC):
 
     def assumption(self) -> str:
         """State what must be true of calibration rows and new ones."""
-        kind = GUARANTEES[self.rule]
-        how = (
-            "independent and identically distributed"
-            if kind.needs_independent_rows
-            else "exchangeable"
-        )
+        how = "exchangeable"
+        if GUARANTEES[self.rule].needs_independent_rows:
+            how = "independent and identically distributed"
         unit = "groups of rows" if self.is_clustered else "rows"
         text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
         if self.is_clustered:
@@ -203,10 +201,13 @@ class CalibrationFacts(ABC):
 
     def state(self, *, who: str, many: str, where: str = "") -> str:
         """Fill in the sentence of the guarantee."""
-        sure = "" if self.delta is None else all_but(as_rational(self.delta, name="delta"))
         level = all_but(as_rational(self.alpha))
-        form = GUARANTEES[self.rule].sentence
-        return form.format(level=level, sure=sure, who=who, many=many, where=where)
+        sure = ""
+        if self.delta is not None:
+            sure = all_but(as_rational(self.delta, name="delta"))
+
+        template = GUARANTEES[self.rule].sentence
+        return template.format(level=level, sure=sure, who=who, many=many, where=where)
 
 
 FACTS: dict[str, type[CalibrationFacts]] = {}
@@ -238,11 +239,12 @@ class OrderStatisticFacts(CalibrationFacts):
 
     def sentence(self, *, like: str = "") -> str:
         where = ""
-        if any(threshold.group is not None for threshold in self.thresholds):
-            needs_delta = GUARANTEES[self.rule].needs_delta
+        has_groups = any(threshold.group is not None for threshold in self.thresholds)
+        if has_groups and GUARANTEES[self.rule].needs_delta:
+            where = ", in each group separately"
+        elif has_groups:
             where = ", whichever of the groups it belongs to"
-            if needs_delta:
-                where = ", in each group separately"
+
         if self.is_clustered:
             return self.state(who=row_of_cluster(like), many=rows_of_clusters(like), where=where)
         return self.state(who=new_row(like), many=new_rows(like), where=where)
@@ -251,21 +253,26 @@ class OrderStatisticFacts(CalibrationFacts):
         return f"rank {threshold.rank} of {threshold.n}"
 
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
-        wrong = list(super().checks(n_rows=n_rows, n_labels=n_labels))
-        yield from wrong
-        if not wrong:
+        # 1. Levels and rule; ranks follow from these, so they must make sense first.
+        failed_checks = list(super().checks(n_rows=n_rows, n_labels=n_labels))
+        yield from failed_checks
+        if not failed_checks:
             for threshold in self.thresholds:
                 yield from self._check_rank(threshold)
 
-        total = sum(threshold.n for threshold in self.thresholds)
-        unit = "groups" if self.is_clustered else "scores"
-        fits = total <= n_rows if self.is_clustered else total == n_rows
-        yield Check("rows", fits, f"{total} {unit} from {n_rows} calibration rows")
+        # 2. Each calibration row gives one score; a cluster of them gives one together.
+        if self.is_clustered:
+            yield check_clusters_counted(self.thresholds, n_rows)
+        else:
+            yield check_all_rows_counted(self.thresholds, n_rows)
+
+        # 3. There are no more thresholds than labels.
         if self.condition_on == repr("label"):
             enough = (n_labels or 0) >= len(self.thresholds)
             yield Check("labels", enough, "each threshold is for a label that the fit knows")
 
     def _check_rank(self, threshold: CertifiedThreshold) -> Iterator[Check]:
+        """Check that the rank follows from n and the levels, and the law from the rank."""
         name = "rank" if threshold.group is None else f"rank of group {threshold.group}"
         if threshold.rank is None:
             yield Check(name, False, "an order statistic has a rank")
@@ -312,9 +319,7 @@ class ClusterFacts(CalibrationFacts):
         yield from super().checks(n_rows=n_rows, n_labels=n_labels)
         for threshold in self.thresholds:
             yield from check_has_no_rank(threshold)
-        total = sum(threshold.n for threshold in self.thresholds)
-        detail = f"{total} groups from {n_rows} calibration rows"
-        yield Check("rows", total <= n_rows, detail)
+        yield check_clusters_counted(self.thresholds, n_rows)
 
 
 @register_facts
@@ -359,14 +364,15 @@ class OverlappingFacts(CalibrationFacts):
         spread = f" from {cutoff(min(values))} to {cutoff(max(values))}" if values else ""
         yield f"{counted(len(values), 'threshold')}{spread}, one for each combination of groups"
 
-        # coverage is at most d / ((n + 1) P(group)) above its level, d independent groups
-        n_parts = sum(rows for _, rows in self.groups) // max(n_rows, 1)
-        n_independent = 1 + len(self.groups) - n_parts
+        # Coverage is at most d / ((n + 1) P(group)) above its level, with d independent groups.
+        # Each row is in one group of each condition, so the groups hold it once for each.
+        n_conditions = sum(rows for _, rows in self.groups) // max(n_rows, 1)
+        n_independent = 1 + len(self.groups) - n_conditions
         for name, rows in self.groups:
-            most = min(1.0, 1 - self.alpha + n_independent / rows)
+            upper_bound = min(1.0, 1 - self.alpha + n_independent / rows)
             yield (
                 f"{name}: {counted(rows, 'row')}, expected coverage {1 - self.alpha:.6g} to about "
-                f"{most:.3f} where scores are distinct"
+                f"{upper_bound:.3f} where scores are distinct"
             )
 
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
@@ -480,36 +486,37 @@ def _new_cluster(like: str) -> str:
 
 
 def all_but(level: Fraction) -> str:
-    """Write 1 - level in percent, rounded down.
+    """Write 1 - level in percent, rounded down: "90 %" for 1/10.
 
-    Four places, or three figures of a level that these would not show.
+    It has up to four decimal places, and more where a small level would not be seen in these.
     """
     places = max(4, -math.floor(math.log10(level)))
-    whole, rest = divmod(math.floor(100 * (1 - level) * 10**places), 10**places)
-    return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
+    percent_as_whole_number = math.floor(100 * (1 - level) * 10**places)
+    whole, decimals = divmod(percent_as_whole_number, 10**places)
+    return f"{whole}.{decimals:0{places}d}".rstrip("0").rstrip(".") + " %"
 
 
 def threshold_in_words(threshold: CertifiedThreshold, origin: str) -> str:
     """Print one threshold, where it comes from, and the law of coverage that follows."""
     name = "" if threshold.group is None else f"{threshold.group}: "
+
     law = ""
     if threshold.expected_coverage is not None:
-        word = "expected coverage" if threshold.expected_is_exact else "expected coverage at least"
-        law += f", {word} {threshold.expected_coverage:.4f}"
+        at_least = "" if threshold.expected_is_exact else " at least"
+        law += f", expected coverage{at_least} {threshold.expected_coverage:.4f}"
     if threshold.coverage_low is not None:
         high = threshold.coverage_high
-        end = "or more" if high is None else f"to {high:.3f}"
-        law += f", 90 % range {threshold.coverage_low:.3f} {end}"
+        upper_end = "or more" if high is None else f"to {high:.3f}"
+        law += f", 90 % range {threshold.coverage_low:.3f} {upper_end}"
+
     return f"{name}threshold {cutoff(threshold.value)}, {origin}{law}"
 
 
 def cutoff(value: float) -> str:
-    """Print a threshold."""
-    return (
-        "the lowest score (only the most probable label)"
-        if value == LOWEST_SCORE
-        else f"{value:.6g}"
-    )
+    """Write a threshold with six digits, or in words if it is the lowest score."""
+    if value == LOWEST_SCORE:
+        return "the lowest score (only the most probable label)"
+    return f"{value:.6g}"
 
 
 # ----------------------------------------------------------------------------------------------
@@ -540,7 +547,7 @@ def check_law(threshold: CertifiedThreshold) -> Check:
 
 
 def check_has_no_rank(threshold: CertifiedThreshold) -> Iterator[Check]:
-    """Check a threshold that is no order statistic."""
+    """Check that a threshold that is no order statistic states no rank and no law."""
     if threshold.rank is not None:
         name = "rank" if threshold.group is None else f"rank of group {threshold.group}"
         yield Check(name, False, "these thresholds are no order statistics and have no rank")
@@ -548,6 +555,14 @@ def check_has_no_rank(threshold: CertifiedThreshold) -> Iterator[Check]:
 
 
 def check_all_rows_counted(thresholds: tuple[CertifiedThreshold, ...], n_rows: int) -> Check:
-    """Check that each calibration row is behind one threshold."""
-    total = sum(threshold.n for threshold in thresholds)
-    return Check("rows", total == n_rows, f"{total} scores from {n_rows} calibration rows")
+    """Check that the thresholds were taken from as many scores as there are calibration rows."""
+    n_scores = sum(threshold.n for threshold in thresholds)
+    detail = f"{n_scores} scores from {n_rows} calibration rows"
+    return Check("rows", n_scores == n_rows, detail)
+
+
+def check_clusters_counted(thresholds: tuple[CertifiedThreshold, ...], n_rows: int) -> Check:
+    """Check that the thresholds state no more clusters than there are calibration rows."""
+    n_clusters = sum(threshold.n for threshold in thresholds)
+    detail = f"{n_clusters} groups from {n_rows} calibration rows"
+    return Check("rows", n_clusters <= n_rows, detail)

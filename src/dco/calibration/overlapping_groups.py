@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -82,8 +82,8 @@ class OverlappingGroups(Calibrator):
 
     def condition_for_tuning(self, X: Any, y: AnyArray) -> Condition:
         """Pool the patterns of few rows, which have no quantile worth ranking by."""
-        count = Counter(self.condition.of_rows(X, y).tolist())
-        common = [pattern for pattern, rows in count.items() if rows >= _FEW_ROWS]
+        n_rows_of = Counter(self.condition.of_rows(X, y).tolist())
+        common = [pattern for pattern, n_rows in n_rows_of.items() if n_rows >= _FEW_ROWS]
         return PooledCondition(self.condition, frozenset(common))
 
     def is_conditioned_on(self, source: Any) -> bool:
@@ -103,9 +103,10 @@ class ThresholdPerPattern(Calibration):
 
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
-        patterns = list(self._rows_of)
-        thresholds = self._thresholds_of(patterns)
-        name_of = distinct_names({pattern: self._text(pattern) for pattern in patterns})
+        patterns = list(self._rows_of_pattern)
+        thresholds = self._compute_thresholds(patterns)
+        name_of = distinct_names({pattern: self._join_group_names(pattern) for pattern in patterns})
+
         conditions = []
         for pattern, threshold in zip(patterns, thresholds, strict=True):
             conditions.append(
@@ -114,25 +115,26 @@ class ThresholdPerPattern(Calibration):
                     value=name_of[pattern],
                     name=name_of[pattern],
                     threshold=threshold,
-                    scores=self.scored.scores[self._rows_of[pattern]],
+                    scores=self.scored.scores[self._rows_of_pattern[pattern]],
                     law=None,
                 )
             )
         return tuple(conditions)
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
-        patterns = self.calibrator.condition.of_trials(X, labels)
-        value_of = {entry.key: entry.threshold.value for entry in self.conditions}
+        """Look up the threshold of each row's pattern; solve for the patterns that are new."""
+        pattern_array = self.calibrator.condition.of_trials(X, labels)
+        patterns = pattern_array.ravel().tolist()
+        value_of = {condition.key: condition.threshold.value for condition in self.conditions}
 
-        new = [
-            pattern
-            for pattern in dict.fromkeys(patterns.ravel().tolist())
-            if pattern not in value_of
-        ]
-        for pattern, threshold in zip(new, self._thresholds_of(new), strict=True):
+        distinct_patterns = dict.fromkeys(patterns)
+        new_patterns = [pattern for pattern in distinct_patterns if pattern not in value_of]
+        new_thresholds = self._compute_thresholds(new_patterns)
+        for pattern, threshold in zip(new_patterns, new_thresholds, strict=True):
             value_of[pattern] = threshold.value
-        values = [value_of[pattern] for pattern in patterns.ravel().tolist()]
-        return np.array(values, dtype=np.float64).reshape(patterns.shape)
+
+        values = [value_of[pattern] for pattern in patterns]
+        return np.array(values, dtype=np.float64).reshape(pattern_array.shape)
 
     def p_values(
         self,
@@ -147,33 +149,48 @@ class ThresholdPerPattern(Calibration):
         )
 
     def condition_positions(self, X: Any, y: AnyArray) -> Integers:
-        position_of = {entry.key: position for position, entry in enumerate(self.conditions)}
+        """Find the pattern of each row in `conditions`; -1 for one without calibration rows."""
+        position_of = {
+            condition.key: position for position, condition in enumerate(self.conditions)
+        }
         patterns = self.calibrator.condition.of_rows(X, y).tolist()
         return np.array([position_of.get(pattern, -1) for pattern in patterns], dtype=np.int64)
 
     def evaluated_groups(self, X: Any, y: AnyArray) -> tuple[ConditionRows, ...]:
-        """Find the rows of each group. A row is in as many groups as there are columns."""
+        """List the groups of these rows, by column and name, each with the rows that are in it.
+
+        A row is in one group for each column or function.
+        """
+        # 1. Find the rows of each group.
         patterns = self.calibrator.condition.of_rows(X, y).tolist()
-        rows_of: dict[Group, list[int]] = {}
+        rows_of_group: dict[Group, list[int]] = defaultdict(list)
         for row, pattern in enumerate(patterns):
             for group in groups_of(pattern):
-                rows_of.setdefault(group, []).append(row)
+                rows_of_group[group].append(row)
 
-        name_of = self._name_groups([*self._group_sizes, *rows_of])
-        in_order = sorted(rows_of, key=lambda group: (group[0], name_of[group]))
+        # 2. Name the groups; those of the calibration rows count in telling names apart.
+        name_of = self._name_groups([*self._group_sizes, *rows_of_group])
+
+        # 3. Sort the groups by the position of their column, then by name.
+        def position_and_name(group: Group) -> tuple[int, str]:
+            position, _ = group
+            return position, name_of[group]
+
         return tuple(
-            ConditionRows(name_of[group], np.array(rows_of[group]), None) for group in in_order
+            ConditionRows(value=name_of[group], rows=np.array(rows_of_group[group]), law=None)
+            for group in sorted(rows_of_group, key=position_and_name)
         )
 
     def new_conditions(self, X: Any) -> Counter[str]:
         """Count rows by the first of their groups that has no calibration rows."""
-        new: Counter[Group] = Counter()
+        n_rows_of: Counter[Group] = Counter()
         for pattern in self.calibrator.condition.of_rows(X, np.empty(0)).tolist():
-            unknown = [group for group in groups_of(pattern) if group not in self._group_sizes]
-            new.update(unknown[:1])
+            new_groups = [group for group in groups_of(pattern) if group not in self._group_sizes]
+            if new_groups:
+                n_rows_of[new_groups[0]] += 1
 
-        name_of = self._name_groups([*self._group_sizes, *new])
-        return Counter({repr(name_of[group]): count for group, count in new.items()})
+        name_of = self._name_groups([*self._group_sizes, *n_rows_of])
+        return Counter({repr(name_of[group]): n_rows for group, n_rows in n_rows_of.items()})
 
     def facts(self) -> OverlappingFacts:
         sizes = {self._group_names[group]: size for group, size in self._group_sizes.items()}
@@ -188,72 +205,93 @@ class ThresholdPerPattern(Calibration):
     def notes(
         self, *, dealt_from: int | None = None, classes: AnyArray | None = None
     ) -> list[Note]:
-        n_infinite = sum(np.isinf(entry.threshold.value) for entry in self.conditions)
+        """Say how many thresholds are infinite, and which groups have too few rows."""
+        n_infinite = sum(np.isinf(condition.threshold.value) for condition in self.conditions)
         if not n_infinite:
             return []
+
         smallest = self.calibrator.smallest_size(alpha=self.alpha)
         small_groups = [
             f"{self._group_names[group]!r}: {counted(size, 'row')}"
             for group, size in self._group_sizes.items()
             if size < smallest
         ]
-        which = (
+        few_rows = (
             f"{n_infinite} of {counted(len(self.conditions), 'combination')} of groups "
             f"{have(n_infinite)} too few calibration rows for alpha = {float(self.alpha):g}"
         )
-        shown = f" ({first_few(small_groups)})" if small_groups else ""
+        examples = f" ({first_few(small_groups)})" if small_groups else ""
         needed = f"At least {counted(smallest, 'row')} {are(smallest)} needed in each group"
         return [
             Note(
                 "infeasible",
-                f"{which}{shown}: their thresholds are infinite and rule nothing out (valid, but "
-                f"useless).",
+                f"{few_rows}{examples}: their thresholds are infinite and rule nothing out "
+                f"(valid, but useless).",
                 f"{needed}, and more where many groups overlap.",
             )
         ]
 
     @cached_property
-    def _rows_of(self) -> dict[Pattern, Integers]:
+    def _rows_of_pattern(self) -> dict[Pattern, Integers]:
+        """The calibration rows of each pattern."""
         assert self.scored.covariates is not None
         return rows_by_condition(self.scored.covariates)
 
     @cached_property
     def _group_sizes(self) -> dict[Group, int]:
+        """How many calibration rows each group has."""
         sizes: Counter[Group] = Counter()
-        for pattern, rows in self._rows_of.items():
-            sizes.update(dict.fromkeys(groups_of(pattern), len(rows)))
+        for pattern, rows in self._rows_of_pattern.items():
+            for group in groups_of(pattern):
+                sizes[group] += len(rows)
         return dict(sizes)
 
     @cached_property
     def _group_names(self) -> dict[Group, str]:
         return self._name_groups(list(self._group_sizes))
 
-    def _text(self, pattern: Pattern) -> str:
+    def _join_group_names(self, pattern: Pattern) -> str:
+        """Write a pattern as its groups: "sex=F & region=north"."""
         return " & ".join(self._group_names[group] for group in groups_of(pattern))
 
     def _name_groups(self, groups: Sequence[Group]) -> dict[Group, str]:
         """Name each group as people know it: "sex=F"; by repr where two share a text."""
         part_names = self.calibrator.condition.part_names()
-        texts = {group: f"{part_names[group[0]]}={_value_text(group[1])}" for group in groups}
-        count = Counter(texts.values())
-        return {
-            (part, value): text if count[text] == 1 else f"{part_names[part]}={value!r}"
-            for (part, value), text in texts.items()
-        }
+        text_of = {}
+        for part, value in groups:
+            text_of[part, value] = f"{part_names[part]}={_value_text(value)}"
 
-    def _thresholds_of(self, patterns: Sequence[Pattern]) -> list[Threshold]:
+        n_groups_with = Counter(text_of.values())
+        name_of = {}
+        for (part, value), text in text_of.items():
+            is_unique = n_groups_with[text] == 1
+            name_of[part, value] = text if is_unique else f"{part_names[part]}={value!r}"
+        return name_of
+
+    def _compute_thresholds(self, patterns: Sequence[Pattern]) -> list[Threshold]:
         """Compute the thresholds of patterns, whether calibration rows have them or not."""
-        n_rows_of = {pattern: len(rows) for pattern, rows in self._rows_of.items()}
         groups = list(self._group_sizes)
-        rows = np.concatenate([*self._rows_of.values(), np.arange(0)])
+        n_rows_of = {pattern: len(rows) for pattern, rows in self._rows_of_pattern.items()}
+
+        # Calibration rows, pattern by pattern. The empty array is for a fit without such rows.
+        rows = np.concatenate([*self._rows_of_pattern.values(), np.arange(0)])
+        features_of_patterns = mark_groups(n_rows_of, groups)
+        features = np.repeat(features_of_patterns, list(n_rows_of.values()), axis=0)
+
         values = cutoffs_of_patterns(
             round_up(self.scored.scores[rows]),
-            np.repeat(mark_groups(n_rows_of, groups), list(n_rows_of.values()), axis=0),
+            features,
             mark_groups(patterns, groups),
             alpha=self.alpha,
         )
         return [
-            Threshold(value, None, n_rows_of.get(pattern, 0), "marginal", float(self.alpha))
+            Threshold(
+                value=value,
+                rank=None,
+                n=n_rows_of.get(pattern, 0),
+                guarantee="marginal",
+                alpha=float(self.alpha),
+            )
             for pattern, value in zip(patterns, values, strict=True)
         ]
 
@@ -264,12 +302,13 @@ def groups_of(pattern: Pattern) -> list[Group]:
 
 
 def mark_groups(patterns: Iterable[Pattern], groups: Sequence[Group]) -> Floats:
-    """Make a constant and an indicator of each group, with a row for each pattern.
+    """Make the features of each pattern: a constant 1, and 1 or 0 for each of the `groups`.
 
-    A group that is not among them marks nothing.
+    Groups of a pattern that are not among the `groups` have no column.
     """
     column_of = {group: column for column, group in enumerate(groups, start=1)}
     patterns = list(patterns)
+
     marks = np.zeros((len(patterns), len(groups) + 1))
     marks[:, 0] = 1.0
     for row, pattern in enumerate(patterns):
@@ -280,7 +319,9 @@ def mark_groups(patterns: Iterable[Pattern], groups: Sequence[Group]) -> Floats:
 
 def _value_text(value: Any) -> str:
     """Write 1 and 1.0 alike: missing values turn a column of whole numbers into floats."""
-    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def conditional_conformal(
@@ -307,20 +348,20 @@ def conditional_conformal(
     +inf. The least float, which `NeverEmpty` gives the label that every set holds, counts as 0: a
     score of -1.8e308 would decide every sum that it is in.
     """
-    values = checked_scores(scores)
+    row_scores = checked_scores(scores)
     calibration_features = _check_features(features, "features")
     features_of_new = _check_features(new_features, "new_features")
-    if (
-        len(calibration_features) != values.size
-        or calibration_features.shape[1] != features_of_new.shape[1]
-    ):
+    has_row_per_score = len(calibration_features) == row_scores.size
+    has_same_columns = calibration_features.shape[1] == features_of_new.shape[1]
+    if not (has_row_per_score and has_same_columns):
         raise ValueError(
-            f"features must have one row for each of {values.size} scores and as many columns as "
-            f"new_features, got shapes {calibration_features.shape} and {features_of_new.shape}."
+            f"features must have one row for each of {row_scores.size} scores and as many "
+            f"columns as new_features, got shapes {calibration_features.shape} and "
+            f"{features_of_new.shape}."
         )
 
     cutoffs = cutoffs_of_patterns(
-        round_up(values), calibration_features, features_of_new, alpha=as_rational(alpha)
+        round_up(row_scores), calibration_features, features_of_new, alpha=as_rational(alpha)
     )
     n_infinite = int(np.count_nonzero(cutoffs == np.inf))
     if n_infinite:

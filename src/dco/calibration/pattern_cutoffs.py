@@ -35,11 +35,14 @@ def cutoffs_of_patterns(
     """Return the cut-off of each row of `new_features`; equal rows are solved once."""
     patterns, pattern_of = distinct_rows(new_features)
     cutoffs = np.full(len(patterns), np.inf)
-    scores = np.where(scores <= LOWEST_SCORE, 0.0, scores)
-    in_one_order = np.lexsort((scores, *features.T))  # so that sums round alike for shuffled rows
-    scores = scores[in_one_order]
-    features = features[in_one_order]
 
+    # 1. Sort the rows, so that sums round alike in whatever order they came.
+    scores = np.where(scores <= LOWEST_SCORE, 0.0, scores)
+    order = np.lexsort((scores, *features.T))
+    scores = scores[order]
+    features = features[order]
+
+    # 2. Scale each column to at most 1. Where all features are 0, no pattern has a cut-off.
     scale = np.abs(features).max(axis=0, initial=0.0)
     if not scale.any():
         return cutoffs[pattern_of]
@@ -47,6 +50,7 @@ def cutoffs_of_patterns(
     features = features / scale
     patterns = patterns / scale
 
+    # 3. Solve for each pattern that calibration rows can say something about.
     columns, is_spanned = _reduce_columns(features, patterns)
     program = _Program(scores, features[:, columns], alpha)
     for number in np.flatnonzero(is_spanned & patterns.any(axis=1)):
@@ -65,14 +69,19 @@ class _Program:
 
         # A pull weaker than 1 - alpha by less than any balance of whole weights can show. Levels of
         # very many digits are pulled a little harder instead, which makes sets larger.
-        has_few_digits = alpha.denominator <= _LARGEST_DENOMINATOR
-        self.pull = self.high + (-1e-3 / alpha.denominator if has_few_digits else 1e-9)
+        if alpha.denominator <= _LARGEST_DENOMINATOR:
+            self.pull = self.high - 1e-3 / alpha.denominator
+        else:
+            self.pull = self.high + 1e-9
 
+        # Scores in units of their median size; infinite ones are far beyond the largest.
         finite = np.abs(scores[np.isfinite(scores)])
         unit = float(np.median(finite)) if finite.size else 1.0
         unit = unit or float(finite.max()) or 1.0
         far = _FAR * (1 + finite.max(initial=0.0) / unit)
         self.scaled = np.clip(scores / unit, -far, far)
+
+        # Residuals of the regression that was solved last; at first those of a constant.
         first_guess = np.sort(self.scaled)[int(self.high * (len(scores) - 1))]
         self.residuals = self.scaled - first_guess
 
@@ -133,17 +142,20 @@ class _Program:
 
 def _combine_upwards(shares: Floats, scores: Floats) -> float:
     """Return shares @ scores, not below what rounding may have lost; whole shares are exact."""
-    whole = np.rint(shares)
-    if np.all(np.abs(shares - whole) <= _ZERO):
-        shares = whole
+    whole_shares = np.rint(shares)
+    if np.all(np.abs(shares - whole_shares) <= _ZERO):
+        shares = whole_shares
+
     is_used = np.abs(shares) > _ZERO
-    shares, scores = shares[is_used], scores[is_used]
+    shares = shares[is_used]
+    scores = scores[is_used]
 
     if np.any(np.isinf(scores)):
         return np.inf
     if np.array_equal(shares, [1.0]):
         return float(scores[0])
-    return float(shares @ scores + 2.0**-44 * np.abs(shares) @ np.abs(scores))
+    rounding = 2.0**-44 * np.abs(shares) @ np.abs(scores)
+    return float(shares @ scores + rounding)
 
 
 def distinct_rows(rows: AnyArray) -> tuple[AnyArray, Integers]:
@@ -153,18 +165,24 @@ def distinct_rows(rows: AnyArray) -> tuple[AnyArray, Integers]:
 
 
 def _reduce_columns(features: Floats, patterns: Floats) -> tuple[Integers, AnyArray]:
-    """Return independent columns of the features, and which patterns their rows span."""
-    rows = _independent_rows(distinct_rows(features)[0])
-    kinds = distinct_rows(features)[0][rows]
-    columns = _independent_rows(kinds.T)
-    span = np.linalg.solve(kinds[:, columns], kinds)
-    error = np.abs(patterns[:, columns] @ span - patterns)
-    return columns, np.all(error <= _ZERO * (1 + np.abs(patterns)), axis=1)
+    """Return independent columns of the features, and which patterns are sums of their rows.
+
+    Rows count with any factor. A pattern that is no such sum is unlike all calibration rows.
+    """
+    distinct, _ = distinct_rows(features)
+    basis = distinct[_independent_rows(distinct)]
+    columns = _independent_rows(basis.T)
+
+    # Complete each pattern from its independent columns, as rows of the features are.
+    completion = np.linalg.solve(basis[:, columns], basis)
+    error = np.abs(patterns[:, columns] @ completion - patterns)
+    is_spanned = np.all(error <= _ZERO * (1 + np.abs(patterns)), axis=1)
+    return columns, is_spanned
 
 
 def _independent_rows(rows: Floats) -> Integers:
-    """Return which rows of a matrix are independent and span it."""
+    """Find rows that are independent and of which every other row is a sum, by pivoted QR."""
     triangle, order = qr(rows.T, mode="r", pivoting=True)
     sizes = np.abs(np.diag(triangle))
-    n_independent = int(np.count_nonzero(sizes > _ZERO * sizes.max(initial=0.0)))
-    return np.asarray(order[:n_independent])
+    is_independent = sizes > _ZERO * sizes.max(initial=0.0)
+    return np.asarray(order[: np.count_nonzero(is_independent)])

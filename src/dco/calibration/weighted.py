@@ -32,8 +32,12 @@ from dco.foundations.ranks import (
 from dco.foundations.tables import n_rows, take_features
 from dco.structure import ScoredRows, describe, rows_scored_again
 
-_UNIT = 2.0**-51  # of the larger sum, for each term: four times what one addition can lose
-_LEAST = float(np.finfo(np.float64).smallest_subnormal)  # what scaling can lose of a weight
+_ROUNDING_PER_TERM = (
+    2.0**-51
+)  # of the larger sum, for each term: four times what one addition can lose
+_SMALLEST_FLOAT = float(
+    np.finfo(np.float64).smallest_subnormal
+)  # what scaling can lose of a weight
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,12 @@ class ShiftWeights:
         return weights if labels is None else weights[:, None]
 
     def _of_labels(self, labels: AnyArray, ratios: Mapping[Any, float]) -> Floats:
-        absent = [label for label in dict.fromkeys(labels.tolist()) if label not in ratios]
-        if absent:
-            raise ValueError(
-                f"weights lack the label {absent[0]!r}: give a ratio for every label of the fit."
-            )
+        """Look up the weight of each label; a label without a ratio is an error."""
+        for label in labels.tolist():
+            if label not in ratios:
+                raise ValueError(
+                    f"weights lack the label {label!r}: give a ratio for every label of the fit."
+                )
         return check_weights([ratios[label] for label in labels.tolist()], "weights")
 
 
@@ -171,11 +176,12 @@ class ThresholdPerWeight(Calibration):
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
         """One threshold, that of a new row of mean weight; those of other rows differ."""
-        at_mean_weight = weighted_thresholds(
-            self.scored.scores, self.weights, np.array([np.mean(self.weights)]), alpha=self.alpha
+        mean_weight = np.array([np.mean(self.weights)])
+        values = weighted_thresholds(
+            self.scored.scores, self.weights, mean_weight, alpha=self.alpha
         )
         threshold = Threshold(
-            value=float(at_mean_weight[0]),
+            value=float(values[0]),
             rank=None,
             n=self.scored.scores.size,
             guarantee="none" if self.calibrator.weights.estimated else "marginal",
@@ -264,16 +270,16 @@ def weighted_conformal(
         )
     _check_new_rows(weights_of_new)
 
-    places = _places_among(values, row_weights, weights_of_new, alpha=level)
-    thresholds = _scores_at(values, places)
-    effect = effective_size(row_weights)
-    _warn_infinite(places, n=values.size, effective_n=effect, alpha=level)
+    n_below = _count_scores_below_thresholds(values, row_weights, weights_of_new, alpha=level)
+    thresholds = _scores_after(values, n_below)
+    effective_n = effective_size(row_weights)
+    _warn_infinite(n_below, n=values.size, effective_n=effective_n, alpha=level)
     return WeightedThresholds(
         thresholds,
         guarantee="marginal",
         alpha=float(level),
         n=values.size,
-        effective_n=effect,
+        effective_n=effective_n,
     )
 
 
@@ -281,33 +287,39 @@ def weighted_thresholds(
     scores: Floats, weights: Floats, new_weights: Floats, *, alpha: Fraction
 ) -> Floats:
     """Return the thresholds of `weighted_conformal` for checked input, without its warning."""
-    return _scores_at(scores, _places_among(scores, weights, new_weights, alpha=alpha))
+    n_below = _count_scores_below_thresholds(scores, weights, new_weights, alpha=alpha)
+    return _scores_after(scores, n_below)
 
 
-def _places_among(
+def _count_scores_below_thresholds(
     scores: Floats, weights: Floats, new_weights: Floats, *, alpha: Fraction
 ) -> Integers:
-    """Return, for each new weight, how many of the lowest scores are below its threshold."""
+    """Count, for each new weight, the scores that lie before its threshold in ascending order."""
     by_score = np.argsort(scores, kind="stable")
-    places = _count_leading_weights(weights[by_score], new_weights.ravel(), alpha)
-    return places.reshape(new_weights.shape)
+    n_below = _count_leading_weights(weights[by_score], new_weights.ravel(), alpha)
+    return n_below.reshape(new_weights.shape)
 
 
-def _scores_at(scores: Floats, places: Integers) -> Floats:
-    """Return the scores at these places in ascending order; infinity beyond the last."""
+def _scores_after(scores: Floats, n_below: Integers) -> Floats:
+    """Return, for each count, the score that comes after so many in ascending order.
+
+    It is infinity where all scores come before.
+    """
     ascending = np.append(round_up(np.sort(scores)), np.inf)
-    return np.asarray(ascending[places])
+    return np.asarray(ascending[n_below])
 
 
-def _warn_infinite(places: Integers, *, n: int, effective_n: float, alpha: Fraction) -> None:
-    n_infinite = int(np.count_nonzero(places == n))
+def _warn_infinite(n_below: Integers, *, n: int, effective_n: float, alpha: Fraction) -> None:
+    """Warn of infinite thresholds: those that have all n scores below them."""
+    n_infinite = int(np.count_nonzero(n_below == n))
     if not n_infinite:
         return
+
     share = float(alpha / (1 - alpha))
     text = (
-        f"{n_infinite} of {counted(places.size, 'threshold')} {are(n_infinite)} infinite, and sets "
-        f"are full there (valid, but useless): the new weight is more than {share:.3g} times the "
-        f"sum of all calibration weights."
+        f"{n_infinite} of {counted(n_below.size, 'threshold')} {are(n_infinite)} infinite, and "
+        f"sets are full there (valid, but useless): the new weight is more than {share:.3g} times "
+        f"the sum of all calibration weights."
     )
     remedy = f"More calibration rows are needed; {n} {have(n)} the effect of {effective_n:.3g}."
     show([Note("infeasible", text, remedy)])
@@ -316,88 +328,113 @@ def _warn_infinite(places: Integers, *, n: int, effective_n: float, alpha: Fract
 def _count_leading_weights(weights: Floats, new: Floats, alpha: Fraction) -> Integers:
     """Count, for each new weight v, the leading weights whose running sum stays too small.
 
-    That is below (1 - alpha)(sum of weights + v). Sums in float64 decide where their error cannot
-    matter, integers the rest.
+    Too small is below (1 - alpha)(sum of weights + v). Sums in float64 decide where their error
+    cannot matter, integers the rest.
     """
     n = weights.size
+
+    # 1. Scale the weights below 1 by a power of two, which loses no digits.
     largest = max(weights.max(initial=0.0), new.max(initial=0.0))
-    to_below_one = -int(np.frexp(largest)[1])
+    exponent = -int(np.frexp(largest)[1])
+    running_sums = np.cumsum(np.ldexp(weights, exponent))
+    sum_of_weights = running_sums[-1] if n else 0.0
+    totals = sum_of_weights + np.ldexp(new, exponent)
 
-    running = np.cumsum(np.ldexp(weights, to_below_one))
-    total = (running[-1] if n else 0.0) + np.ldexp(new, to_below_one)
-    needed = float(1 - alpha) * total
-    doubt = (n + 8) * (_UNIT * total + _LEAST)
+    # 2. Count in float64, with bounds for what rounding may have moved.
+    needed = float(1 - alpha) * totals
+    error = (n + 8) * (_ROUNDING_PER_TERM * totals + _SMALLEST_FLOAT)
+    fewest = np.searchsorted(running_sums, needed - error)
+    most = np.searchsorted(running_sums, needed + error)
 
-    first = np.searchsorted(running, needed - doubt)
-    last = np.searchsorted(running, needed + doubt)
-    in_doubt = np.flatnonzero(first != last)
+    # 3. Where the bounds differ, count in integers, once for each distinct new weight.
+    counts = fewest
+    in_doubt = np.flatnonzero(fewest != most)
     if in_doubt.size:
-        kinds, one_of, kind = np.unique(new[in_doubt], return_index=True, return_inverse=True)
-        rows = in_doubt[one_of]
-        exact = _count_exactly(weights, kinds, low=first[rows], high=last[rows], alpha=alpha)
-        first[in_doubt] = exact[kind]
-    return first
+        distinct, first_positions, positions = np.unique(
+            new[in_doubt], return_index=True, return_inverse=True
+        )
+        rows = in_doubt[first_positions]
+        exact = _count_exactly(weights, distinct, low=fewest[rows], high=most[rows], alpha=alpha)
+        counts[in_doubt] = exact[positions]
+    return counts
 
 
 def _count_exactly(
     weights: Floats, new: Floats, *, low: Integers, high: Integers, alpha: Fraction
 ) -> Integers:
     """Do as `_count_leading_weights` in integers; each count is known to lie in [low, high]."""
+    # 1. Write all weights as whole numbers of one unit. Denominators of floats are powers of two,
+    # so the largest is a multiple of each.
     ratios = [value.as_integer_ratio() for value in (*weights.tolist(), *new.tolist())]
-    unit = max(denominator for _, denominator in ratios)  # powers of two: it is a multiple of all
-    whole = [numerator * (unit // denominator) for numerator, denominator in ratios]
-    whole_weights = whole[: weights.size]
-    whole_new = whole[weights.size :]
+    largest_denominator = max(denominator for _, denominator in ratios)
+    whole_numbers = [
+        numerator * (largest_denominator // denominator) for numerator, denominator in ratios
+    ]
+    whole_weights = whole_numbers[: weights.size]
+    whole_new = whole_numbers[weights.size :]
 
-    running = list(accumulate(whole_weights))
-    total = running[-1] if running else 0
-    covered_share = alpha.denominator - alpha.numerator  # over the denominator
+    # 2. Find the first running sum that is large enough: at least (1 - alpha) of the total.
+    running_sums = list(accumulate(whole_weights))
+    sum_of_weights = running_sums[-1] if running_sums else 0
+    covered_parts = alpha.denominator - alpha.numerator  # of so many as alpha.denominator
     counts = []
-    for weight, first, last in zip(whole_new, low.tolist(), high.tolist(), strict=True):
-        needed = -(-covered_share * (total + weight) // alpha.denominator)
-        counts.append(bisect_left(running, needed, first, last))
+    for new_weight, first, last in zip(whole_new, low.tolist(), high.tolist(), strict=True):
+        total = sum_of_weights + new_weight
+        needed = -(-covered_parts * total // alpha.denominator)  # rounded up
+        counts.append(bisect_left(running_sums, needed, first, last))
     return np.array(counts, dtype=np.intp)
 
 
 def effective_size(weights: Floats) -> float:
     """Return how many equally weighted rows would vary as much: (sum w)^2 / sum w^2."""
-    shares = weights / weights.max(initial=_LEAST)
-    return float(shares.sum() ** 2 / max(float(np.sum(shares**2)), _LEAST))
+    shares = weights / weights.max(initial=_SMALLEST_FLOAT)
+    return float(shares.sum() ** 2 / max(float(np.sum(shares**2)), _SMALLEST_FLOAT))
 
 
 def check_weights(values: Any, name: str) -> Floats:
     """Return weights as float64; they must be finite and not negative."""
     weights = as_real_numbers(values, name=name).astype(np.float64)
-    problems = {
-        "NaN.": np.isnan(weights),
-        "negative.": weights < 0,
-        "infinite. An infinite weight says that calibration rows cannot be like it.": np.isinf(
-            weights
-        ),
-    }
-    for problem, is_there in problems.items():
-        if is_there.any():
-            raise ValueError(
-                f"{name} must be finite and not negative; {_where(is_there)} {problem}"
-            )
+    rule = f"{name} must be finite and not negative"
+    is_nan = np.isnan(weights)
+    if is_nan.any():
+        raise ValueError(f"{rule}; {_count_and_locate(is_nan)} NaN.")
+
+    is_negative = weights < 0
+    if is_negative.any():
+        raise ValueError(f"{rule}; {_count_and_locate(is_negative)} negative.")
+
+    is_infinite = np.isinf(weights)
+    if is_infinite.any():
+        raise ValueError(
+            f"{rule}; {_count_and_locate(is_infinite)} infinite. An infinite weight says that "
+            f"calibration rows cannot be like it."
+        )
     return weights
 
 
 def _check_new_rows(new: Floats) -> None:
-    """Refuse a new row of weight 0, since it is there; a label may have weight 0."""
+    """Refuse new weights of another shape, and new rows whose weights are all 0.
+
+    Weight 0 says that there can be no such row. A label may have it, if another label has not.
+    """
     if new.ndim not in (1, 2) or 0 in new.shape[1:]:
         raise ValueError(
             f"new_weights must have shape (m,), (m, 1), (m, K) or (1, K), got {new.shape}."
         )
-    is_impossible = new == 0 if new.ndim == 1 else np.all(new == 0, axis=1)
+
+    is_impossible = new == 0
+    if new.ndim == 2:
+        is_impossible = is_impossible.all(axis=1)
     if is_impossible.any():
         raise ValueError(
-            f"new_weights: {_where(is_impossible)} 0, which says that there can be no such new "
-            f"row. Check the weights."
+            f"new_weights: {_count_and_locate(is_impossible)} 0, which says that there can be no "
+            f"such new row. Check the weights."
         )
 
 
-def _where(is_there: Bools) -> str:
-    count = int(np.count_nonzero(is_there))
-    first = ", ".join(str(axis[0]) for axis in np.nonzero(is_there))
-    return f"{count} of {is_there.size} (first: {first}) {are(count)}"
+def _count_and_locate(is_bad: Bools) -> str:
+    """Begin a sentence on bad values: "2 of 10 (first: 3) are"."""
+    count = int(np.count_nonzero(is_bad))
+    position_of_first = np.argwhere(is_bad)[0]
+    first = ", ".join(str(index) for index in position_of_first)
+    return f"{count} of {is_bad.size} (first: {first}) {are(count)}"
