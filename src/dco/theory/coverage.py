@@ -70,6 +70,7 @@ def hits_law(
 
 
 def _point_mass(value: float) -> FrozenLaw:
+    """Make the law of a number that is certain."""
     from scipy import stats
 
     return stats.rv_discrete(name="point_mass", values=([value], [1.0]))()
@@ -95,6 +96,7 @@ def hits_cdf(
     if k == n + 1:
         return 0.0
 
+    # How many of the lowest k + h scores are calibration scores, and the probability of each count.
     from_calibration = np.arange(k, min(n, k + h) + 1, dtype=np.float64)
     from_test = k + h - from_calibration
     log_probabilities = (
@@ -106,6 +108,7 @@ def hits_cdf(
 
 
 def _log_choose(n: int, k: float | Floats) -> Any:
+    """Return the logarithm of the binomial coefficient n over k, for one k or many."""
     return -np.log1p(n) - betaln(n - k + 1.0, k + 1.0)
 
 
@@ -197,7 +200,8 @@ def coverage_consistency(
     # if the score at the threshold is an atom of which one was drawn: hence the next rank above.
     at_most = hits_cdf(covered, tested, rank=k, n_cal=n)
     at_least = 1.0 - hits_cdf(covered - 1, tested, rank=min(k + 1, n + 1), n_cal=n)
-    tail = at_most if high_is_no_evidence else min(at_most, at_least)
+    smaller_tail = min(at_most, at_least)
+    tail = at_most if high_is_no_evidence else smaller_tail
     p_value = min(1.0, 2.0 * max(0.0, tail))
 
     verdict = _verdict(p_value, below=at_most <= at_least, tied=high_is_no_evidence)
@@ -225,9 +229,11 @@ def coverage_consistency(
 
 
 def _verdict(p_value: float, *, below: bool, tied: bool) -> str:
-    """Say what a p-value means."""
+    """Say what a p-value means; `below` is whether coverage was low rather than high."""
+    if p_value >= UNUSUAL and tied:
+        return "not below what the guarantee allows"
     if p_value >= UNUSUAL:
-        return "not below what the guarantee allows" if tied else "consistent with the guarantee"
+        return "consistent with the guarantee"
 
     side = "lower" if below else "higher"
     if p_value >= DOUBTFUL:
@@ -265,9 +271,9 @@ def ranks_near_threshold(rank: SupportsIndex, *, n_cal: SupportsIndex) -> tuple[
     if k == n + 1:
         return n, n
 
-    below = _hits_quantile(MISSED_RANKS / 2, n, k, n)
-    above = _hits_quantile(MISSED_RANKS / 2, n, n + 1 - k, n)  # the same, counted from the top
-    return max(below, 1), min(n + 1 - above, n)
+    first = _hits_quantile(MISSED_RANKS / 2, n, k, n)
+    last_from_top = _hits_quantile(MISSED_RANKS / 2, n, n + 1 - k, n)
+    return max(first, 1), min(n + 1 - last_from_top, n)
 
 
 def simultaneous_slack(
@@ -294,12 +300,13 @@ def simultaneous_slack(
 def _shortfall_of_pac_ranks(n: int, pac_delta: Fraction) -> float:
     """Return the largest difference between a promised level and rank / n, over all levels.
 
-    Rank k serves levels down to the pac_delta quantile of Beta(k, n + 1 - k). Of very many ranks
-    only some are computed: quantiles rise from one to the next, so that the result is an upper
-    bound.
+    Rank k is used for levels up to the pac_delta quantile of Beta(k, n + 1 - k). Of very many ranks
+    only some are computed: each quantile is compared with the first rank after the one computed
+    before. Quantiles rise with the rank, so that the result is an upper bound.
     """
     if pac_delta <= Fraction(1, 2):
         return 0.0
+
     last_ranks = np.linspace(1, n, min(n, MOST_RANKS_TRIED)).astype(np.int64)
     first_ranks = np.append(1, last_ranks[:-1] + 1)
     promised = betaincinv(last_ranks, n + 1 - last_ranks, float(pac_delta))

@@ -120,6 +120,7 @@ def _rows_by_chernoff(covered: float, lowest: float, allowed: float) -> int:
 
 
 def _sizes_to_search(smallest: int, enough: int) -> Integers:
+    """List the sizes from `smallest` to `enough`; too many to search are an error."""
     largest = max(enough, smallest)
     if largest > MOST_ROWS_SEARCHED:
         raise ValueError(
@@ -138,22 +139,32 @@ def _summarise(
 ) -> CalibrationSize:
     """Find the first size at which the wish holds, and the one from which it always does."""
     first = int(sizes[np.argmax(holds)])
-    failures = np.flatnonzero(~holds)
-    safe_from = int(sizes[failures[-1]]) + 1 if failures.size else int(sizes[0])
-    recommended = least_wasteful_size(safe_from, alpha=alpha, delta=pac_delta)
-    return CalibrationSize(first, safe_from, recommended, closed_form)
+
+    safe_from = int(sizes[0])
+    sizes_that_fail = sizes[~holds]
+    if sizes_that_fail.size:
+        safe_from = int(sizes_that_fail[-1]) + 1
+
+    return CalibrationSize(
+        first=first,
+        safe_from=safe_from,
+        recommended=least_wasteful_size(safe_from, alpha=alpha, delta=pac_delta),
+        closed_form=closed_form,
+    )
 
 
 def _ranks_of_sizes(sizes: Integers, alpha: Fraction, pac_delta: Fraction | None) -> Integers:
-    """Return the rank that each size deploys."""
+    """Return the rank of the threshold at each size: ceil((n + 1)(1 - alpha)), or the PAC rank."""
     if pac_delta is not None:
         ranks = [rank_for(int(n), alpha=alpha, delta=pac_delta) for n in sizes]
         return np.array(ranks, dtype=np.int64)
 
+    # In whole numbers: those of Python where a product would not fit in 64 bits.
     covered = alpha.denominator - alpha.numerator
     fits_in_64_bits = covered * (int(sizes[-1]) + 1) < 2**62
-    exact = sizes if fits_in_64_bits else sizes.astype(object)
-    return np.asarray(-(-(exact + 1) * covered // alpha.denominator), dtype=np.int64)
+    exact_sizes = sizes if fits_in_64_bits else sizes.astype(object)
+    rounded_up = -(-(exact_sizes + 1) * covered // alpha.denominator)
+    return np.asarray(rounded_up, dtype=np.int64)
 
 
 def least_wasteful_size(
