@@ -121,6 +121,7 @@ class Certificate(ShownAsPrinted):
         Without calibration rows the slack is 1. Where nothing is guaranteed, or a threshold is no
         order statistic of independent scores, no slack is known: a ValueError.
         """
+        # 1. Refuse calibrations for which no slack is known.
         reason = self.calibration.why_no_slack
         if self.guarantee == "none":
             reason = "nothing is guaranteed"
@@ -130,10 +131,13 @@ class Certificate(ShownAsPrinted):
                 f"certificate)."
             )
 
+        # 2. Take the largest slack of the conditions. It is computed without rows too, so that a
+        # delta out of range is always an error.
         pac_delta = None if self.delta is None else as_rational(self.delta, name="delta")
         sizes = {threshold.n for threshold in self.thresholds}
         slacks = [simultaneous_slack(max(n, 1), delta=delta, pac_delta=pac_delta) for n in sizes]
-        return max(slacks) if min(sizes) > 0 else 1.0
+        has_rows = min(sizes) > 0
+        return max(slacks) if has_rows else 1.0
 
     def verify(
         self, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None
@@ -165,7 +169,8 @@ def _read_certificate(text: str) -> Certificate:
             f"it has format {data.get('format')!r}, and this version reads format {FORMAT}: use "
             f"the one that wrote it, or fit again"
         )
-    kinds = {
+
+    types = {
         "calibration": CalibrationFacts,
         "structure": StructureFacts,
         "provenance": Provenance,
@@ -173,14 +178,15 @@ def _read_certificate(text: str) -> Certificate:
         "format": int,
         **dict.fromkeys(WORDS, str),
     }
-    missing = sorted(kinds.keys() - data.keys())
-    unknown = sorted(data.keys() - kinds.keys())
+    missing = sorted(types.keys() - data.keys())
+    unknown = sorted(data.keys() - types.keys())
     if missing or unknown:
         raise ValueError(f"missing fields {missing}, unknown fields {unknown}")
 
-    values = {name: read_value(kind, data[name], name) for name, kind in kinds.items()}
+    values = {name: read_value(types[name], data[name], name) for name in types}
     written = {name: values.pop(name) for name in WORDS}
     certificate = Certificate(**values)
+
     with suppress(ValueError, KeyError):  # no words can be made from a level above 1, say
         if words(certificate) == written:
             return certificate
@@ -193,9 +199,11 @@ def _check_numbers(certificate: Certificate) -> None:
         rank = threshold.rank
         if rank == 0 or max(threshold.n, rank or 0) >= LARGEST_COUNT:
             raise ValueError(f"a threshold has rank {rank} of {threshold.n}")
+
     support = certificate.structure.support
     if support is not None and not support[0] < support[1]:
         raise ValueError(f"support is {support!r}")
+
     stability = certificate.structure.stability
     if stability is not None and not 0 <= stability <= 1:
         raise ValueError(f"stability is {stability!r}")

@@ -224,12 +224,12 @@ class _Request:
 
     @cached_property
     def fewest_calibration_rows(self) -> int:
-        """Calibration rows for a finite threshold."""
+        """How many calibration rows a finite threshold needs."""
         return smallest_n_for(alpha=self.alpha, delta=self.delta)
 
     @cached_property
     def wanted_calibration_rows(self) -> int:
-        """Calibration rows for the spread.
+        """How many calibration rows the spread needs.
 
         PAC gets no fewer than marginal: its spread is smaller only because its coverage is higher
         than asked for.
@@ -287,17 +287,18 @@ class _Request:
 
     def calibration_rows(self, n: int) -> int:
         """Return the rows that calibrate, of n rows that are not set aside."""
-        largest = math.floor(n * LARGEST_CALIBRATION_SHARE)
-        if self.wanted_calibration_rows <= largest:
+        most_rows = math.floor(n * LARGEST_CALIBRATION_SHARE)
+        if self.wanted_calibration_rows <= most_rows:
             return self.wanted_calibration_rows
 
-        thrifty = least_wasteful_size(
-            max(largest, self.fewest_calibration_rows),
+        # As many as may be, less those that would waste part of a rank.
+        n_calibrate = least_wasteful_size(
+            max(most_rows, self.fewest_calibration_rows),
             alpha=self.alpha,
             delta=self.delta,
             downwards=True,
         )
-        return max(self.fewest_calibration_rows, thrifty)
+        return max(self.fewest_calibration_rows, n_calibrate)
 
 
 def _read_request(
@@ -312,17 +313,25 @@ def _read_request(
     """Check what the caller of `plan` gave, and fill in the default spread."""
     if guarantee not in ("marginal", "pac"):
         raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
+
     level = as_rational(alpha)
     if spread is None:
         checked_spread = float(min(WIDEST_SPREAD, level / 5))
     else:
         checked_spread = as_positive(spread, name="spread")
+
+    failure = as_rational(delta, name="delta") if guarantee == "pac" else None
+    n_candidates = as_count(candidates, name="candidates", least=1)
+    n_folds = None
+    if tune_folds is not None:
+        n_folds = as_count(tune_folds, name="tune_folds", least=2)
+
     return _Request(
         alpha=level,
-        delta=as_rational(delta, name="delta") if guarantee == "pac" else None,
+        delta=failure,
         spread=checked_spread,
-        candidates=as_count(candidates, name="candidates", least=1),
-        folds=None if tune_folds is None else as_count(tune_folds, name="tune_folds", least=2),
+        candidates=n_candidates,
+        folds=n_folds,
     )
 
 
@@ -400,6 +409,7 @@ def _explain_calibration(request: _Request, now: Outlook) -> str:
 
 
 def _note_coverage(now: Outlook) -> str:
+    """Say what coverage to expect, and how far it varies."""
     return (
         f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, "
         f"between {now.coverage_low:.4f} and {now.coverage_high:.4f} in nine of ten (5 % and 95 % "
@@ -408,6 +418,7 @@ def _note_coverage(now: Outlook) -> str:
 
 
 def _note_price_of_pac(now: Outlook, alpha: Fraction, delta: Fraction) -> str:
+    """Say how much mean coverage a PAC guarantee adds, which makes sets larger."""
     gap = pac_gap(now.calibrate, alpha=alpha, delta=delta)
     return (
         f"The PAC guarantee costs {gap.exact:.4f} of coverage over the marginal one at this size "
@@ -444,6 +455,7 @@ def _note_doubled_rows(request: _Request, now: Outlook, doubled: Outlook) -> str
 
 
 def _note_smallest_useful_n(n_rows: int, smallest_useful_n: int) -> str:
+    """Say from how many rows on every role has something to do."""
     if n_rows >= smallest_useful_n:
         return f"The smallest useful number of rows is {smallest_useful_n}."
     return (

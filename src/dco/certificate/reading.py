@@ -30,7 +30,11 @@ def _refuse_constant(name: str) -> float:
 
 
 def read_value(kind: Any, value: Any, name: str) -> Any:
-    """Read a value as this type: lists become tuples, and "inf" is a number."""
+    """Read a value of JSON as a type: lists become tuples, and "inf" is a number.
+
+    `name` is what the value is called if it does not fit.
+    """
+    # 1. Types that are made of others.
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         return _read_as_one_of(get_args(kind), value, name)
@@ -41,34 +45,43 @@ def read_value(kind: Any, value: Any, name: str) -> Any:
     if origin is tuple and isinstance(value, list):
         return _read_tuple(get_args(kind), value, name)
     if origin is Mapping and isinstance(value, dict):
-        _, kind_of_entries = get_args(kind)
+        _, kind_of_values = get_args(kind)
         return {
-            key: read_value(kind_of_entries, entry, f"{key} of {name}")
-            for key, entry in value.items()
+            key: read_value(kind_of_values, item, f"{key} of {name}") for key, item in value.items()
         }
-    if kind is float and (type(value) in (int, float) or value in ("inf", "-inf")):
+
+    # 2. Numbers, texts and truth values.
+    is_number = type(value) in (int, float) or value in ("inf", "-inf")
+    if kind is float and is_number:
         with suppress(OverflowError):
             return float(value)
-    if type(value) is kind and (kind is not int or 0 <= value < LARGEST_WHOLE_NUMBER):
-        return value
-    raise _misfit(value, name)
+    if type(value) is not kind:
+        raise _misfit(value, name)
+    if kind is int and not 0 <= value < LARGEST_WHOLE_NUMBER:
+        raise _misfit(value, name)
+    return value
 
 
 def read_record(kind: Any, value: Any, name: str) -> Any:
     """Read an object as a record: it must state every field, and no other."""
     if not isinstance(value, dict):
         raise _misfit(value, name)
-    names = {field.name for field in fields(kind)}
-    missing = sorted(names - value.keys())
-    unknown = sorted(value.keys() - names)
+
+    field_names = {field.name for field in fields(kind)}
+    missing = sorted(field_names - value.keys())
+    unknown = sorted(value.keys() - field_names)
     if missing or unknown:
         raise ValueError(f"{name} misses the fields {missing} and has unknown ones {unknown}")
-    hints = get_type_hints(kind)
-    read = {key: read_value(hints[key], part, f"{key} of {name}") for key, part in value.items()}
-    return kind(**read)
+
+    types = get_type_hints(kind)
+    field_values = {
+        field: read_value(types[field], part, f"{field} of {name}") for field, part in value.items()
+    }
+    return kind(**field_values)
 
 
 def _read_as_one_of(kinds: tuple[Any, ...], value: Any, name: str) -> Any:
+    """Read a value as the first of several types that it fits."""
     for kind in kinds:
         with suppress(ValueError):
             return read_value(kind, value, name)
@@ -76,14 +89,15 @@ def _read_as_one_of(kinds: tuple[Any, ...], value: Any, name: str) -> Any:
 
 
 def _read_tuple(kinds: tuple[Any, ...], values: list[Any], name: str) -> tuple[Any, ...]:
+    """Read a list as a tuple, such as tuple[float, float], or tuple[str, ...] of any length."""
     is_of_any_length = kinds[-1] is Ellipsis
-    expected = kinds[:1] * len(values) if is_of_any_length else kinds
-    if len(expected) != len(values):
+    if is_of_any_length:
+        kinds = kinds[:1] * len(values)
+    if len(kinds) != len(values):
         raise _misfit(values, name)
-    entry = f"an entry of {name}"
-    return tuple(
-        read_value(kind, value, entry) for kind, value in zip(expected, values, strict=True)
-    )
+
+    pairs = zip(kinds, values, strict=True)
+    return tuple(read_value(kind, value, f"an entry of {name}") for kind, value in pairs)
 
 
 def _read_calibration(value: Any, name: str) -> Any:

@@ -196,13 +196,13 @@ def recompute_facts(predictor: Certified) -> RecomputedFacts:
     calibration = predictor.statement.calibrate(predictor.calibration.scored)
 
     row_fingerprints = kept.provenance.row_fingerprints
-    fitted_on = [row_fingerprints.get("train", "")]
-    fitted_on.append(row_fingerprints.get("tune", "") if kept.structure.refit else "")
+    training_rows = row_fingerprints.get("train", "")
+    tuning_rows = row_fingerprints.get("tune", "") if kept.structure.refit else ""
     digest = structure_digest(
         candidate=structure.name,
         model=kept.structure.model,
         score=score_label(structure.score),
-        fitted_on=fitted_on,
+        fitted_on=[training_rows, tuning_rows],
         seed=structure.uniform_seed,
     )
     return RecomputedFacts(
@@ -223,13 +223,13 @@ def recompute_facts(predictor: Certified) -> RecomputedFacts:
 
 
 def _keep_last_digits(computed: CalibrationFacts, kept: CalibrationFacts) -> CalibrationFacts:
-    """Take the thresholds as they were stated, if they agree but for the last digits of laws."""
+    """Return the computed facts, with the kept thresholds if these differ in last digits alone."""
     if len(kept.thresholds) != len(computed.thresholds):
         return computed
+
     pairs = zip(kept.thresholds, computed.thresholds, strict=True)
-    if all(stated.agrees_with(again) for stated, again in pairs):
-        return replace(computed, thresholds=kept.thresholds)
-    return computed
+    all_agree = all(kept_one.agrees_with(computed_one) for kept_one, computed_one in pairs)
+    return replace(computed, thresholds=kept.thresholds) if all_agree else computed
 
 
 def compare_with_predictor(certificate: WrittenFacts, predictor: Certified) -> Iterator[Check]:
@@ -237,24 +237,28 @@ def compare_with_predictor(certificate: WrittenFacts, predictor: Certified) -> I
 
     There is a check for each fact that the predictor tells, and for any other that differs.
     """
-    stated = facts_as_text(certificate)
-    expected = facts_as_text(recompute_facts(predictor))
-    told = _names_told_by_predictor(certificate)
+    stated_texts = facts_as_text(certificate)
+    expected_texts = facts_as_text(recompute_facts(predictor))
+    shown_names = _names_told_by_predictor(certificate)
 
     all_agree = True
-    for name in stated | expected:
-        threshold_name = name.rpartition(": ")[0]
-        if threshold_name and not (threshold_name in stated and threshold_name in expected):
-            continue  # of a threshold that only one of them has
+    for name in stated_texts | expected_texts:
+        # The parts of a threshold that only one of them has are not compared one by one.
+        threshold_name, _, _ = name.rpartition(": ")
+        is_part = threshold_name != ""
+        in_both = threshold_name in stated_texts and threshold_name in expected_texts
+        if is_part and not in_both:
+            continue
 
-        here = stated.get(name, "nothing")
-        there = expected.get(name, "nothing")
-        if here != there:
+        stated = stated_texts.get(name, "nothing")
+        expected = expected_texts.get(name, "nothing")
+        is_threshold = name.startswith("deployed") and not is_part
+        if stated != expected:
             all_agree = False
-            detail = f"the certificate says {here}, the predictor's own says {there}"
+            detail = f"the certificate says {stated}, the predictor's own says {expected}"
             yield Check(name, False, detail)
-        elif name in told or (name.startswith("deployed") and not threshold_name):
-            yield Check(name, True, f"the predictor has {there}")
+        elif name in shown_names or is_threshold:
+            yield Check(name, True, f"the predictor has {expected}")
 
     if all_agree and predictor.certificate is not certificate:
         yield Check("all fields", True, "they agree with the predictor's own certificate")
@@ -262,36 +266,46 @@ def compare_with_predictor(certificate: WrittenFacts, predictor: Certified) -> I
 
 def _names_told_by_predictor(certificate: WrittenFacts) -> set[str]:
     """Name the facts that a predictor tells by itself, as checks call them."""
-    names = {entry.name for entry in fields(certificate.calibration)}
-    names |= TOLD_BY_STRUCTURE | {"scores_fingerprint"}
-    return {CHECK_NAMES.get(name, name) for name in names} | {"rows.calibrate"}
+    field_names = {fact.name for fact in fields(certificate.calibration)}
+    field_names |= TOLD_BY_STRUCTURE | {"scores_fingerprint"}
+    check_names = {CHECK_NAMES.get(name, name) for name in field_names}
+    return check_names | {"rows.calibrate"}
 
 
 def facts_as_text(facts: Facts) -> dict[str, str]:
     """Write every fact as JSON, by the name of its check.
 
-    Entries of mappings have names of their own ("rows.train"), and so have parts of thresholds
-    ("deployed threshold: rank").
+    The items of a mapping have names of their own ("rows.train"), and so have the parts of a
+    threshold ("deployed threshold: rank").
     """
     values: dict[str, Any] = {"kind": facts.calibration.kind}
     for record in (facts.calibration, facts.structure, facts.provenance):
         values |= plain(asdict(record), nan=ValueError("a certificate holds no NaN"))
 
-    texts: dict[str, Any] = {
+    # 1. The seal: how often it was opened, and each request.
+    by_check: dict[str, Any] = {
         "seal": [values.pop("seal_opened"), *values.pop("seal_log")],
     }
+
+    # 2. Each threshold, and its parts.
     for threshold in values.pop("thresholds"):
         group = threshold["group"]
         name = "deployed threshold" if group is None else f"deployed threshold of group {group}"
-        for key, value in threshold.items():
-            texts[name if key == "value" else f"{name}: {key}"] = value
+        for part, value in threshold.items():
+            full_name = name if part == "value" else f"{name}: {part}"
+            by_check[full_name] = value
+
+    # 3. All other facts. An empty mapping is a fact as well.
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            texts |= {f"{name}.{key}": entry for key, entry in value.items()}
+            for key, item in value.items():
+                by_check[f"{name}.{key}"] = item
         else:
-            texts[CHECK_NAMES.get(name, name)] = value
+            by_check[CHECK_NAMES.get(name, name)] = value
+
     return {
-        name: json.dumps(value, sort_keys=True, ensure_ascii=False) for name, value in texts.items()
+        name: json.dumps(value, sort_keys=True, ensure_ascii=False)
+        for name, value in by_check.items()
     }
 
 
@@ -302,17 +316,17 @@ def check_rows(certificate: WrittenFacts, X: Any, y: Any) -> tuple[Check, Check]
     """Check the number and the fingerprint of the calibration rows."""
     hashes = row_fingerprints(X, y)
     provenance = certificate.provenance
+
     stated_number = provenance.rows.get("calibrate")
-    stated_fingerprint = provenance.row_fingerprints.get("calibrate")
-    return (
-        compare("calibration rows", stated_number, len(hashes), "number of rows"),
-        compare(
-            "calibration fingerprint",
-            stated_fingerprint,
-            role_fingerprint(hashes),
-            "fingerprint of the rows",
-        ),
+    number = compare("calibration rows", stated_number, len(hashes), "number of rows")
+
+    fingerprint = compare(
+        "calibration fingerprint",
+        provenance.row_fingerprints.get("calibrate"),
+        role_fingerprint(hashes),
+        "fingerprint of the rows",
     )
+    return number, fingerprint
 
 
 def check_scores(
@@ -334,8 +348,8 @@ def check_scores(
     rounding = 0.0
     if allow_rounding and not check.holds:
         rounding = largest_rounding(predictor, X, y, scored.scores)
-        is_of_kept_scores = stated == scores_fingerprint(kept_scores)
-        if is_of_kept_scores and _agree(kept_scores, np.sort(scored.scores), rounding):
+        states_kept_scores = stated == scores_fingerprint(kept_scores)
+        if states_kept_scores and _agree(kept_scores, np.sort(scored.scores), rounding):
             detail = f"they agree with the scores kept, to rounding (within {rounding:.1g})"
             check = Check("scores", True, detail)
 
@@ -356,7 +370,7 @@ def _check_thresholds(
     for stated in certificate.calibration.thresholds:
         name = "threshold" if stated.group is None else f"threshold of group {stated.group}"
         n = 0
-        value = math.nan
+        value = math.nan  # where no rows give this threshold: NaN equals nothing
         if stated.group in recomputed:
             n = recomputed[stated.group].n
             value = recomputed[stated.group].value
@@ -375,24 +389,25 @@ def largest_rounding(predictor: Certified, X: Any, y: AnyArray, scores: Floats) 
     in double. It grows when targets are far from 0 in units of their spread: a residual inherits
     the rounding of the numbers that it is the difference of.
     """
-    seen = batch_rounding(predictor.scores, X, y, scores)
+    seen_rounding = batch_rounding(predictor.scores, X, y, scores)
     kept_scores = predictor.calibration.scored.scores
-    largest = float(np.max(np.abs(kept_scores[np.isfinite(kept_scores)]), initial=0.0))
+    largest_score = float(np.max(np.abs(kept_scores[np.isfinite(kept_scores)]), initial=0.0))
 
-    # The precision in which the model answers.
+    # The precision in which the model answers, by the arrays of one prediction.
     prediction = predictor.structure.prediction(take_features(X, np.arange(1)))
     dtypes = [part.dtype for part in vars(prediction).values() if isinstance(part, np.ndarray)]
     precisions = [RELATIVE_ROUNDING[dtype] for dtype in dtypes if dtype in RELATIVE_ROUNDING]
     precision = max(precisions, default=RELATIVE_ROUNDING[np.dtype(np.float64)])
 
+    # How far targets are from 0, in units of their spread.
     offset = 0.0
     if predictor.structure.classes is None and np.std(y) > 0:
         offset = float(np.max(np.abs(y)) / np.std(y)) / 256
-    return max(seen, precision * (1 + offset) * largest)
+    return max(seen_rounding, precision * (1 + offset) * largest_score)
 
 
 def _agree(a: ArrayLike, b: ArrayLike, rounding: float) -> bool:
-    """Whether numbers are equal (infinite ones exactly) or differ by at most `rounding`."""
+    """Return whether all numbers are equal, or differ by at most `rounding` if they are finite."""
     first = np.asarray(a, dtype=np.float64)
     second = np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
@@ -410,17 +425,21 @@ def list_unchecked(
 ) -> dict[str, str]:
     """Name the facts that nothing given here speaks for, with what would be needed."""
     unchecked: dict[str, str] = {}
-    is_compared_with_a_copy = predictor is not None and predictor.certificate is not certificate
-    if not is_compared_with_a_copy:
-        needed = "without the predictor"
-        if predictor is not None:
-            needed = "by anything but this certificate (compare a copy that was kept elsewhere)"
-        unchecked |= dict.fromkeys(WORDS, "beyond the facts that this certificate states")
-        for name in _names_not_recomputed(certificate, has_predictor=predictor is not None):
-            is_of_given_rows = name in ("rows.calibrate", "row_fingerprints.calibrate")
-            if not (has_rows and is_of_given_rows):
-                unchecked[name] = needed
 
+    # 1. Facts that stand in this certificate alone. If the predictor has its own certificate, each
+    # of its facts was compared.
+    has_own_certificate = predictor is not None and predictor.certificate is not certificate
+    if not has_own_certificate:
+        unchecked |= dict.fromkeys(WORDS, "beyond the facts that this certificate states")
+        reason = "without the predictor"
+        if predictor is not None:
+            reason = "by anything but this certificate (compare a copy that was kept elsewhere)"
+        for name in _names_not_recomputed(certificate, has_predictor=predictor is not None):
+            follows_from_rows = name in ("rows.calibrate", "row_fingerprints.calibrate")
+            if not (has_rows and follows_from_rows):
+                unchecked[name] = reason
+
+    # 2. What takes the calibration rows.
     if not has_rows:
         unchecked["calibration rows"] = "without the rows themselves"
         if predictor is not None:
@@ -429,23 +448,29 @@ def list_unchecked(
 
 
 def _names_not_recomputed(certificate: WrittenFacts, *, has_predictor: bool) -> Iterator[str]:
-    """Name the facts that a certificate, or its predictor, does not tell twice."""
-    recomputed = set(CHECKED_ALONE)
+    """Name the facts that neither other facts nor the predictor (if there is one) confirm."""
+    confirmed = set(CHECKED_ALONE)
     if has_predictor:
-        recomputed |= TOLD_BY_STRUCTURE | {"scores_fingerprint"}
-    else:
-        for entry in sorted(fields(certificate.calibration), key=lambda entry: entry.name):
-            if entry.name not in recomputed:
-                yield "threshold values" if entry.name == "thresholds" else entry.name
+        confirmed |= TOLD_BY_STRUCTURE | {"scores_fingerprint"}
 
+    # 1. Facts of the calibration; a predictor confirms all of them.
+    if not has_predictor:
+        for name in sorted(fact.name for fact in fields(certificate.calibration)):
+            if name not in confirmed:
+                yield "threshold values" if name == "thresholds" else name
+
+    # 2. Facts of the structure and of the rows, with a name for each role.
     for record in (certificate.structure, certificate.provenance):
-        for entry in fields(record):
-            if entry.name in recomputed:
-                continue
-            if entry.name not in ("rows", "row_fingerprints"):
-                yield entry.name
-                continue
-            for role in getattr(record, entry.name):
-                is_told = has_predictor and entry.name == "rows" and role == "calibrate"
-                if not is_told:
-                    yield f"{entry.name}.{role}"
+        for name in (fact.name for fact in fields(record)):
+            if name in ("rows", "row_fingerprints"):
+                yield from _names_by_role(certificate, name, has_predictor=has_predictor)
+            elif name not in confirmed:
+                yield name
+
+
+def _names_by_role(certificate: WrittenFacts, name: str, *, has_predictor: bool) -> Iterator[str]:
+    """Name a fact of each role, such as "rows.train"; a predictor confirms "rows.calibrate"."""
+    for role in getattr(certificate.provenance, name):
+        full_name = f"{name}.{role}"
+        if not (has_predictor and full_name == "rows.calibrate"):
+            yield full_name
