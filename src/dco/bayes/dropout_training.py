@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,13 +29,24 @@ class Layers:
 
 
 @dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """The rows of one data set as networks take them, and the code of each row's label.
+
+    Networks on the same rows share one such record, so that the rows are held once.
+    """
+
+    features: Floats
+    codes: Integers
+
+
+@dataclass(frozen=True, eq=False)
 class Training:
     """All that training one network on one data set needs.
 
     Attributes
     ----------
-    features, codes
-        Standardised rows and the code of each one's label. Networks on the same rows share them.
+    rows
+        The rows that it is trained on.
     start
         The first weights and biases.
     batches
@@ -46,8 +57,7 @@ class Training:
         Settings of this network, which may differ within a group.
     """
 
-    features: Floats
-    codes: Integers
+    rows: TrainingRows
     start: Layers
     batches: Integers
     noise_seed: int
@@ -63,17 +73,34 @@ class Training:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """What networks must share to be trained side by side."""
-        return self.widths, len(self.codes), self.batches.shape
+        """The numbers that must agree for networks to be trained side by side."""
+        return self.widths, len(self.rows.codes), self.batches.shape
 
     def is_real_row(self) -> Bools:
         """Mark the entries of the batches that are rows, not padding."""
-        n = len(self.codes)
+        n = len(self.rows.codes)
         batch_size = self.batches.shape[1]
         padded = -(-n // batch_size) * batch_size
         n_epochs = self.batches.size // padded
         one_epoch = np.arange(padded) < n
         return np.tile(one_epoch, n_epochs).reshape(-1, batch_size)
+
+
+class NetworkInputs(NamedTuple):
+    """One network as the compiled program takes it, or several, stacked along a first axis.
+
+    `table` is the position of its rows among the tables that the program gets, and `batches` are
+    rows of that table. It is a NamedTuple because JAX can divide one into networks.
+    """
+
+    table: Any
+    weights: Any
+    biases: Any
+    batches: Any
+    noise_seed: Any
+    dropout: Any
+    learning_rate: Any
+    weight_decay: Any
 
 
 def draw_start(rng: np.random.Generator, widths: Sequence[int]) -> Layers:
@@ -136,31 +163,35 @@ def _default_memory() -> float:
 def _train_group(trainings: Sequence[Training]) -> list[Layers]:
     """Train networks of one shape in one run of the compiled program."""
     jax = require("jax", extra="bayes")
-    first = trainings[0]
+    tables = list(dict.fromkeys(training.rows for training in trainings))
+    train = _training_program()
+    results = train(
+        np.stack([table.features for table in tables]),
+        np.stack([table.codes for table in tables]),
+        trainings[0].is_real_row(),
+        _stack_networks(trainings, tables),
+    )
 
-    # Networks on the same rows share a table. NumPy stacks the arrays: JAX would compile a small
-    # program for each shape.
-    tables = {id(training.features): training for training in trainings}
-    features = np.stack([training.features for training in tables.values()])
-    codes = np.stack([training.codes for training in tables.values()])
-    table_of = [list(tables).index(id(training.features)) for training in trainings]
-
-    networks = {
-        "table": np.asarray(table_of, dtype=np.int32),
-        "weights": _stack_layers([training.start.weights for training in trainings]),
-        "biases": _stack_layers([training.start.biases for training in trainings]),
-        "batches": np.stack([training.batches for training in trainings]),
-        "noise_seed": np.stack([np.uint32(training.noise_seed) for training in trainings]),
-        "dropout": np.asarray([training.dropout for training in trainings], np.float32),
-        "learning_rate": np.asarray([training.learning_rate for training in trainings], np.float32),
-        "weight_decay": np.asarray([training.weight_decay for training in trainings], np.float32),
-    }
-    results = _training_program()(features, codes, first.is_real_row(), networks)
     weights, biases = jax.tree.map(np.asarray, results)
     return [
         Layers([layer[index] for layer in weights], [layer[index] for layer in biases])
         for index in range(len(trainings))
     ]
+
+
+def _stack_networks(trainings: Sequence[Training], tables: Sequence[TrainingRows]) -> NetworkInputs:
+    """Stack networks of one shape by NumPy: JAX would compile a small program for each shape."""
+    position_of = {table: position for position, table in enumerate(tables)}
+    return NetworkInputs(
+        table=np.asarray([position_of[training.rows] for training in trainings], np.int32),
+        weights=_stack_layers([training.start.weights for training in trainings]),
+        biases=_stack_layers([training.start.biases for training in trainings]),
+        batches=np.stack([training.batches for training in trainings]),
+        noise_seed=np.asarray([training.noise_seed for training in trainings], np.uint32),
+        dropout=np.asarray([training.dropout for training in trainings], np.float32),
+        learning_rate=np.asarray([training.learning_rate for training in trainings], np.float32),
+        weight_decay=np.asarray([training.weight_decay for training in trainings], np.float32),
+    )
 
 
 def _stack_layers(networks: Sequence[Sequence[Floats]]) -> list[Floats]:
@@ -170,7 +201,10 @@ def _stack_layers(networks: Sequence[Sequence[Floats]]) -> list[Floats]:
 
 @lru_cache(maxsize=1)
 def _training_program() -> Any:
-    """Return the compiled program; JAX keeps one for each shape for the life of the process."""
+    """Build the program that trains networks side by side.
+
+    JAX compiles it once for each shape, and keeps it for the life of the process.
+    """
     jax = require("jax", extra="bayes")
     jnp = require("jax.numpy", extra="bayes")
     optax = require("optax", extra="bayes")
@@ -188,29 +222,29 @@ def _training_program() -> Any:
         log_p_of_label = jnp.take_along_axis(log_p, y[:, None], axis=1)[:, 0]
         return -jnp.sum(log_p_of_label * is_real) / jnp.sum(is_real)
 
-    def train(features: Any, codes: Any, is_real: Any, network: Any) -> Any:
+    def train(features: Any, codes: Any, is_real: Any, network: NetworkInputs) -> Any:
         adam = optax.chain(
-            optax.add_decayed_weights(network["weight_decay"]),  # before Adam: coupled L2
+            optax.add_decayed_weights(network.weight_decay),  # before Adam: coupled L2
             optax.scale_by_adam(),
-            optax.scale(-network["learning_rate"]),
+            optax.scale(-network.learning_rate),
         )
-        noise = jax.random.key(network["noise_seed"])
-        table = network["table"]
+        noise = jax.random.key(network.noise_seed)
 
         def step(state: Any, batch: Any) -> Any:
             layers, moments = state
             number, rows, is_real_row = batch
-            x = features[table, rows]
-            y = codes[table, rows]
+            x = features[network.table, rows]
+            y = codes[network.table, rows]
             key = jax.random.fold_in(noise, number)
-            gradient = jax.grad(loss)(layers, x, y, is_real_row, key, network["dropout"])
+            gradient = jax.grad(loss)(layers, x, y, is_real_row, key, network.dropout)
             change, moments = adam.update(gradient, moments, layers)
             return (optax.apply_updates(layers, change), moments), None
 
-        layers = (network["weights"], network["biases"])
-        step_numbers = jnp.arange(len(network["batches"]))
-        start = (layers, adam.init(layers))
-        (layers, _), _ = jax.lax.scan(step, start, (step_numbers, network["batches"], is_real))
-        return layers
+        first_layers = (network.weights, network.biases)
+        start = (first_layers, adam.init(first_layers))
+        step_numbers = jnp.arange(len(network.batches))
+        end, _ = jax.lax.scan(step, start, (step_numbers, network.batches, is_real))
+        trained_layers, _ = end
+        return trained_layers
 
     return jax.jit(jax.vmap(train, in_axes=(None, None, None, 0)))

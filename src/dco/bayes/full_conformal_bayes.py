@@ -108,10 +108,10 @@ def full_conformal_labels(
         log_train = np.log(observed)
         log_test = np.log(test_draws)
     evidence = _rank_candidates(log_train, log_test, _log_weights(weights, len(log_train)))
-    members = _members(evidence.ranks, len(codes), alpha)
+    members = _find_members(evidence.ranks, len(codes), alpha)
     _warn_collapsed(members, evidence.effective_draws, least=least_effective_draws)
 
-    is_unknown_label_in = _members(np.array(1), len(codes), alpha)
+    is_unknown_label_in = _find_members(np.array(1), len(codes), alpha)
     dense = np.full((len(test), test.n_classes), is_unknown_label_in)
     dense[:, : test.n_known] = members
     return FullConformalSets(
@@ -150,7 +150,7 @@ def full_conformal_intervals(
     log_train = _log_observed(train, y_train)
     log_test = _log_densities(test, np.broadcast_to(grid, (len(test), grid.size)))
     evidence = _rank_candidates(log_train, log_test, _log_weights(weights, len(log_train)))
-    members = _members(evidence.ranks, len(train), alpha)
+    members = _find_members(evidence.ranks, len(train), alpha)
     _warn_collapsed(members, evidence.effective_draws, least=least_effective_draws)
 
     return FullConformalSets(
@@ -258,8 +258,8 @@ def _add_one_in_weights(log_new: Floats, log_prior: Floats) -> Floats:
     return np.asarray(log_weights)
 
 
-def _members(ranks: Integers, n: int, alpha: Level) -> Bools:
-    """Say which candidates are in: rank > alpha (n + 1), in integers."""
+def _find_members(ranks: Integers, n: int, alpha: Level) -> Bools:
+    """Mark the candidates that are in the set: rank > alpha (n + 1), in integers."""
     level = as_rational(alpha)
     return np.asarray(ranks > level.numerator * (n + 1) // level.denominator)
 
@@ -307,7 +307,8 @@ def _log_densities(mixture: GaussianMixtures, y: Floats) -> Floats:
     """Return log N(y; mean, sd^2) for every draw, (T, n, G), of y (n, G)."""
     means = np.asarray(mixture.means, dtype=np.float64)[:, :, None]
     sds = np.asarray(mixture.sds, dtype=np.float64)
-    sds = sds[:, None, None] if sds.ndim == 1 else sds[:, :, None]
+    is_one_per_draw = sds.ndim == 1
+    sds = sds[:, None, None] if is_one_per_draw else sds[:, :, None]
     standardised = (y[None] - means) / sds
     return np.asarray(-0.5 * standardised**2 - np.log(sds) - 0.5 * np.log(2 * np.pi))
 

@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dco import ClassDraws
 from dco.bayes.dropout_training import (
     Training,
+    TrainingRows,
     draw_batches,
     draw_start,
     train_networks,
@@ -100,7 +101,8 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on these rows; `classes_` lists the labels that are among them."""
         features, codes = self._check_rows(X, y)
-        _train_heads([self], [self._prepare(standardise(features, self.standardise), codes)])
+        rows = standardise(features, codes, is_wanted=self.standardise)
+        _train_heads([self], [self._prepare(rows)])
         return self
 
     @classmethod
@@ -124,10 +126,11 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
             clones = [clone(head) for head in heads]
             # The rows are checked and standardised once, and shared by the heads.
             features, codes = clones[0]._check_rows(X, y)
-            standardised = {flag: standardise(features, flag) for flag in (False, True)}
+            as_given = standardise(features, codes, is_wanted=False)
+            standardised = standardise(features, codes, is_wanted=True)
             for head in clones:
                 head._take_over_rows_of(clones[0])
-                trainings.append(head._prepare(standardised[bool(head.standardise)], codes))
+                trainings.append(head._prepare(standardised if head.standardise else as_given))
             fits.append(clones)
 
         _train_heads([head for clones in fits for head in clones], trainings, memory=memory)
@@ -206,20 +209,19 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
 
-    def _prepare(self, rows: StandardisedFeatures, codes: Integers) -> Training:
+    def _prepare(self, standardised: StandardisedRows) -> Training:
         """Draw all that training needs, in an order that no batching changes."""
         self._check_parameters()
-        self.feature_mean_ = rows.mean
-        self.feature_scale_ = rows.scale
-        n, n_features = rows.features.shape
+        self.feature_mean_ = standardised.mean
+        self.feature_scale_ = standardised.scale
+        n, n_features = standardised.rows.features.shape
         widths = (n_features, *(int(width) for width in self.hidden), len(self.classes_))
 
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         start, order, masks, noise = np.random.SeedSequence(seed).spawn(4)
         self.masks_ = self._draw_masks(np.random.default_rng(masks), widths[1:-1])
         return Training(
-            features=rows.features,
-            codes=codes,
+            rows=standardised.rows,
             start=draw_start(np.random.default_rng(start), widths),
             batches=draw_batches(
                 np.random.default_rng(order),
@@ -241,6 +243,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         return [rng.random((self.passes, width)) < share_kept for width in widths]
 
     def _check_parameters(self) -> None:
+        """Refuse parameters that no network can be trained with."""
         if not isinstance(self.hidden, Sequence) or not self.hidden:
             raise ValueError(
                 f"hidden must list the width of each hidden layer, e.g. (512, 256), "
@@ -257,33 +260,36 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _check_in_range(value: Any, *, name: str, end: float) -> None:
+    """Refuse what is no number from 0 up to, but not including, `end`."""
     if not isinstance(value, Real) or not 0 <= float(value) < end:
         raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
 
 
 @dataclass(frozen=True, eq=False)
-class StandardisedFeatures:
-    """Features as a network takes them, and the mean and scale that were used."""
+class StandardisedRows:
+    """Rows as a network takes them, and the mean and scale that were used."""
 
-    features: Floats
+    rows: TrainingRows
     mean: Floats
     scale: Floats
 
 
-def standardise(rows: Floats, is_wanted: bool) -> StandardisedFeatures:
-    """Centre and scale the columns of the rows, or leave them as they are."""
-    n_features = rows.shape[1]
+def standardise(features: Floats, codes: Integers, *, is_wanted: bool) -> StandardisedRows:
+    """Centre and scale the columns of the features, or leave them as they are."""
+    n_features = features.shape[1]
     if not is_wanted:
-        zeros = np.zeros(n_features, np.float32)
-        ones = np.ones(n_features, np.float32)
-        return StandardisedFeatures(rows, zeros, ones)
+        return StandardisedRows(
+            rows=TrainingRows(features, codes),
+            mean=np.zeros(n_features, np.float32),
+            scale=np.ones(n_features, np.float32),
+        )
 
-    mean = rows.mean(axis=0, dtype=np.float64)
-    spread = rows.std(axis=0, dtype=np.float64)
+    mean = features.mean(axis=0, dtype=np.float64)
+    spread = features.std(axis=0, dtype=np.float64)
     varies = spread > ROUNDING * abs(mean)
     scale = np.where(varies, spread, np.inf).astype(np.float32)  # a constant feature becomes 0
     mean = mean.astype(np.float32)
-    return StandardisedFeatures((rows - mean) / scale, mean, scale)
+    return StandardisedRows(TrainingRows((features - mean) / scale, codes), mean, scale)
 
 
 def _train_heads(
@@ -306,9 +312,11 @@ def _train_heads(
 
 @lru_cache(maxsize=4)
 def _prediction_program(output: Output) -> Callable[..., Any]:
-    """Compile the way from rows to log p̄, log p̃ or all passes.
+    """Build the program that predicts a batch of rows; JAX compiles it.
 
-    The first layer is the same for all passes, and most of the arithmetic.
+    It returns log p̄ (`predict_log_mean`), log p̃ (`predict_log_add_one_in`) or the probabilities of
+    all passes. The first layer is computed once: it is the same for all passes, and most of the
+    arithmetic.
     """
     jax = require("jax", extra="bayes")
     jnp = require("jax.numpy", extra="bayes")
@@ -346,14 +354,14 @@ def _prediction_program(output: Output) -> Callable[..., Any]:
 
         def add(log_sums: Any, pass_masks: Any) -> Any:
             log_p_now = log_p(pass_masks)
-            grown = [
+            new_log_sums = [
                 jnp.logaddexp(log_sum, power * log_p_now)
                 for power, log_sum in enumerate(log_sums, start=1)
             ]
-            return grown, None
+            return new_log_sums, None
 
-        nothing = jnp.full((x.shape[0], weights[-1].shape[1]), -jnp.inf)
-        log_sums, _ = jax.lax.scan(add, [nothing] * highest, masks)
+        log_of_zero = jnp.full((x.shape[0], weights[-1].shape[1]), -jnp.inf)
+        log_sums, _ = jax.lax.scan(add, [log_of_zero] * highest, masks)
         return log_sums
 
     programs = {"draws": draws, "log_mean": log_mean, "log_add_one_in": log_add_one_in}

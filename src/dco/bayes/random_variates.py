@@ -49,7 +49,7 @@ def generalised_inverse_gaussian(
     rising_part = np.where(x < lower, rise * (x - lower), 0.0)
     log_envelope = np.where(x > upper, fall * (upper - x), rising_part)
     is_accepted = np.log1p(-w) <= _log_density_from_mode(x, alpha, lam) - log_envelope
-    first_accepted = is_accepted.argmax(axis=0), np.arange(omega.size)
+    first_accepted = (is_accepted.argmax(axis=0), np.arange(omega.size))  # proposal, entry
     standard = np.exp(x[first_accepted]) * (lam + root) / omega
     draws = np.asarray(np.sqrt(b / a) * np.where(order < 0, 1 / standard, standard))
 

@@ -33,10 +33,10 @@ LEAST_RESIDUAL = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class SufficientStatistics:
-    """What P regression problems with d slopes each tell the sampler.
+    """The sums over rows that the sampler needs, of P regression problems with d slopes each.
 
     The last of the k = d + 1 columns is the intercept. The residual sum of squares at θ is residual
-    + (θ - centre)' gram (θ - centre): no difference of large numbers.
+    + (θ - centre)' gram (θ - centre), which takes no difference of large numbers.
 
     Attributes
     ----------
@@ -58,7 +58,10 @@ class SufficientStatistics:
     @classmethod
     def of(cls, datasets: Iterable[tuple[Floats, Floats]]) -> SufficientStatistics:
         """Sum up (inputs, targets) pairs that share their number of columns."""
-        grams, centres, residuals, rows = [], [], [], []
+        grams = []
+        centres = []
+        residuals = []
+        rows = []
         for inputs, targets in datasets:
             design = np.column_stack([inputs, np.ones(len(targets))])
             centre = np.linalg.lstsq(design, targets, rcond=None)[0]
@@ -149,6 +152,7 @@ def _scattered_start(
 
 
 def _residual_sums(problems: SufficientStatistics, theta: Floats) -> Floats:
+    """Compute the residual sum of squares of each problem at the coefficients `theta`."""
     away = theta - problems.centre
     pulled = (problems.gram @ away[..., None])[..., 0]
     return np.asarray(problems.residual + np.sum(away * pulled, axis=1))

@@ -98,8 +98,8 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
             models = [cls(prior_scale=scale, **parameters) for scale in prior_scales]
             standardised = [model._standardise(X, y) for model in models]
             fits.append(models)
-            # The same object for all prior scales, so that these rows are summed up once.
-            datasets_of_fits += standardised[:1] * len(models)
+            # The same record for all prior scales, so that these rows are summed up once.
+            datasets_of_fits += [standardised[0] for _ in models]
 
         _fit_together([model for models in fits for model in models], datasets_of_fits)
         return fits
@@ -167,6 +167,7 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         self.y_scale_ = rows.y_scale
 
     def _warn_if_poorly_known(self) -> None:
+        """Warn if the chains hold few effective draws, or disagree with each other."""
         if self.ess_ >= ENOUGH_DRAWS and self.rhat_ <= LARGEST_RHAT:
             return
         text = (
@@ -179,7 +180,10 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
 
 @dataclass(frozen=True, eq=False)
 class StandardisedRows:
-    """One data set in standard units, and the way back. `varies` marks the columns that vary."""
+    """One data set in standard units, and the means and scales that lead back.
+
+    `varies` marks the columns of X that are not constant; only these are among the inputs.
+    """
 
     inputs: Floats
     targets: Floats
@@ -240,10 +244,11 @@ def _fit_together(
 
 def _sum_up(datasets: Sequence[StandardisedRows]) -> SufficientStatistics:
     """Sum up each data set; one that occurs several times is summed up once."""
-    distinct = {id(rows): rows for rows in datasets}
-    position = {key: index for index, key in enumerate(distinct)}
-    statistics = SufficientStatistics.of((rows.inputs, rows.targets) for rows in distinct.values())
-    return statistics.take(np.asarray([position[id(rows)] for rows in datasets]))
+    distinct = list(dict.fromkeys(datasets))
+    statistics = SufficientStatistics.of((rows.inputs, rows.targets) for rows in distinct)
+
+    position_of = {rows: position for position, rows in enumerate(distinct)}
+    return statistics.take(np.asarray([position_of[rows] for rows in datasets]))
 
 
 def _sample(
