@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 import pytest
 
-from dco.foundations.parallel import _give_up, _interrupts_kept_from_children, run_many
+from dco.foundations.parallel import _give_up, _keep_interrupts_from_children, run_many
 
 
 def draw(seed: int) -> float:
@@ -118,7 +118,7 @@ def test_ctrl_c_while_workers_are_started_comes_afterwards():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start() -> None:
-        with _interrupts_kept_from_children():
+        with _keep_interrupts_from_children():
             signal.raise_signal(signal.SIGINT)
             started.append("all workers")
 

@@ -82,7 +82,10 @@ def to_device_of(values: Any, like: Array) -> Array:
 
 
 def start_positions(counts: AnyArray) -> Integers:
-    """Return where each of several runs of these lengths starts, and where the last one ends."""
+    """Return where each of several runs of these lengths starts, and where the last one ends.
+
+    Runs of 2, 3 and 1 entries, one after the other, give 0, 2, 5 and 6.
+    """
     starts = np.zeros(counts.size + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts
@@ -158,7 +161,8 @@ def check_exact_in_float64(targets: Any, *, name: str) -> None:
     These are dates, durations, and large integers that it rounds.
     """
     values = to_numpy(targets).ravel()
-    first = values[0] if values.dtype.kind == "O" and values.size else None
+    are_objects = values.dtype.kind == "O" and values.size > 0
+    first = values[0] if are_objects else None
     is_date = isinstance(first, (datetime.date, np.datetime64)) or type(first).__name__ == "Period"
     is_duration = isinstance(first, (datetime.timedelta, np.timedelta64))
 

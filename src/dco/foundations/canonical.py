@@ -107,6 +107,7 @@ def _to_numpy(column: Any) -> AnyArray:
 
 
 def _polars_to_numpy(column: Any) -> AnyArray:
+    """Convert a polars column; gaps among numbers or booleans make it an array of objects."""
     dtype = column.dtype
     is_numeric = dtype.is_integer() or dtype.is_float() or str(dtype) == "Boolean"
     is_moment = str(dtype).startswith(("Date", "Duration"))
@@ -134,8 +135,10 @@ def number_words(array: AnyArray, *, at_float32: bool = False) -> Words:
 
 
 def _moment_words(array: AnyArray) -> Words:
-    """Return words of dates or durations: of the microseconds, which reach any year that people
-    use, then of the nanoseconds beyond them.
+    """Return words of dates or durations, (2, n).
+
+    They hash the microseconds, which reach any year that people use, and the nanoseconds beyond
+    these.
     """
     letter = array.dtype.kind
     microseconds = array.astype(f"{letter}8[us]").view(np.int64)
@@ -153,18 +156,21 @@ def _moment_words(array: AnyArray) -> Words:
 
 
 def _cell_words(values: list[Any], at_float32: bool) -> Words:
-    """Return the words of Python values, (2, n). Values of usual types are read once if they
-    repeat.
+    """Return the words of Python values, (2, n).
+
+    Values of usual types are read once if they repeat.
     """
     if not set(map(type, values)) <= _PLAIN_TYPES:
         return _stack_words(values, at_float32)
     distinct = list(dict.fromkeys(values))
     words = _stack_words(distinct, at_float32)
     position_of = {value: position for position, value in enumerate(distinct)}
-    return words[:, list(map(position_of.__getitem__, values))]
+    positions = list(map(position_of.__getitem__, values))  # faster than a loop over rows
+    return words[:, positions]
 
 
 def _stack_words(values: list[Any], at_float32: bool) -> Words:
+    """Return the words of Python values, (2, n), each value read by itself."""
     words = np.array([_words_of(value, at_float32) for value in values], dtype=np.uint64)
     return words.reshape(-1, 2).T
 

@@ -20,7 +20,7 @@ __all__ = [
 
 def counted(n: int, noun: str) -> str:
     """Write a count with its noun: "1 row", "2 rows"."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def are(n: int) -> str:
@@ -35,8 +35,9 @@ def have(n: int) -> str:
 
 def first_few(texts: Sequence[str], most: int = 5) -> str:
     """List the first few of many texts, and say how many more there are."""
-    more = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
+    listed = ", ".join(texts[:most])
+    n_more = len(texts) - most
+    return f"{listed} and {n_more} more" if n_more > 0 else listed
 
 
 def number(value: float) -> str:
@@ -53,16 +54,17 @@ def html_table(
     head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", most: int = 30
 ) -> str:
     """Make a table for notebooks, which bring their own style; texts are escaped."""
-    body = list(rows)
-    lines = "".join(f"<tr>{_html_cells('td', cells)}</tr>" for cells in body[:most])
-    header = f"<thead><tr>{_html_cells('th', head)}</tr></thead>" if any(head) else ""
+    all_rows = list(rows)
     title = f"<p>{escape(caption)}</p>" if caption else ""
-    n_more = len(body) - most
+    header = f"<thead><tr>{_html_cells('th', head)}</tr></thead>" if any(head) else ""
+    body = "".join(f"<tr>{_html_cells('td', cells)}</tr>" for cells in all_rows[:most])
+    n_more = len(all_rows) - most
     footer = f"<p>and {n_more} more</p>" if n_more > 0 else ""
-    return f"{title}<table>{header}<tbody>{lines}</tbody></table>{footer}"
+    return f"{title}<table>{header}<tbody>{body}</tbody></table>{footer}"
 
 
 def _html_cells(tag: str, texts: Sequence[str]) -> str:
+    """Write texts as cells of one row of a table."""
     return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
 
 

@@ -141,6 +141,7 @@ def _flush_to_disk(path: Path) -> None:
 
 
 def _give_name(temporary: Path, target: Path, *, overwrite: bool) -> None:
+    """Rename a finished file; without `overwrite`, refuse a name that is taken."""
     check_regular(target)
     if not overwrite:
         try:
@@ -156,6 +157,7 @@ def _give_name(temporary: Path, target: Path, *, overwrite: bool) -> None:
 
 
 def _put_back(old_file: Path | None, target: Path) -> None:
+    """Give a name back to its old file; remove what has the name now if there was none."""
     if old_file is None:
         target.unlink(missing_ok=True)
     else:
@@ -301,7 +303,7 @@ _OPEN: ContextVar[tuple[list[Written], ExitStack] | None] = ContextVar("_OPEN", 
 def written_beside(
     path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True
 ) -> Iterator[Path]:
-    """`new_file`, which waits for the end of a `written_together`."""
+    """Yield a temporary name as `new_file` does; inside `written_together`, wait for its end."""
     if _OPEN.get() is None:
         with new_file(path, overwrite=overwrite, temporary_folder=within) as temporary:
             yield temporary
@@ -315,14 +317,14 @@ def written_beside(
 
 
 def write_whole(path: str | os.PathLike[str], text: str, *, overwrite: bool = True) -> None:
-    """`write_file`, which waits for the end of a `written_together`."""
+    """Write a file as `write_file` does; inside `written_together`, wait for its end."""
     with written_beside(path, overwrite=overwrite) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 @contextmanager
 def written_together() -> Iterator[list[Written]]:
-    """Files that `written_beside` writes in here get their names at the end, all or none."""
+    """Give the files that `written_beside` writes in here their names at the end, all or none."""
     files: list[Written] = []
     with ExitStack() as temporary:
         token = _OPEN.set((files, temporary))
@@ -334,18 +336,18 @@ def written_together() -> Iterator[list[Written]]:
 
 
 def take_places(files: Sequence[Written], *, gone: Sequence[Path] = ()) -> None:
-    """`put_in_place`."""
+    """Give finished files their names, and remove others, by `put_in_place`."""
     overwrite = all(file.overwrite for file in files)
     put_in_place({file.target: file.beside for file in files}, overwrite=overwrite, remove=gone)
 
 
 def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:
-    """Nested values in JSON's types: infinity is the text "inf", NaN is `nan` (null, a text, or an
-    error that is raised).
+    """Convert nested values to JSON's types.
 
-    NumPy's scalars and arrays become numbers and lists, and keys become text. Floats keep `digits`
-    significant digits (all by default). Anything else is not changed: ``json.dumps`` refuses it or
-    turns it into text.
+    NumPy's scalars and arrays become numbers and lists, and keys become text. Infinity becomes the
+    text "inf", and NaN becomes `nan`: null or a text; an error given as `nan` is raised. Floats
+    keep `digits` significant digits (all by default). Anything else is not changed:
+    ``json.dumps`` refuses it or turns it into text.
     """
     if isinstance(value, Mapping):
         return {str(key): plain(entry, nan=nan, digits=digits) for key, entry in value.items()}

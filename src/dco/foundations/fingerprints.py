@@ -97,15 +97,17 @@ def role_fingerprint(hashes: Hashes) -> str:
 
 
 def _sort_hashes(hashes: Hashes) -> Hashes:
-    """Sort hashes by their bytes: by the first eight, many times faster than by all, which is the
-    same unless hashes share these.
+    """Sort hashes by their bytes.
+
+    They are sorted by their first eight bytes, many times faster than by all. Only where different
+    hashes share these is the order another one, and then all bytes are sorted by.
     """
     first_halves = hashes.view(">u8")[::2].astype(np.uint64)
     order = np.argsort(first_halves)
-    first_halves = first_halves[order]
+    sorted_halves = first_halves[order]
     by_half = hashes[order]
 
-    shares_half = np.flatnonzero(first_halves[1:] == first_halves[:-1])
+    shares_half = np.flatnonzero(sorted_halves[1:] == sorted_halves[:-1])
     if np.any(by_half[shares_half] != by_half[shares_half + 1]):
         return np.sort(hashes)
     return by_half
@@ -115,13 +117,19 @@ def overlap(a: Hashes, b: Hashes) -> Integers:
     """Return the positions of the rows of `a` that are also in `b`, ascending."""
     if b.size == 0:
         return np.empty(0, dtype=np.int64)
-    known = np.sort(first_words(b))
-    asked = first_words(a)
 
-    order = np.argsort(asked)  # what is looked up in order is found in the cache of a processor
-    places = np.minimum(np.searchsorted(known, asked[order]), known.size - 1)
-    shares_half = np.sort(order[known[places] == asked[order]])
-    return shares_half[np.isin(a[shares_half], b)] if shares_half.size else shares_half
+    # 1. Compare first halves, which is fast. Lookups in ascending order use the processor's cache.
+    halves_of_a = first_words(a)
+    halves_of_b = np.sort(first_words(b))
+    order = np.argsort(halves_of_a)
+    ascending = halves_of_a[order]
+    places = np.minimum(np.searchsorted(halves_of_b, ascending), halves_of_b.size - 1)
+    shares_half = np.sort(order[halves_of_b[places] == ascending])
+    if shares_half.size == 0:
+        return shares_half
+
+    # 2. Compare whole hashes where the first halves are equal.
+    return shares_half[np.isin(a[shares_half], b)]
 
 
 def first_words(hashes: Hashes) -> Words:
@@ -146,10 +154,10 @@ def codes_of_values(
 
     Labels 1 and 1.0 are one label. A missing label is refused unless `missing` allows it.
     """
-    are_integers = (
-        isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iub"
-    )
+    has_one_axis = isinstance(values, np.ndarray) and values.ndim == 1
+    are_integers = has_one_axis and values.dtype.kind in "iub"
     keys = values if are_integers else row_fingerprints(values)
+
     if not are_integers and not missing:
         missing_key = row_fingerprints(np.array([None], dtype=object))[0]
         missing_rows = np.flatnonzero(keys == missing_key)
@@ -253,4 +261,5 @@ def _is_pandas(values: Any) -> bool:
 
 
 def _is_polars(values: Any) -> bool:
+    """Return whether this is a frame or a series of polars."""
     return type(values).__module__.startswith("polars.") and hasattr(values, "shape")

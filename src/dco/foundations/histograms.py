@@ -15,7 +15,10 @@ MOST_BINS = 24
 
 
 def nice_step(span: float, most_parts: int) -> float:
-    """Return the smallest of 1, 2, 2.5, 5 times a power of ten that cuts `span` into few parts."""
+    """Return the smallest round step that cuts `span` into at most so many parts.
+
+    Round steps are 1, 2, 2.5 and 5 times a power of ten.
+    """
     if not (span > 0 and math.isfinite(span)):
         return 1.0
 

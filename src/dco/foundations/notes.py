@@ -94,11 +94,12 @@ def show(notes: Iterable[Note], *, category: type[Warning] | None = None) -> Non
     for note in notes:
         if note.kind in QUIET:
             continue
-        warning = _warning(note) if category is None else category(str(note))
+        warning = _to_warning(note) if category is None else category(str(note))
         warnings.warn(warning, stacklevel=stacklevel)
 
 
-def _warning(note: Note) -> Warning:
+def _to_warning(note: Note) -> Warning:
+    """Return the warning that fits the kind of the note."""
     if note.kind == "failed-candidates":
         from sklearn.exceptions import FitFailedWarning
 

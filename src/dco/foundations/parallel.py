@@ -70,7 +70,7 @@ def run_many(
         return run_on_cluster(function, work, scheduler, progress=progress, on_result=on_result)
 
     results: list[Result] = []
-    with _started(function, work, n_jobs=n_jobs) as running:
+    with _start_calls(function, work, n_jobs=n_jobs) as running:
         for result in running:
             results.append(result)
             if on_result is not None:
@@ -81,7 +81,7 @@ def run_many(
 
 
 @contextmanager
-def _started(
+def _start_calls(
     function: Callable[[Item], Result], work: list[Item], *, n_jobs: int | None
 ) -> Iterator[Iterable[Result]]:
     """Start calls in this process or in others; yield their results in order."""
@@ -95,7 +95,7 @@ def _started(
         yield map(function, work)
         return
 
-    with _interrupts_kept_from_children():
+    with _keep_interrupts_from_children():
         running = Parallel(n_jobs=n_jobs, return_as="generator")(
             [delayed(function)(item) for item in work]
         )
@@ -117,7 +117,7 @@ def _give_up(running: Any) -> None:
 
 
 @contextmanager
-def _interrupts_kept_from_children() -> Iterator[None]:
+def _keep_interrupts_from_children() -> Iterator[None]:
     """Keep Ctrl-C from processes that start in here; this one sees it at the end.
 
     A terminal sends Ctrl-C to all processes, and each would print a traceback. Children and threads

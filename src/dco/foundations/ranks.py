@@ -207,6 +207,7 @@ def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
     if e == 0:
         return _power_at_most(n, alpha, delta)
 
+    # 1. Floating point decides, unless the tail is too close to delta.
     level = float(alpha)
     limit = float(delta)
     if level <= 0.5:
@@ -219,6 +220,7 @@ def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
     if n > _EXACT_TAIL_LIMIT:
         return False
 
+    # 2. Integers decide the rest.
     hit = alpha.numerator
     miss = alpha.denominator - hit
     exact_tail = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
@@ -278,10 +280,12 @@ def _power_at_most(n: int, alpha: Fraction, delta: Fraction) -> bool:
 
 
 def _log(value: Fraction) -> Decimal:
+    """Return the natural logarithm to as many digits as the context has."""
     return (Decimal(value.numerator) / Decimal(value.denominator)).ln()
 
 
 def _digits(*values: Fraction) -> int:
+    """Return how many digits logarithms need to tell powers of such fractions apart."""
     return 50 + 2 * max(len(str(value.denominator)) for value in values)
 
 
@@ -397,7 +401,8 @@ def size_quantile(sizes: Floats | Integers, level: float) -> float:
     answers NaN.
     """
     position = (len(sizes) - 1) * level
-    low, high = math.floor(position), math.ceil(position)
+    low = math.floor(position)
+    high = math.ceil(position)
     ordered = np.partition(np.asarray(sizes, dtype=np.float64), [low, high])
     below = float(ordered[low])
     above = float(ordered[high])

@@ -66,6 +66,7 @@ def take_features(X: Any, rows: Integers | slice) -> Any:
 
 
 def _is_canonical_csr(X: Any) -> bool:
+    """Return whether X is a CSR matrix whose rows hold each column once, in order."""
     return isinstance(X, csr_array | csr_matrix) and bool(X.has_canonical_format)
 
 
@@ -102,8 +103,10 @@ def stack_features(above: Any, below: Any) -> Any:
 
 
 def _stack_pandas(above: Any, below: Any) -> Any:
-    """Join two frames. Columns of unordered categories get those of both frames, since pandas would
-    turn them into plain text.
+    """Join two frames of pandas.
+
+    Columns of unordered categories get the categories of both, since pandas would turn them into
+    plain text.
     """
     pandas = require("pandas", extra="tables")
     joined_types = {}
@@ -121,8 +124,9 @@ def _stack_pandas(above: Any, below: Any) -> Any:
 
 def _are_unordered_categories(upper: Any, lower: Any, pandas: Any) -> bool:
     """Return whether both columns hold categories without an order; two orders cannot be joined."""
-    types = (upper, lower)
-    return all(isinstance(one, pandas.CategoricalDtype) and not one.ordered for one in types)
+    return all(
+        isinstance(dtype, pandas.CategoricalDtype) and not dtype.ordered for dtype in (upper, lower)
+    )
 
 
 # --------------------------------------------------------------------------------------------- gaps
@@ -151,7 +155,7 @@ def missing_cells(X: Any) -> Integers:
     cells = np.asarray(X)
     if not _may_have_gaps(cells):
         return np.zeros(cells.shape[1], dtype=np.int64)
-    return np.asarray(_gaps(cells).sum(axis=0, dtype=np.int64))
+    return np.asarray(_mark_gaps(cells).sum(axis=0, dtype=np.int64))
 
 
 def _missing_cells_of_polars(X: Any) -> Integers:
@@ -165,8 +169,9 @@ def _missing_cells_of_polars(X: Any) -> Integers:
 
 
 def _may_have_gaps(cells: AnyArray) -> bool:
-    """Return False where one look shows that no cell is missing, as is usual: a sum of numbers
-    without NaN takes a quarter of the time of a mask.
+    """Return False where one look shows that no cell is missing, as is usual.
+
+    The sum of an array shows whether it holds a NaN, in a quarter of the time of a mask.
     """
     if cells.dtype.kind != "f":
         return cells.dtype.kind == "O"
@@ -174,7 +179,8 @@ def _may_have_gaps(cells: AnyArray) -> bool:
         return bool(np.isnan(cells.sum()))
 
 
-def _gaps(cells: AnyArray) -> Bools:
+def _mark_gaps(cells: AnyArray) -> Bools:
+    """Mark the cells that are missing."""
     if cells.dtype.kind == "f":
         return np.isnan(cells)
     return np.asarray(np.frompyfunc(is_missing, 1, 1)(cells), dtype=bool)
