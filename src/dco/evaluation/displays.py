@@ -79,10 +79,11 @@ class CoverageInGroup:
     @classmethod
     def expected_of(cls, threshold: CertifiedThreshold) -> Self:
         """Take the range of the law of a threshold, before any row is seen."""
-        low, high = threshold.coverage_low, threshold.coverage_high
+        low = threshold.coverage_low
+        high = 1.0 if threshold.coverage_high is None else threshold.coverage_high
         return cls(
             name=str(threshold.group),
-            range=None if low is None else (low, 1.0 if high is None else high),
+            range=None if low is None else (low, high),
             coverage=None,
         )
 
@@ -190,6 +191,7 @@ class CoverageDisplay(Display):
         ax.legend(**LEGEND_ABOVE, ncols=3)
 
     def _draw_groups(self, ax: Any) -> None:
+        """Draw a line for each group: a bar for the range, a dot for the coverage."""
         for line, group in enumerate(self.groups):
             if group.range is not None:
                 ax.plot(group.range, [line, line], color=PALE, linewidth=5, solid_capstyle="butt")
@@ -201,6 +203,7 @@ class CoverageDisplay(Display):
         ax.set_ylim(len(names) - 0.5, -0.5)
 
     def _draw_law(self, ax: Any) -> None:
+        """Draw the density of coverage, where it is known, and the coverage that was observed."""
         if self.rank is not None and self.n_cal is not None and self.rank <= self.n_cal:
             law = coverage_law_of_rank(self.rank, self.n_cal)
             x = np.linspace(float(law.ppf(0.0005)), float(law.ppf(0.9995)), 200)
@@ -333,21 +336,21 @@ class SetsDisplay(Display):
             self._draw_pieces(ax)
 
     def _draw_pieces(self, ax: Any) -> None:
+        """Draw the pieces of each row's set as vertical lines."""
         sets: Any = self.sets  # of numbers: they have a hull and pieces
         positions = rank_by_middle(sets.hull()) if self.x is None else np.asarray(self.x)
-        pieces = [
-            (position, low, high)
-            for position, row in zip(positions.tolist(), range(len(sets)), strict=True)
-            for low, high in sets.pieces(row).tolist()
-            if low <= high
-        ]
-        at, lows, highs = np.array(pieces, dtype=np.float64).reshape(-1, 3).T
+        pieces = []
+        for row, position in enumerate(positions.tolist()):
+            for low, high in sets.pieces(row).tolist():
+                if low <= high:
+                    pieces.append((position, low, high))
+        positions_of_pieces, lows, highs = np.array(pieces, dtype=np.float64).reshape(-1, 3).T
 
         # a piece without an end reaches to the edge of the plot
         shown = [lows, highs] if self.y is None else [lows, highs, self.y]
         bottom, top = finite_range(np.concatenate(shown))
         ax.vlines(
-            at,
+            positions_of_pieces,
             lows.clip(bottom, top),
             highs.clip(bottom, top),
             color=PALE,
@@ -356,12 +359,15 @@ class SetsDisplay(Display):
         )
         if self.y is not None:
             draw_dots(ax, positions, self.y, sets.contains(self.y))
-        by_middle = "rows, sorted by the middle of the set"
-        ax.set_xlabel(by_middle if self.x is None else plain_name(self.name))
+        if self.x is None:
+            ax.set_xlabel("rows, sorted by the middle of the set")
+        else:
+            ax.set_xlabel(plain_name(self.name))
         ax.set_ylabel(plain_name(self.target))
         ax.legend(**LEGEND_ABOVE, ncols=3)
 
     def _draw_grid(self, ax: Any) -> None:
+        """Draw a column for each row and a line for each label, with the labels in its set."""
         sets: Any = self.sets  # of labels
         labels = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
         colours = require("matplotlib.colors", extra="report").ListedColormap(["none", PALE])
@@ -380,7 +386,9 @@ class SetsDisplay(Display):
 
 def feature_values(X: Any, feature: str | int) -> AnyArray:
     """Return one column of X, by name or number."""
-    return np.asarray(X[feature] if isinstance(feature, str) else np.asarray(X)[:, feature])
+    if isinstance(feature, str):
+        return np.asarray(X[feature])
+    return np.asarray(X)[:, feature]
 
 
 def rank_by_middle(hull: Any) -> AnyArray:
@@ -396,7 +404,9 @@ def rank_by_middle(hull: Any) -> AnyArray:
 def finite_range(values: Floats) -> tuple[float, float]:
     """Return the smallest and the largest finite value; 0 and 1 if there is none."""
     finite = values[np.isfinite(values)]
-    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if finite.size == 0:
+        return 0.0, 1.0
+    return float(finite.min()), float(finite.max())
 
 
 def draw_dots(ax: Any, x: AnyArray, y: AnyArray, is_covered: Bools) -> None:

@@ -57,7 +57,8 @@ def evaluate(
     by
         One value for each row: results are added for each value.
     centres
-        One number for each row, the point prediction say: results are added for its fifths.
+        One number for each row, such as the point prediction: results are added for five parts of
+        the rows, from the smallest numbers to the largest.
     tied
         Whether calibration scores are equal near a threshold: high coverage is then no evidence.
     alpha
@@ -71,18 +72,19 @@ def evaluate(
 
     slicings = slice_by_outcome(targets if sets.holds_labels else None, centres)
     conditions: list[ConditionRows] = []
-    if by is not None:
-        is_condition = isinstance(threshold, Mapping)
-        kind = "condition" if is_condition else name_of_slices(by)
-        slicing = slice_by_values(kind, by_rows(by, sets))
+    one_threshold = None
+    if isinstance(threshold, Mapping):
+        slicing = slice_by_values("condition", read_by(by, sets))
         slicings.append(slicing)
-        if isinstance(threshold, Mapping):
-            conditions = [
-                ConditionRows(value, rows, law_of(threshold.get(value), is_tied=tied))
-                for value, rows in slicing.rows_of.items()
-            ]
+        conditions = [
+            ConditionRows(value, rows, law_of(threshold.get(value), is_tied=tied))
+            for value, rows in slicing.rows_of.items()
+        ]
+    else:
+        one_threshold = threshold
+        if by is not None:
+            slicings.append(slice_by_values(name_of_slices(by), read_by(by, sets)))
 
-    one_threshold = None if isinstance(threshold, Mapping) else threshold
     return evaluate_conditions(
         outcomes,
         law=law_of(one_threshold, is_tied=tied),
@@ -93,8 +95,10 @@ def evaluate(
 
 
 def law_of(threshold: Threshold | None, *, is_tied: bool) -> CoverageLaw | None:
-    """Return the law of a threshold, where there is one that has a law."""
-    return None if threshold is None else CoverageLaw.of_threshold(threshold, is_tied=is_tied)
+    """Return the law of coverage of a threshold; None without a threshold, or if it has no law."""
+    if threshold is None:
+        return None
+    return CoverageLaw.of_threshold(threshold, is_tied=is_tied)
 
 
 def evaluate_conditions(
@@ -163,8 +167,10 @@ def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Not
         f"{row.group} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})"
         for row in lowest_first
     ]
-    many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
-    text = f"{many} covered in less than {100 * LOW_COVERAGE:.0f} % of rows: {first_few(names)}."
+    how_many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
+    text = (
+        f"{how_many} covered in less than {100 * LOW_COVERAGE:.0f} % of rows: {first_few(names)}."
+    )
     if all(row.unknown_labels for row in low):
         remedy = "The fit does not know these labels: fit again, with rows of them."
     return [Note("low-classes", text, remedy)]
@@ -191,8 +197,8 @@ def check_arguments(sets: PredictionSets, threshold: Thresholds, by: ArrayLike |
             )
 
 
-def by_rows(by: ArrayLike, sets: PredictionSets) -> AnyArray:
-    """Read one value for each row."""
+def read_by(by: ArrayLike | None, sets: PredictionSets) -> AnyArray:
+    """Read the values to slice by, one for each row."""
     values = as_labels(by)
     if values.shape != (len(sets),):
         raise ValueError(
@@ -202,11 +208,15 @@ def by_rows(by: ArrayLike, sets: PredictionSets) -> AnyArray:
 
 
 def stated_level(threshold: Thresholds, alpha: Level | None) -> float | None:
-    """Return the level of the sets: the one given, or the one that all thresholds share."""
+    """Return the level of the sets: the one given, or the one that all thresholds share.
+
+    None where the level is not known. A level that differs from that of the thresholds is refused.
+    """
+    levels = set()
     if isinstance(threshold, Mapping):
         levels = {as_rational(entry.alpha) for entry in threshold.values()}
-    else:
-        levels = set() if threshold is None else {as_rational(threshold.alpha)}
+    elif threshold is not None:
+        levels = {as_rational(threshold.alpha)}
 
     if alpha is not None:
         levels.add(as_rational(alpha))

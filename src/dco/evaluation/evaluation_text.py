@@ -73,13 +73,20 @@ def as_text(evaluation: Evaluation) -> str:
     """Write the facts line by line, and the tables below them."""
     lines = [f"{name:<17}  {text}" for name, text in facts(evaluation)]
     for table in tables(evaluation):
-        first_width = max(5, *(len(row[0]) for row in table))
-        formats = [f"<{first_width}", *COLUMN_FORMATS]
-        lines.append("")
-        for row in table:
-            cells = [f"{cell:{at}}" for cell, at in zip(row, formats, strict=False)]
-            lines.append("  ".join(cells))
+        lines += ["", *table_lines(table)]
     return "\n".join(lines)
+
+
+def table_lines(table: Sequence[Sequence[str]]) -> list[str]:
+    """Write a table as lines whose cells stand below each other."""
+    first_width = max(5, *(len(row[0]) for row in table))
+    formats = [f"<{first_width}", *COLUMN_FORMATS]
+
+    lines = []
+    for row in table:
+        cells = [format(cell, cell_format) for cell, cell_format in zip(row, formats, strict=False)]
+        lines.append("  ".join(cells))
+    return lines
 
 
 def as_html(evaluation: Evaluation) -> str:
@@ -93,6 +100,7 @@ def as_html(evaluation: Evaluation) -> str:
 def facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     """Return what is printed of all rows, each fact with its name."""
     overall = evaluation.overall
+
     named_facts = [("rows", str(overall.n))]
     if evaluation.left_out:
         named_facts.append(("left out", f"{counted(evaluation.left_out, 'row')} of the fit"))

@@ -58,9 +58,8 @@ def evaluate_on_rows(
     # 2. Predict once, and divide the rows once, for all calibrations.
     prediction = predictor.structure.prediction(rows.X)
     groups = predictor.calibration.evaluated_groups(rows.X, rows.y)
-    slicings = slice_by_outcome(
-        rows.y if predictor.structure.classes is not None else None, prediction.centres
-    )
+    holds_labels = predictor.structure.classes is not None
+    slicings = slice_by_outcome(rows.y if holds_labels else None, prediction.centres)
     if rows.slice_values is not None:
         slicings.append(slice_by_values(name_of_slices(by), rows.slice_values))
     elif groups:
@@ -125,7 +124,7 @@ def leave_out(repeats: Repeats, X: Any, y: AnyArray, slice_values: AnyArray | No
 
 
 def role_of_these_rows(predictor: DecoupledPredictor, hashes: Hashes) -> str | None:
-    """Return the role that has exactly these rows; None if no role has."""
+    """Return the role of the fit that has exactly these rows; None if no role has."""
     digest = role_fingerprint(hashes)
     for role, role_digest in predictor.certificate.provenance.row_fingerprints.items():
         if role_digest == digest:

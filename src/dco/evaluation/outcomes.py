@@ -88,6 +88,7 @@ class Counts:
         )
 
     def __add__(self, other: Counts) -> Counts:
+        """Add up field by field; the sums of sizes stand one after the other."""
         sums = {
             field.name: getattr(self, field.name) + getattr(other, field.name)
             for field in fields(self)

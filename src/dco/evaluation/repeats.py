@@ -49,21 +49,25 @@ def decide_on_repeats(
     if n_equal <= by_chance:
         return Repeats()
 
-    how_many = f"{'' if is_exact else 'about '}{n_equal} of {counted(n_rows, 'row')}"
-    equal = f"{how_many} {'equals a row' if n_equal == 1 else 'equal rows'} of the fit"
+    finding = repeats_in_words(n_equal, n_rows, is_exact=is_exact)
     roles = ", ".join(f"{count} {role}" for role, count in by_role.items())
-    where = f" ({roles})" if roles else ""
+    finding_by_role = f"{finding} ({roles})" if roles else finding
 
     n_others = n_rows - n_equal
     if not is_exact or n_equal > n_others or n_others < FEWEST_ROWS:
-        return without_verdict(equal, sentence=f"{equal[0].upper()}{equal[1:]}{where}")
+        sentence = finding_by_role[0].upper() + finding_by_role[1:]
+        return without_verdict(finding, sentence=sentence)
 
     were = "was" if n_equal == 1 else "were"
-    return Repeats(
-        left_out=n_equal,
-        rows=rows,
-        note=Note("used-rows", f"{equal}{where} and {were} left out; the others are judged."),
-    )
+    text = f"{finding_by_role} and {were} left out; the others are judged."
+    return Repeats(left_out=n_equal, rows=rows, note=Note("used-rows", text))
+
+
+def repeats_in_words(n_equal: int, n_rows: int, *, is_exact: bool) -> str:
+    """Say how many rows equal rows of the fit: "3 of 20 rows equal rows of the fit"."""
+    equal = "equals a row" if n_equal == 1 else "equal rows"
+    finding = f"{n_equal} of {counted(n_rows, 'row')} {equal} of the fit"
+    return finding if is_exact else f"about {finding}"
 
 
 def without_verdict(reason: str, *, sentence: str) -> Repeats:

@@ -33,7 +33,10 @@ def slice_by_values(by: str, values: AnyArray) -> Slicing:
 
 
 def name_of_slices(by: Any) -> str:
-    """Return what slices are called that a column, a function or one value for each row makes."""
+    """Return the name for slices by a column, by a function, or by one value for each row.
+
+    It is "slice" where nothing gives a name, or one that other slices have.
+    """
     if isinstance(by, str):
         name = by
     elif isinstance(by, (int, np.integer)):
@@ -44,7 +47,10 @@ def name_of_slices(by: Any) -> str:
 
 
 def slice_by_fifths(centres: Floats) -> Slicing:
-    """Slice rows by the fifth of their prediction, each named by its range: "1: 0.2 to 3.5"."""
+    """Slice rows into five parts of about one size, from the smallest predictions to the largest.
+
+    Each part is named by its number and its range of predictions: "1: 0.2 to 3.5".
+    """
     fifth_of_row = fifths(centres)
     rows_of = {}
     for fifth in np.unique(fifth_of_row).tolist():
