@@ -53,19 +53,19 @@ def pick_examples(
     sizes = np.asarray(sets.sizes(), dtype=np.float64)
     is_covered = np.asarray(sets.contains(targets))
     kind_of = example_rows(sizes)
-    picked = np.array(list(kind_of))
-    rank_of_label = [dict[Any, int]()] * len(picked)
+
+    # Sets of labels have no pieces, and sets of numbers no labels.
+    labels_of: dict[int, list[Any]] = {}
+    pieces_of: dict[int, list[tuple[float, float]]] = {}
     if isinstance(sets, LabelSets):
-        rank_of_label = label_ranks(estimator, X, positions[picked])
+        labels_of = labels_by_probability(estimator, X, positions, sets, rows=list(kind_of))
+    else:
+        pieces_of = {row: pieces_of_set(sets, row) for row in kind_of}
 
     examples = []
-    for (row, kind), ranks in zip(kind_of.items(), rank_of_label, strict=True):
-        labels: list[Any] = []
-        pieces: list[tuple[float, float]] = []
-        if isinstance(sets, LabelSets):
-            labels = sorted(sets[row].tolist(), key=ranks.__getitem__)
-        else:
-            pieces = [(low, high) for low, high in sets.pieces(row).tolist() if low <= high]
+    for row, kind in kind_of.items():
+        labels = labels_of.get(row, [])
+        pieces = pieces_of.get(row, [])
         n_listed = len(labels[:MOST_LABELS]) + len(pieces[:MOST_PIECES])
         examples.append(
             Example(
@@ -84,7 +84,10 @@ def pick_examples(
 
 
 def example_rows(sizes: Floats) -> dict[int, str]:
-    """Pick rows by the place of their size, earlier rows first among equals; say what they show."""
+    """Pick rows by the place of their size among all sizes; return the kind of each.
+
+    Among rows of equal size the earlier ones come first.
+    """
     by_size = np.argsort(sizes, kind="stable")
     kind_of: dict[int, str] = {}
     for place, kind in KIND_BY_PLACE.items():
@@ -93,12 +96,21 @@ def example_rows(sizes: Floats) -> dict[int, str]:
     return kind_of
 
 
-def label_ranks(estimator: Any, X: Any, rows: Integers) -> list[dict[Any, int]]:
-    """Rank the labels of each row by falling probability."""
-    probabilities = estimator.predict_proba(take_features(X, rows))
+def labels_by_probability(
+    estimator: Any, X: Any, positions: Integers, sets: LabelSets, *, rows: list[int]
+) -> dict[int, list[Any]]:
+    """Return the labels in the sets of some rows, most probable first."""
+    probabilities = estimator.predict_proba(take_features(X, positions[rows]))
+    codes_by_probability = np.argsort(-probabilities, axis=1, kind="stable")
     classes = estimator.classes_.tolist()
-    by_probability = np.argsort(-probabilities, axis=1, kind="stable")
-    return [
-        {classes[code]: rank for rank, code in enumerate(codes)}
-        for codes in by_probability.tolist()
-    ]
+
+    labels_of = {}
+    for row, codes in zip(rows, codes_by_probability.tolist(), strict=True):
+        rank_of = {classes[code]: rank for rank, code in enumerate(codes)}
+        labels_of[row] = sorted(sets[row].tolist(), key=rank_of.__getitem__)
+    return labels_of
+
+
+def pieces_of_set(sets: Intervals | IntervalUnions, row: int) -> list[tuple[float, float]]:
+    """Return the ends of the pieces of one set; an empty set has none."""
+    return [(low, high) for low, high in sets.pieces(row).tolist() if low <= high]

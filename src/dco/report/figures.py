@@ -54,10 +54,12 @@ def save_figures(
 
 def file_content(figure: Any, kind: str) -> bytes:
     """Return a figure as the content of a file, without dates and names of programs."""
-    nameless = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    svg_without_names = {"Date": None, "Creator": None}
+    png_without_names = {"Software": None}
+    metadata = svg_without_names if kind == "svg" else png_without_names
     content = io.BytesIO()
     with drawing_style():
-        figure.savefig(content, format=kind, metadata=nameless, dpi=160)
+        figure.savefig(content, format=kind, metadata=metadata, dpi=160)
     return content.getvalue()
 
 
@@ -130,13 +132,15 @@ def size_against_alpha(numbers: ReportNumbers) -> Any:
     """Draw mean and P95 size at every level; infinite sizes are left out."""
     if numbers.rows is None:
         raise ValueError(NO_SIZES)
+
     alphas = [level.alpha for level in numbers.levels]
     means = np.array([level.mean_size for level in numbers.levels], dtype=np.float64)
     p95s = np.array([level.p95_size for level in numbers.levels], dtype=np.float64)
+    means[np.isinf(means)] = np.nan
+    p95s[np.isinf(p95s)] = np.nan
+
     with drawing_style():
         figure, (panel,) = empty_figure()
-        p95s[np.isinf(p95s)] = np.nan
-        means[np.isinf(means)] = np.nan
         panel.plot(alphas, p95s, color=BLUE, linestyle="--", label="P95")
         panel.plot(alphas, means, color=BLUE, label="mean")
         panel.axvline(numbers.certificate.alpha, **DASHED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dco.report import plots
@@ -47,10 +47,12 @@ class Difference:
 
     def in_words(self, smaller: str, larger: str) -> str:
         """Say the difference as part of a sentence."""
-        size = f"{abs(self.mean):.1f} % {smaller if self.mean < 0 else larger}"
+        comparative = smaller if self.mean < 0 else larger
+        size = f"{abs(self.mean):.1f} % {comparative}"
         if not self.is_clear:
             interval = f"{self.low:.1f} to {self.high:.1f} %, no clear difference"
             return f"{size} (95 % interval {interval})".replace("-", "−")
+
         low, high = sorted([abs(self.low), abs(self.high)])
         return f"{size} (95 % interval {low:.1f} to {high:.1f} %)"
 
@@ -91,7 +93,7 @@ class Finding:
         lines = []
         y = TOP
         target = ""
-        for difference in sorted(self.differences, key=place_in_figure):
+        for difference in sorted(self.differences, key=order_in_figure):
             is_new_target = difference.target != target
             target = difference.target
             y += 2 * LINE_HEIGHT + 4 if is_new_target else LINE_HEIGHT
@@ -109,8 +111,8 @@ class Finding:
         return lines
 
 
-def place_in_figure(difference: Difference) -> tuple[str, int]:
-    """Sort by target, the same guarantee first."""
+def order_in_figure(difference: Difference) -> tuple[str, int]:
+    """Return a key that sorts differences by target, the same guarantee first."""
     return difference.target, list(COMPARED).index(difference.method)
 
 
@@ -126,20 +128,25 @@ def find_differences(
     for cells in rows:
         row = dict(zip(head, cells, strict=False))
         if row["second"] == BASELINE and row["first"] in COMPARED:
-            target = f"{100 * float(row['target']):g} %"
-            differences.append(
-                Difference(
-                    method=row["first"],
-                    target=f"{row['features']}, {target}" if "features" in row else target,
-                    mean=float(row[f"{size} %"]),
-                    low=float(row["low %"]),
-                    high=float(row["high %"]),
-                )
-            )
+            differences.append(read_difference(row, size))
     if not differences:
         return None
     sentences = sentences_about(differences, is_width=size == "width")
     return Finding(title.partition(":")[0], sentences, tuple(differences))
+
+
+def read_difference(row: Mapping[str, str], size: str) -> Difference:
+    """Read one comparison from the cells of a row by column; `size` is "width" or "size"."""
+    target = f"{100 * float(row['target']):g} %"
+    if "features" in row:
+        target = f"{row['features']}, {target}"
+    return Difference(
+        method=row["first"],
+        target=target,
+        mean=float(row[f"{size} %"]),
+        low=float(row["low %"]),
+        high=float(row["high %"]),
+    )
 
 
 def sentences_about(differences: Sequence[Difference], *, is_width: bool) -> tuple[str, ...]:
@@ -149,12 +156,12 @@ def sentences_about(differences: Sequence[Difference], *, is_width: bool) -> tup
     for method, opening in OPENINGS.items():
         of_method = [difference for difference in differences if difference.method == method]
         if of_method:
-            sentences.append(f"{opening} {over_targets(of_method, smaller, larger)}.")
+            sentences.append(f"{opening} {summarise(of_method, smaller, larger)}.")
     return tuple(sentences)
 
 
-def over_targets(differences: Sequence[Difference], smaller: str, larger: str) -> str:
-    """Say one difference with its interval, several as a range."""
+def summarise(differences: Sequence[Difference], smaller: str, larger: str) -> str:
+    """Say one difference with its interval, or several by the smallest and the largest."""
     if len(differences) == 1:
         return differences[0].in_words(smaller, larger)
 
@@ -163,8 +170,10 @@ def over_targets(differences: Sequence[Difference], smaller: str, larger: str) -
     over = f"over {len(differences)} comparisons"
     if low < 0 < high:
         return f"between {-low:.1f} % {smaller} and {high:.1f} % {larger}, {over}"
+
+    comparative = smaller if high <= 0 else larger
     nearest, farthest = sorted([abs(low), abs(high)])
-    return f"{nearest:.1f} % to {farthest:.1f} % {smaller if high <= 0 else larger}, {over}"
+    return f"{nearest:.1f} % to {farthest:.1f} % {comparative}, {over}"
 
 
 def explain_method(name: str) -> str | None:
@@ -172,10 +181,9 @@ def explain_method(name: str) -> str | None:
     from dco.paper import METHODS, TABLE_ROWS  # slow to import
 
     methods = {method.name: method for method in METHODS.values()} | TABLE_ROWS
-    plain_name = name.partition(" (")[0]  # "CQR (gradient boosting)"
-    method = (
-        methods.get(name) or methods.get(plain_name) or methods.get(plain_name.partition(",")[0])
-    )
+    without_model = name.partition(" (")[0]  # of "CQR (gradient boosting)"
+    without_variant = without_model.partition(",")[0]
+    method = methods.get(name) or methods.get(without_model) or methods.get(without_variant)
     if method is None:
         return None
 

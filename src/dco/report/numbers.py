@@ -168,7 +168,7 @@ def check_arguments(estimator: object, X: Any, y: Any, by: Any) -> None:
 
 
 def level_grid(alpha: float) -> tuple[float, ...]:
-    """Return 0.005 to 0.1 by 0.005, then to 0.5 by 0.01, with `alpha` in its place."""
+    """Return the levels of the page, ascending: 0.005, 0.01 ... 0.1, 0.11 ... 0.5, and `alpha`."""
     return tuple(sorted({*LEVELS, alpha}))
 
 
@@ -264,13 +264,15 @@ def level_without_rows(estimator: FittedEstimator, alpha: float) -> LevelNumbers
         return LevelNumbers(alpha, picked_bound=bound)
 
     (threshold,) = thresholds
-    has_upper_end = threshold.coverage_high is not None or threshold.coverage_low is None
+    high = threshold.coverage_high
+    if threshold.coverage_low is not None and high is None:
+        high = 1.0  # where scores are tied the law has no upper end
     return LevelNumbers(
         alpha=alpha,
         threshold=threshold.value,
         expected=threshold.expected_coverage,
         low=threshold.coverage_low,
-        high=threshold.coverage_high if has_upper_end else 1.0,
+        high=high,
         picked_bound=bound,
     )
 
@@ -341,15 +343,17 @@ def score_histograms(estimator: FittedEstimator) -> tuple[Floats, tuple[ScoreHis
 
 
 def score_edges(scores: Floats) -> Floats:
-    """Return the edges of bins for scores: to the largest, or to the end of most of them."""
+    """Return the edges of bins for scores: up to the largest, or to where a long tail begins."""
     usual = np.sort(scores[np.isfinite(scores) & (scores != LOWEST_SCORE)])
     if usual.size == 0:
         usual = np.array([0.0, 1.0])
 
-    lowest, highest = float(usual[0]), float(usual[-1])
+    lowest = float(usual[0])
+    top = float(usual[-1])
     middle = size_quantile(usual, 0.5)
     p95 = size_quantile(usual, 0.95)
-    top = min(highest, middle + 4 * (p95 - middle)) if p95 > middle else highest
+    if p95 > middle:
+        top = min(top, middle + 4 * (p95 - middle))  # a long tail is cut off
 
     step = nice_step(top - lowest, MOST_BINS)
     first = math.floor(lowest / step + 1e-9)

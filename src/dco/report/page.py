@@ -83,7 +83,11 @@ def page_html(
     shown_certificate, packed_certificate = certificate_texts(certificate.to_json())
 
     rows = numbers.rows
-    examples, example_ticks = ([], []) if rows is None else view.example_views(numbers, rows, names)
+    examples: list[view.ExampleView] = []
+    example_ticks: list[plots.Tick] = []
+    if rows is not None:
+        examples, example_ticks = view.example_views(numbers, rows, names)
+
     return render_template(
         "page.html",
         script="page.js",
@@ -143,9 +147,9 @@ def candidate_decimals(numbers: ReportNumbers) -> int:
 
 
 def level_arrays(numbers: ReportNumbers) -> dict[str, Any]:
-    """Return the arrays that the control reads: one entry for each level.
+    """Return the arrays that the control of levels reads: one entry for each level.
 
-    Numbers have nine digits; what is no number to be formatted is text.
+    Arrays with unknown numbers are left out. Numbers have nine digits, and infinity is text.
     """
     levels = numbers.levels
     arrays: dict[str, list[float | None]] = {
@@ -157,11 +161,13 @@ def level_arrays(numbers: ReportNumbers) -> dict[str, Any]:
         "threshold": [level.threshold for level in levels],
         "bound": [level.picked_bound for level in levels],
     }
-    known = {name: values for name, values in arrays.items() if None not in values}
+    complete = {
+        name: plain_numbers(values) for name, values in arrays.items() if None not in values
+    }
     return {
         "start": numbers.start,
         "size_decimals": view.size_decimals(numbers),
-        **{name: plain_numbers(values) for name, values in known.items()},
+        **complete,
     }
 
 

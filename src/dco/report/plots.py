@@ -11,7 +11,7 @@ import numpy as np
 
 from dco.foundations.arrays import Floats
 from dco.foundations.histograms import nice_step
-from dco.report.formats import exponential, number, percent
+from dco.report.formats import NARROW_SPACE, exponential, number
 from dco.theory import coverage_law_of_rank
 
 WIDTH, HEIGHT = 420, 244
@@ -119,10 +119,24 @@ def curve(points: Iterable[tuple[float, float]], across: Scale, up: Scale) -> st
     return path
 
 
+def band(
+    values: Sequence[float],
+    lows: Sequence[float],
+    highs: Sequence[float],
+    across: Scale,
+    up: Scale,
+) -> str:
+    """Draw the area between two curves as one outline: along the upper one, back by the lower."""
+    x = [*values, *reversed(values)]
+    y = [*highs, *reversed(lows)]
+    return f"{curve(zip(x, y, strict=True), across, up)}Z"
+
+
 def span(ends: tuple[float, float], scale: Scale, y: float) -> str:
     """Draw a horizontal bar that is at least a pixel long."""
-    left, right = scale(ends[0]), scale(ends[1])
-    return f"M{pixels(left)} {pixels(y)}H{pixels(max(right, left + 1))}"
+    left = scale(ends[0])
+    right = max(scale(ends[1]), left + 1)
+    return f"M{pixels(left)} {pixels(y)}H{pixels(right)}"
 
 
 def coverage_scale(promised: float, values: Iterable[float]) -> Scale:
@@ -144,11 +158,11 @@ def coverage_ticks(scale: Scale, promised: float) -> list[Tick]:
 
 def percent_of_tick(share: float) -> str:
     """Write a share without the decimals that it does not need."""
-    return f"{100 * share:.4g}{percent(share)[-2:]}"
+    return f"{100 * share:.4g}{NARROW_SPACE}%"
 
 
 def law_ends(rank: int, n: int) -> tuple[float, float]:
-    """Return where Beta(rank, n + 1 - rank) begins and ends to be drawn."""
+    """Return the ends between which Beta(rank, n + 1 - rank) is drawn: all but 0.1 % of it."""
     if rank > n:
         return 1.0, 1.0
     law = coverage_law_of_rank(rank, n)
@@ -161,14 +175,16 @@ def law_path(rank: int, n: int, scale: Scale) -> str:
     if rank > n:
         return f"M{pixels(scale(1.0) - 1)} {base}V{TOP}h2V{base}Z"
 
-    ends = law_ends(rank, n)
-    left, right = max(scale.low, ends[0]), min(scale.high, ends[1])
+    low, high = law_ends(rank, n)
+    left = max(scale.low, low)
+    right = min(scale.high, high)
     if right <= left:
         return ""
+
     law = coverage_law_of_rank(rank, n)
     mode = (rank - 1) / (n - 1) if n > 1 else 0.5
     highest = float(law.pdf(min(max(mode, 1e-9), 1 - 1e-9)))
-    x = np.linspace(left, right, 37)
     up = Scale(0.0, highest, base, TOP)
-    top = curve(zip(x.tolist(), law.pdf(x).tolist(), strict=True), scale, up)
-    return f"M{pixels(scale(left))} {base}L{top[1:]}V{base}Z"
+    x = np.linspace(left, right, 37)
+    density = curve(zip(x.tolist(), law.pdf(x).tolist(), strict=True), scale, up)
+    return f"M{pixels(scale(left))} {base}L{density.removeprefix('M')}V{base}Z"

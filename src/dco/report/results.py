@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from dco.foundations.files import write_file
 from dco.report.finding import Finding, explain_method, find_differences
@@ -87,25 +87,27 @@ class Table:
             for cells, is_numeric in zip(self.columns, self.numeric, strict=True)
             if not is_numeric
         )
-        holds = {
-            "wide": len(self.head) > 10,
-            "prose": n_sentence_columns > 1,
-            "stack": self.narrowest_width() > PHONE_WIDTH,
-        }
-        return tuple(name for name, is_so in holds.items() if is_so)
+        classes = []
+        if len(self.head) > 10:
+            classes.append("wide")
+        if n_sentence_columns > 1:
+            classes.append("prose")
+        if self.narrowest_width() > PHONE_WIDTH:
+            classes.append("stack")
+        return tuple(classes)
 
     def narrowest_width(self) -> int:
-        """Count the characters that a line takes at least, when words are wrapped."""
+        """Count the characters that a line takes at least: words are wrapped, numbers are not."""
         total = 0
         for head, cells, is_numeric in zip(self.head, self.columns, self.numeric, strict=True):
-            parts = [*head.split()]
+            unbroken = head.split()
+            narrowest = 0
             if is_numeric:
-                parts += cells
-                narrowest = 0
+                unbroken += cells
             else:
-                parts += " ".join(cells).split()
+                unbroken += " ".join(cells).split()
                 narrowest = min(14, max(map(len, cells), default=0))
-            total += 2 + max([narrowest, *map(len, parts)])
+            total += 2 + max([narrowest, *map(len, unbroken)])
         return total
 
     def kind(self, column: int, cell: str) -> str:
@@ -123,7 +125,11 @@ class Table:
         return [row[k] for row in self.rows for k in positions if k < len(row)]
 
 
-Content: TypeAlias = tuple[str, tuple[Paragraph | Table, ...]]  # a title, and what stands below it
+class Content(NamedTuple):
+    """The content of a file or section: a title, empty if it has none, and what is below it."""
+
+    title: str
+    blocks: tuple[Paragraph | Table, ...]
 
 
 @dataclass(frozen=True)
@@ -247,28 +253,35 @@ def results_of_tables(file: Path) -> list[Result]:
     """Read one result for each heading of a file of tables."""
     sections = re.split(r"(?m)^(?=#+ )", read_text(file))
     contents = [read_markdown(section) for section in sections]
-    return [Result(title or "Tables", blocks) for title, blocks in contents if blocks]
+    return [
+        Result(content.title or "Tables", content.blocks) for content in contents if content.blocks
+    ]
 
 
 def result_called(
     folder: Path, name: str, files: Sequence[Path], readers: dict[str, Reader]
 ) -> Result | None:
-    """Read the result of all files of one name: the first table that holds something, a figure."""
-    title = ""
-    blocks: tuple[Paragraph | Table, ...] = ()
+    """Read the result of all files of one name: the first table that is not empty, and a figure.
+
+    None where there is neither.
+    """
+    content = Content("", ())
     for ending, read in readers.items():
-        if folder / f"{name}{ending}" in files and not blocks:
-            title, blocks = read(read_text(folder / f"{name}{ending}"))
+        file = folder / f"{name}{ending}"
+        if file in files and not content.blocks:
+            content = read(read_text(file))
 
     figure = None
     for ending, kind in IMAGES.items():
-        if folder / f"{name}{ending}" in files and figure is None:
-            figure = data_address(kind, (folder / f"{name}{ending}").read_bytes())
+        file = folder / f"{name}{ending}"
+        if file in files and figure is None:
+            figure = data_address(kind, file.read_bytes())
 
-    if not blocks and figure is None:
+    if not content.blocks and figure is None:
         return None
     words = name.replace("-", " ").replace("_", " ")
-    return Result(title or (words if blocks else f"Figure: {words}"), blocks, figure)
+    usual_title = words if content.blocks else f"Figure: {words}"
+    return Result(content.title or usual_title, content.blocks, figure)
 
 
 def read_text(file: Path) -> str:
@@ -288,10 +301,11 @@ def read_markdown(text: str) -> Content:
             title = title or names[0]
             blocks += [Paragraph(name) for name in further_names]
         elif kind == "|" and len(lines) > 1 and re.fullmatch(r"[\s:|-]+", lines[1]):
+            # the second line only separates the head from the rows
             blocks.append(Table.of(cells_of(lines[0]), [cells_of(line) for line in lines[2:]]))
         elif kind:
             blocks.append(Paragraph(" ".join(lines)))
-    return title, tuple(blocks)
+    return Content(title, tuple(blocks))
 
 
 def kind_of_line(line: str) -> str:
@@ -311,7 +325,9 @@ def cells_of(line: str) -> tuple[str, ...]:
 def read_csv(text: str) -> Content:
     """Read one table, whose first row is its head."""
     rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    return "", (Table.of(rows[0], rows[1:]),) if rows else ()
+    if not rows:
+        return Content("", ())
+    return Content("", (Table.of(rows[0], rows[1:]),))
 
 
 Reader: TypeAlias = Callable[[str], Content]

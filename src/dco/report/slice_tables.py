@@ -15,6 +15,7 @@ MOST_SLICES = 12  # of one table
 class SliceTable:
     """The slices of one kind: by class, by fifth of the prediction, by condition, by a column.
 
+    Fifths are five parts of about one size, from the smallest predictions to the largest.
     `too_low` names those whose whole interval lies below the promise, `remedy` says what helps them
     (empty where nothing simple does), and `n_left_out` smaller slices are not shown.
     """

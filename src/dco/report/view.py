@@ -278,8 +278,10 @@ def figure_of_conditions(
     promised = 1 - numbers.certificate.alpha
     shown = [promised]
     for condition in conditions:
-        shown += condition.range or ()
-        shown += [] if condition.observed is None else [condition.observed]
+        if condition.range is not None:
+            shown += condition.range
+        if condition.observed is not None:
+            shown.append(condition.observed)
     scale = plots.coverage_scale(promised, shown)
 
     names_above = need_a_line([condition.name for condition in conditions])
@@ -357,15 +359,16 @@ def condition_lines(numbers: ReportNumbers) -> list[ConditionNumbers]:
 def range_of_coverage(
     threshold: CertifiedThreshold, group: GroupEvaluation | None
 ) -> tuple[float, float] | None:
-    """Return what holds the coverage of the rows given with probability 90 %, or of all rows."""
+    """Return the range that holds coverage with probability 90 %; None where no law is known.
+
+    It is that of the rows given, or where there are none, that of all new rows.
+    """
     if group is not None and group.consistency is not None:
         return group.consistency.low, group.consistency.high
     if threshold.coverage_low is None:
         return None
-    return (
-        threshold.coverage_low,
-        1.0 if threshold.coverage_high is None else threshold.coverage_high,
-    )
+    high = 1.0 if threshold.coverage_high is None else threshold.coverage_high
+    return threshold.coverage_low, high
 
 
 # ---- slices
@@ -422,10 +425,11 @@ def size_figure(numbers: ReportNumbers, rows: RowNumbers) -> SizeFigure:
     mean = rows.evaluation.mean_size
     mean_at = plots.RIGHT - 11.0 if mean > edges[-1] else scale(mean)
     ticks = scale.ticks(6, whole=numbers.n_classes is not None)
+    labels_end = plots.RIGHT - 30  # the bar of larger sets has no number below it
     return SizeFigure(
         path=plots.bars(places, [count / total / (4 * step) for count in counts]),
         mean=Mark.of(mean_at, f"mean {fixed(mean, size_decimals(numbers))}"),
-        ticks=[tick for tick in ticks if tick.at + 4 * len(tick.label) < plots.RIGHT - 30],
+        ticks=[tick for tick in ticks if tick.at + 4 * len(tick.label) < labels_end],
         share_ticks=[Tick(up(k), f"{round(100 * k * step, 6):g}\u202f%") for k in range(5)],
         bins=list(zip(names_of_bins(numbers, rows), counts, strict=True)),
     )
@@ -437,11 +441,12 @@ def names_of_bins(numbers: ReportNumbers, rows: RowNumbers) -> list[str]:
     if numbers.n_classes is None:
         names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges)]
         return [*names, f"{number(edges[-1])} and more"]
+
     firsts = [math.ceil(edge) for edge in edges]
-    names = [
-        str(first) if after == first + 1 else f"{first} to {after - 1}"
-        for first, after in pairwise(firsts)
-    ]
+    names = []
+    for first, after in pairwise(firsts):
+        is_one_number = after == first + 1
+        names.append(str(first) if is_one_number else f"{first} to {after - 1}")
     return [*names, f"{firsts[-1]} and more"]
 
 
@@ -460,26 +465,22 @@ def gap_figure(numbers: ReportNumbers) -> CurveFigure | None:
     lows = [gap(level, level.low) for level in levels]
     highs = [gap(level, level.high) for level in levels]
 
-    # where scores are tied the law has no upper end: the band leaves the picture there
-    bounded = [
-        value
-        for level, values in zip(levels, zip(gaps, lows, highs, strict=True), strict=True)
-        for value in values
-        if value < 100 * level.alpha - 1e-9
-    ]
-    bottom, top = min([-0.5, *bounded]), max([0.5, *bounded])
+    # Where scores are tied the law has no upper end (coverage 1): the band leaves the picture.
+    shown = [-0.5, 0.5]
+    for level, *gaps_at_level in zip(levels, gaps, lows, highs, strict=True):
+        gap_at_full_coverage = 100 * level.alpha
+        shown += [value for value in gaps_at_level if value < gap_at_full_coverage - 1e-9]
+    bottom = min(shown)
+    top = max(shown)
     air = 0.06 * (top - bottom)
     up = plots.upwards(bottom - air, top + air)
     across = Scale(0.0, levels[-1].alpha)
 
     alphas = [level.alpha for level in levels]
-    band = ""
-    if not any(math.isnan(value) for value in [*lows, *highs]):
-        outline = zip([*alphas, *reversed(alphas)], [*highs, *reversed(lows)], strict=True)
-        band = f"{plots.curve(outline, across, up)}Z"
+    has_band = not any(math.isnan(value) for value in [*lows, *highs])
     return CurveFigure(
         line=plots.curve(zip(alphas, gaps, strict=True), across, up),
-        other=band,
+        other=plots.band(alphas, lows, highs, across, up) if has_band else "",
         ticks=up.ticks(5),
         level_ticks=across.ticks(6),
         level_at=across(numbers.certified.alpha),

@@ -29,12 +29,15 @@ def size_name(numbers: ReportNumbers) -> str:
 
 
 def thresholds(certificate: Certificate) -> str:
-    """Write the threshold, or the smallest and the largest of those of the conditions."""
-    values = sorted(entry.value for entry in certificate.thresholds)
-    decimals = threshold_decimals(values) if len(values) > 1 else None
-    ends = dict.fromkeys(threshold_in_words(value, decimals=decimals) for value in values)
-    first, *_, last = [*ends, *ends]
-    return first if first == last else f"{first} – {last}"
+    """Write the one threshold, or the smallest and the largest of those of the conditions."""
+    values = [entry.value for entry in certificate.thresholds]
+    if len(values) == 1:
+        return threshold_in_words(values[0])
+
+    decimals = threshold_decimals(values)
+    smallest = threshold_in_words(min(values), decimals=decimals)
+    largest = threshold_in_words(max(values), decimals=decimals)
+    return smallest if smallest == largest else f"{smallest} – {largest}"
 
 
 def rank(certificate: Certificate) -> str:
@@ -52,15 +55,16 @@ def infinite_thresholds(certificate: Certificate) -> str:
     infinite = [entry for entry in certificate.thresholds if math.isinf(entry.value)]
     if not infinite:
         return ""
+
     alpha = f"α = {certificate.alpha:g}"
     if len(certificate.thresholds) > 1:
         return (
             f"{len(infinite)} of {len(certificate.thresholds)} conditions have too few calibration "
             f"rows for {alpha}: their thresholds are infinite and their sets full."
         )
+    (threshold,) = infinite
     full = f"The threshold at {alpha} is infinite and every set is full: valid, and useless."
-    rank, n = infinite[0].rank, infinite[0].n
-    if rank is not None and rank <= n:
+    if threshold.rank is not None and threshold.rank <= threshold.n:
         return f"{full} Too many calibration scores are infinite."
     return (
         f"{full} Take a level with a finite threshold (see Other levels), or calibrate on more "
@@ -99,7 +103,8 @@ def expected(numbers: ReportNumbers, position: int = 0) -> str:
     entry = numbers.certificate.thresholds[position]
     if entry.expected_coverage is None:
         return "–"
-    return f"{'' if entry.expected_is_exact else '≥ '}{percent(entry.expected_coverage)}"
+    coverage = percent(entry.expected_coverage)
+    return coverage if entry.expected_is_exact else f"≥ {coverage}"
 
 
 def spread(numbers: ReportNumbers, position: int = 0) -> str:
@@ -131,7 +136,7 @@ def coverage_test(evaluation: Evaluation) -> str:
 
 
 def size_facts(numbers: ReportNumbers) -> list[tuple[str, str]]:
-    """Return what a table says of the sizes: the kinds of sets that there are, in per cent."""
+    """Return the rows of the table of sizes: averages, then the share of each kind of set."""
     assert numbers.evaluation is not None
     sizes = numbers.evaluation.overall.sizes
     facts = [
@@ -149,7 +154,10 @@ def size_facts(numbers: ReportNumbers) -> list[tuple[str, str]]:
         f"sets that hold {full}": sizes.full,
         "sets that are infinite": sizes.infinite,
     }
-    return [*facts, *((name, percent(share)) for name, share in shares.items() if share > 0)]
+    for name, share in shares.items():
+        if share > 0:
+            facts.append((name, percent(share)))
+    return facts
 
 
 def unknown_labels(evaluation: Evaluation) -> str:
@@ -170,6 +178,7 @@ def against_targets(numbers: ReportNumbers) -> str:
     mean_size = numbers.rows.evaluation.mean_size
     if numbers.n_classes is not None:
         return f"The mean set holds {fixed(mean_size, 2)} of {numbers.n_classes} labels."
+
     length = numbers.rows.typical_range or 0.0
     return size_in_words(mean_size, length, alpha=numbers.certificate.alpha, number=number)
 
