@@ -138,9 +138,10 @@ def plain_head(task, head):
     )
     moments, key = optimiser.init(layers), jax.random.key(0)
     n = len(task.codes)
-    per_epoch = -(-n // task.batches.shape[1])
+    batch_size = task.batches.shape[1]
+    per_epoch = -(-n // batch_size)
     for number, rows in enumerate(task.batches):
-        rows = rows[: n - number % per_epoch * task.batch]  # without what fills the last batch
+        rows = rows[: n - number % per_epoch * batch_size]  # without what fills the last batch
         layers, moments = step(
             layers, moments, task.features[rows], task.codes[rows], jax.random.fold_in(key, number)
         )
