@@ -84,9 +84,9 @@ def score_distribution(numbers: ReportNumbers) -> Any:
 def panel_title(numbers: ReportNumbers, histogram: ScoreHistogram) -> str:
     """Name the threshold of a histogram, and its rank."""
     threshold = next(
-        entry
-        for entry in numbers.certificate.thresholds
-        if entry.group in (histogram.condition, None)
+        threshold
+        for threshold in numbers.certificate.thresholds
+        if threshold.group in (histogram.condition, None)
     )
     title = f"threshold {threshold_in_words(histogram.threshold)}"
     if histogram.condition is not None:
@@ -98,7 +98,7 @@ def panel_title(numbers: ReportNumbers, histogram: ScoreHistogram) -> str:
 
 def coverage_law(numbers: ReportNumbers) -> Any:
     """Draw coverage against its law, or that of each condition against its own."""
-    n_conditions = sum(entry.group is not None for entry in numbers.certificate.thresholds)
+    n_conditions = sum(threshold.group is not None for threshold in numbers.certificate.thresholds)
     n_lines = min(n_conditions, MOST_CONDITIONS)
     height = 0.3 * n_lines + 1.2 if n_lines else 2.6
     with drawing_style():

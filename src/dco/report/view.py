@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dco import CertifiedThreshold, GroupEvaluation
@@ -227,7 +227,7 @@ def need_a_line(names: Sequence[str]) -> bool:
 
 def coverage_figure(numbers: ReportNumbers, most_lines: int) -> CoverageFigure:
     """Draw coverage against its law: of all rows, or of the largest conditions."""
-    if any(entry.group is not None for entry in numbers.certificate.thresholds):
+    if any(threshold.group is not None for threshold in numbers.certificate.thresholds):
         return figure_of_conditions(numbers, condition_lines(numbers)[:most_lines])
     return figure_of_all_rows(numbers)
 
@@ -525,28 +525,32 @@ def example_views(
     numbers: ReportNumbers, rows: RowNumbers, names: Sequence[str] | None
 ) -> tuple[list[ExampleView], list[Tick]]:
     """Show the examples; those of numbers on one axis, whose ticks come second."""
-    are_labels = numbers.n_classes is not None
-    scale = None if are_labels else example_scale(rows.examples)
-    is_one_size = have_one_size(rows.examples)
-    views = [
-        ExampleView(
-            kind="same size" if is_one_size else example.kind,
-            name=f"row {example.row + 1}" if names is None else shortened(names[example.row]),
-            truth=label(example.truth),
-            prediction=label(example.prediction),
-            set="" if are_labels else words.pieces(example),
-            labels=[(label(value), value == example.truth) for value in example.labels],
-            more=more_labels(example) if are_labels else "",
-            path="" if scale is None else draw_pieces(example, scale),
-            truth_at=None if scale is None else scale(float(example.truth)),
-            size=words.example_size(example, is_labels=are_labels),
-            outcome="covered" if example.is_covered else "missed",
-        )
-        for example in rows.examples
-    ]
+    scale = example_scale(rows.examples) if numbers.n_classes is None else None
+    views = [example_view(example, scale, names) for example in rows.examples]
+    if have_one_size(rows.examples):
+        views = [replace(view, kind="same size") for view in views]
+
     ticks = [] if scale is None else scale.ticks(5)
     inside = [tick for tick in ticks if 12 < tick.at < plots.EXAMPLE_WIDTH - 12]
     return views, inside
+
+
+def example_view(example: Example, scale: Scale | None, names: Sequence[str] | None) -> ExampleView:
+    """Show one example: the pieces of its set on the scale, or without a scale its labels."""
+    are_labels = scale is None
+    return ExampleView(
+        kind=example.kind,
+        name=f"row {example.row + 1}" if names is None else shortened(names[example.row]),
+        truth=label(example.truth),
+        prediction=label(example.prediction),
+        set="" if are_labels else words.pieces(example),
+        labels=[(label(value), value == example.truth) for value in example.labels],
+        more=more_labels(example) if are_labels else "",
+        path="" if scale is None else draw_pieces(example, scale),
+        truth_at=None if scale is None else scale(float(example.truth)),
+        size=words.example_size(example, is_labels=are_labels),
+        outcome="covered" if example.is_covered else "missed",
+    )
 
 
 def have_one_size(examples: Sequence[Example]) -> bool:

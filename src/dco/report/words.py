@@ -30,7 +30,7 @@ def size_name(numbers: ReportNumbers) -> str:
 
 def thresholds(certificate: Certificate) -> str:
     """Write the one threshold, or the smallest and the largest of those of the conditions."""
-    values = [entry.value for entry in certificate.thresholds]
+    values = [threshold.value for threshold in certificate.thresholds]
     if len(values) == 1:
         return threshold_in_words(values[0])
 
@@ -52,7 +52,7 @@ def rank(certificate: Certificate) -> str:
 
 def infinite_thresholds(certificate: Certificate) -> str:
     """Say that sets are full, and what helps; empty where every threshold is finite."""
-    infinite = [entry for entry in certificate.thresholds if math.isinf(entry.value)]
+    infinite = [threshold for threshold in certificate.thresholds if math.isinf(threshold.value)]
     if not infinite:
         return ""
 
@@ -74,25 +74,27 @@ def infinite_thresholds(certificate: Certificate) -> str:
 
 def law(numbers: ReportNumbers) -> str:
     """Say what is known of coverage before any new row is seen."""
-    entries = numbers.certificate.thresholds
-    if all(entry.rank is None for entry in entries):
+    certified = numbers.certificate.thresholds
+    if all(threshold.rank is None for threshold in certified):
         return f"No law of coverage is known here: {numbers.no_law}."
-    if len(entries) > 1 or entries[0].group is not None:
+    if len(certified) > 1 or certified[0].group is not None:
         return (
             "Each condition has a law of its own: the bars are the ranges that hold coverage with "
             "probability 90 %."
         )
 
-    (entry,) = entries
-    assert entry.rank is not None
-    if entry.rank > entry.n:
+    (threshold,) = certified
+    assert threshold.rank is not None
+    if threshold.rank > threshold.n:
         return "The threshold is infinite, so every set is full and coverage is 1."
-    distribution = f"Beta({entry.rank}, {entry.n + 1 - entry.rank})"
-    facts = f"mean {percent(entry.expected_coverage)}, 90 % of the time {spread(numbers)}"
-    if entry.expected_is_exact:
-        return f"Over the draw of {entry.n} calibration rows, coverage is {distribution}: {facts}."
+    distribution = f"Beta({threshold.rank}, {threshold.n + 1 - threshold.rank})"
+    facts = f"mean {percent(threshold.expected_coverage)}, 90 % of the time {spread(numbers)}"
+    if threshold.expected_is_exact:
+        return (
+            f"Over the draw of {threshold.n} calibration rows, coverage is {distribution}: {facts}."
+        )
     return (
-        f"Over the draw of {entry.n} calibration rows, coverage is at least as high as "
+        f"Over the draw of {threshold.n} calibration rows, coverage is at least as high as "
         f"{distribution}: {facts}. Some calibration scores are equal, which can only raise "
         f"coverage."
     )
@@ -100,21 +102,21 @@ def law(numbers: ReportNumbers) -> str:
 
 def expected(numbers: ReportNumbers, position: int = 0) -> str:
     """Write the expected coverage of a threshold; a lower bound where scores are tied."""
-    entry = numbers.certificate.thresholds[position]
-    if entry.expected_coverage is None:
+    threshold = numbers.certificate.thresholds[position]
+    if threshold.expected_coverage is None:
         return "–"
-    coverage = percent(entry.expected_coverage)
-    return coverage if entry.expected_is_exact else f"≥ {coverage}"
+    coverage = percent(threshold.expected_coverage)
+    return coverage if threshold.expected_is_exact else f"≥ {coverage}"
 
 
 def spread(numbers: ReportNumbers, position: int = 0) -> str:
     """Write the 5 % and 95 % points of the coverage of a threshold."""
-    entry = numbers.certificate.thresholds[position]
-    if entry.coverage_low is None:
+    threshold = numbers.certificate.thresholds[position]
+    if threshold.coverage_low is None:
         return "–"
-    if entry.coverage_high is None:
-        return f"≥ {percent(entry.coverage_low)}"
-    return f"{percent(entry.coverage_low)} – {percent(entry.coverage_high)}"
+    if threshold.coverage_high is None:
+        return f"≥ {percent(threshold.coverage_low)}"
+    return f"{percent(threshold.coverage_low)} – {percent(threshold.coverage_high)}"
 
 
 def coverage_test(evaluation: Evaluation) -> str:
@@ -204,7 +206,7 @@ def promise_of_slices(certificate: Certificate, *, are_conditions: bool) -> str:
     """Say what the guarantee promises about the slices of a table."""
     if certificate.guarantee == "none":
         return "Nothing is guaranteed."
-    if all(entry.group is None for entry in certificate.thresholds):
+    if all(threshold.group is None for threshold in certificate.thresholds):
         return "The guarantee is for all rows together and promises nothing about a single slice."
     if are_conditions:
         return "These slices are the conditions: the guarantee holds in each of them."
