@@ -115,43 +115,53 @@ class ThresholdPerCondition(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
-        """Compute them within each condition; those of a condition without rows are 1."""
+        """Compute p-values within each condition; in a condition without rows they are 1."""
         if targets is not None:
             keys = self.calibrator.condition.of_rows(X, targets)
         else:
             keys = self.calibrator.condition.of_trials(X, labels)
 
+        # Sort the scores by condition, so that those of each lie between two borders.
+        flat_scores = scores.ravel()
         positions = np.broadcast_to(self._find(keys), scores.shape).ravel()
-        by_condition = np.argsort(positions, kind="stable")
-        ends = np.searchsorted(positions[by_condition], np.arange(len(self.conditions) + 1))
+        order = np.argsort(positions, kind="stable")
+        borders = np.searchsorted(positions[order], np.arange(len(self.conditions) + 1))
 
         p_values = np.ones(scores.size)
         for number, condition in enumerate(self.conditions):
-            cells = by_condition[ends[number] : ends[number + 1]]
-            p_values[cells] = p_values_among(condition.scores, scores.ravel()[cells])
+            cells = order[borders[number] : borders[number + 1]]
+            p_values[cells] = p_values_among(condition.scores, flat_scores[cells])
         return p_values.reshape(scores.shape)
 
     def condition_positions(self, X: Any, y: AnyArray) -> Integers:
         return self._find(self.calibrator.condition.of_rows(X, y))
 
     def evaluated_groups(self, X: Any, y: AnyArray) -> tuple[ConditionRows, ...]:
+        """Find the rows of each condition, with the law of its coverage if it has a threshold."""
         condition = self.calibrator.condition
-        law_of = {entry.key: entry.law for entry in self.conditions}
+        law_of = {calibrated.key: calibrated.law for calibrated in self.conditions}
         rows_of = rows_by_condition(condition.of_rows(X, y))
         return tuple(
-            ConditionRows(condition.value(key), rows, law_of.get(key))
+            ConditionRows(value=condition.value(key), rows=rows, law=law_of.get(key))
             for key, rows in rows_of.items()
         )
 
     def laws(self) -> dict[Any, CoverageLaw]:
-        return {entry.value: entry.law for entry in self.conditions if entry.law is not None}
+        return {
+            condition.value: condition.law
+            for condition in self.conditions
+            if condition.law is not None
+        }
 
     def new_conditions(self, X: Any) -> Counter[str]:
-        if self.calibrator.condition.needs_label:
+        """Count the rows of each new condition; none where the label decides, which is unknown."""
+        condition = self.calibrator.condition
+        if condition.needs_label:
             return Counter()
-        keys = self.calibrator.condition.of_rows(X, np.empty(0))
+
+        keys = condition.of_rows(X, np.empty(0))
         is_new = self._find(keys) < 0
-        return Counter(self.calibrator.condition.quote(key) for key in keys[is_new].tolist())
+        return Counter(condition.quote(key) for key in keys[is_new].tolist())
 
     def facts(self) -> OrderStatisticFacts:
         guarantee = self.calibrator.guarantee
@@ -166,6 +176,7 @@ class ThresholdPerCondition(Calibration):
     def notes(
         self, *, dealt_from: int | None = None, classes: AnyArray | None = None
     ) -> list[Note]:
+        """Say which labels have no calibration rows, and which conditions have too few."""
         condition = self.calibrator.condition
         smallest = self.calibrator.smallest_size(alpha=self.alpha)
         notes = []
@@ -175,7 +186,9 @@ class ThresholdPerCondition(Calibration):
             absent = [repr(label) for label in classes[~has_rows].tolist()]
             notes += note_absent_labels(absent, n_labels=len(classes), smallest=smallest)
 
-        thresholds = {condition.quote(entry.key): entry.threshold for entry in self.conditions}
+        thresholds = {
+            condition.quote(calibrated.key): calibrated.threshold for calibrated in self.conditions
+        }
         notes += note_full_conditions(thresholds, smallest=smallest, alpha=float(self.alpha))
         return notes
 

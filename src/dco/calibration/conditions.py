@@ -136,7 +136,12 @@ class LabelClusterCondition(Condition):
         return f"{describe(LABEL_CLUSTERS)}: {describe(self.clusters)}"
 
     def text(self, key: Any) -> str:
-        return first_few([repr(label) if ", " in str(label) else str(label) for label in key])
+        """Show the first labels of a cluster, in quotes if they hold a comma themselves."""
+        labels = []
+        for label in key:
+            has_comma = ", " in str(label)
+            labels.append(repr(label) if has_comma else str(label))
+        return first_few(labels)
 
     def quote(self, key: Any) -> str:
         return repr(self.text(key))
@@ -166,18 +171,18 @@ class PatternCondition(Condition):
         return describe([part.source for part in self.parts])
 
     def part_names(self) -> list[str]:
-        """Name the parts as people know them: a number tells those of the same name apart."""
+        """Name the columns and functions; those of the same name get their number: "age (2)"."""
         names = [name_source(part.source) for part in self.parts]
-        count = Counter(names)
+        n_parts_with = Counter(names)
         return [
-            name if count[name] == 1 else f"{name} ({number})"
+            name if n_parts_with[name] == 1 else f"{name} ({number})"
             for number, name in enumerate(names, start=1)
         ]
 
 
 @dataclass(frozen=True)
 class PooledCondition(Condition):
-    """Another condition, whose keys are one and the same where they are not among the `common`."""
+    """Another condition, in which all keys that are not `common` are one key, None."""
 
     condition: Condition
     common: frozenset[Hashable]
@@ -198,6 +203,7 @@ class PooledCondition(Condition):
         return "" if key is None else self.condition.text(key)
 
     def _pool(self, keys: AnyArray) -> AnyArray:
+        """Replace the keys that are not common by None."""
         pooled = [key if key in self.common else None for key in keys.ravel().tolist()]
         return object_array(pooled).reshape(keys.shape)
 
@@ -221,8 +227,8 @@ def object_array(values: Sequence[Any]) -> AnyArray:
 
 def distinct_names(text_of: Mapping[Any, str]) -> dict[Any, str]:
     """Name each key by its text, or by its repr where two keys share a text (1 and "1")."""
-    count = Counter(text_of.values())
-    return {key: text if count[text] == 1 else repr(key) for key, text in text_of.items()}
+    n_keys_with = Counter(text_of.values())
+    return {key: text if n_keys_with[text] == 1 else repr(key) for key, text in text_of.items()}
 
 
 def check_condition_ignores_other_rows(
@@ -231,6 +237,7 @@ def check_condition_ignores_other_rows(
     """Raise if a row has another key when it comes with fewer other rows."""
     first_rows, _ = rows_scored_again(len(y))
     half = first_rows[: len(first_rows) // 2]
+
     for rows in (first_rows, half, first_rows[:1]):
         again = condition.of_rows(take_features(X, rows), y[rows])
         if again.tolist() != keys[rows].tolist():

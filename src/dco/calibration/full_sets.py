@@ -32,18 +32,21 @@ def note_full_sets(
     if threshold.n >= smallest:
         return [_note_ruled_out(f"At {level} the threshold is infinite")]
 
+    # Where all rows of the fit would be enough, other sizes of the roles help.
     advice = ""
-    if dealt_from is not None:
-        is_enough = smallest + FEWEST_LEFT <= dealt_from
+    if dealt_from is not None and smallest + FEWEST_LEFT <= dealt_from:
+        advice = ": leave ⟨calibrate_size⟩ and ⟨tune_size⟩ out"
+    elif dealt_from is not None:
         advice = f", and there are {dealt_from} in all"
-        if is_enough:
-            advice = ": leave ⟨calibrate_size⟩ and ⟨tune_size⟩ out"
-    few = f"{counted(threshold.n, f'calibration {unit}')} {are(threshold.n)} too few for {level}"
+
+    too_few = (
+        f"{counted(threshold.n, f'calibration {unit}')} {are(threshold.n)} too few for {level}"
+    )
     needed = f"At least {counted(smallest, unit)} {are(smallest)} needed"
     return [
         Note(
             "infeasible",
-            f"{few}: the threshold is infinite and every set is full (valid, but useless).",
+            f"{too_few}: the threshold is infinite and every set is full (valid, but useless).",
             Message(f"{needed}{reason}{advice}."),
         )
     ]
@@ -53,14 +56,18 @@ def note_full_conditions(
     thresholds: Mapping[str, Threshold], *, smallest: int, alpha: float
 ) -> list[Note]:
     """Say which conditions have infinite thresholds, and why; `thresholds` by shown name."""
-    infinite = {name: entry.n for name, entry in thresholds.items() if math.isinf(entry.value)}
-    too_few = {name: n for name, n in infinite.items() if n < smallest}
-    ruled_out = [name for name in infinite if name not in too_few]
+    n_rows_of = {}  # of each condition with an infinite threshold
+    for name, threshold in thresholds.items():
+        if math.isinf(threshold.value):
+            n_rows_of[name] = threshold.n
+
+    too_few = [name for name, n in n_rows_of.items() if n < smallest]
+    ruled_out = [name for name, n in n_rows_of.items() if n >= smallest]
     level = f"alpha = {alpha:g}"
     notes = []
 
     if too_few:
-        sizes = [f"{name}: {counted(n, 'row')}" for name, n in too_few.items()]
+        sizes = [f"{name}: {counted(n_rows_of[name], 'row')}" for name in too_few]
         which = (
             f"{len(too_few)} of {counted(len(thresholds), 'group')} {have(len(too_few))} too few "
             f"calibration rows"
@@ -71,6 +78,7 @@ def note_full_conditions(
         )
         needed = f"At least {counted(smallest, 'row')} {are(smallest)} needed in each group."
         notes.append(Note("infeasible", text, needed))
+
     if ruled_out:
         groups = f"{counted(len(ruled_out), 'group')} ({first_few(ruled_out)})"
         notes.append(_note_ruled_out(f"At {level} the threshold of {groups} is infinite"))
@@ -78,6 +86,7 @@ def note_full_conditions(
 
 
 def _note_ruled_out(beginning: str) -> Note:
+    """Say that thresholds are infinite since too many scores are, after this beginning."""
     return Note(
         "infeasible",
         f"{beginning} and sets are full (valid, but useless), since too many calibration scores "

@@ -57,10 +57,12 @@ class RankGuarantee(ABC):
         """Warn if there are too few scores for a finite threshold."""
         if threshold.rank != threshold.n + 1:
             return
-        at = f"alpha = {threshold.alpha:g}"
+
+        levels = f"alpha = {threshold.alpha:g}"
         if threshold.delta is not None:
-            at += f", delta = {threshold.delta:g}"
-        warn_infeasible(threshold.n, self.smallest_size(alpha=alpha), f"{self.claim} at {at}")
+            levels += f", delta = {threshold.delta:g}"
+        smallest = self.smallest_size(alpha=alpha)
+        warn_infeasible(threshold.n, smallest, f"{self.claim} at {levels}")
 
 
 GUARANTEES: dict[str, type[RankGuarantee]] = {}

@@ -96,30 +96,30 @@ def cluster_labels(
     quantiles on a part of the calibration rows.
     """
     height_of = _score_heights(scores, labels, list(expected_rows))
-    is_frequent = {label: rows >= enough for label, rows in expected_rows.items()}
-    clusters = [[label] for label in expected_rows if is_frequent[label]]
+    clusters = [[label] for label, rows in expected_rows.items() if rows >= enough]
     rare = [label for label, rows in expected_rows.items() if 0 < rows < enough]
     absent = [label for label, rows in expected_rows.items() if rows == 0]
 
-    # 1. Neighbours share a threshold.
-    run: list[Any] = []
-    for label in sorted(rare, key=lambda label: height_of[label]):
-        run.append(label)
-        if sum(expected_rows[member] for member in run) >= enough:
-            clusters.append(run)
-            run = []
+    # 1. Neighbours share a threshold: a cluster grows until it expects enough rows.
+    cluster: list[Any] = []
+    for label in sorted(rare, key=height_of.__getitem__):
+        cluster.append(label)
+        if sum(expected_rows[member] for member in cluster) >= enough:
+            clusters.append(cluster)
+            cluster = []
 
     # 2. What is left over joins the nearest cluster.
-    if run and clusters:
-        mean_height = float(np.mean([height_of[label] for label in run]))
-        _nearest_cluster(clusters, height_of, mean_height).extend(run)
-    elif run:
-        clusters.append(run)
+    if cluster and clusters:
+        mean_height = float(np.mean([height_of[label] for label in cluster]))
+        _nearest_cluster(clusters, height_of, mean_height).extend(cluster)
+    elif cluster:
+        clusters.append(cluster)
 
     # 3. So do the labels without rows, after all others, so that they move no other label.
     if absent:
         _nearest_cluster(clusters, height_of, _height(np.empty(0))).extend(absent)
 
+    # 4. Labels and clusters come in the order of the classes.
     position_of = {label: position for position, label in enumerate(expected_rows)}
     in_order = [tuple(sorted(cluster, key=position_of.__getitem__)) for cluster in clusters]
     return tuple(sorted(in_order, key=lambda cluster: position_of[cluster[0]]))

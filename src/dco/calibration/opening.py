@@ -87,7 +87,7 @@ def settle_scores(
     rounding = tie_rounding(structure.scores, X, y, scored.scores)
     try:
         scores = checked_scores(scored.scores + rounding)
-    except ValueError as error:  # once the seal is open there is no other structure to fall back to
+    except ValueError as error:  # once the seal is open, no other structure may take its place
         message = f"The chosen structure ({structure.name}) cannot be calibrated: {error}"
         raise type(error)(message) from None
     return replace(scored, scores=scores, rounding=rounding)
@@ -104,7 +104,9 @@ def check_scores_repeat(structure: Structure, X: Any, y: AnyArray, scores: Float
     """
     first_rows, _ = rows_scored_again(len(y))
     half = first_rows[: len(first_rows) // 2]
-    for rows in (first_rows, half) if half.size else (first_rows,):
+    batches = [first_rows, half] if half.size else [first_rows]
+
+    for rows in batches:
         batch = take_features(X, rows)
         again = structure.scores(batch, y[rows])
         if same_but_for_rounding(again, scores[rows]).all():
@@ -146,10 +148,13 @@ def batch_rounding(
     (two labels that change places, in a score of ranks) and does not count.
     """
     _, rows_alone = rows_scored_again(len(y))
-    alone = np.array([scores_of(take_features(X, row), y[row])[0] for row in rows_alone[:, None]])
     together = scores[rows_alone]
+    batches_of_one = rows_alone[:, None]
+    alone = np.array([scores_of(take_features(X, row), y[row])[0] for row in batches_of_one])
+
     is_rounding = same_but_for_rounding(alone, together) & np.isfinite(together)
-    return 4 * float(np.abs(alone[is_rounding] - together[is_rounding]).max(initial=0.0))
+    differences = np.abs(alone[is_rounding] - together[is_rounding])
+    return 4 * float(differences.max(initial=0.0))
 
 
 def same_but_for_rounding(
@@ -163,8 +168,8 @@ def same_but_for_rounding(
     """
     sizes = np.abs(scores if among is None else among)
     finite = sizes[np.isfinite(sizes)]
-    usual = float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
-    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + share * usual, equal_nan=True)
+    usual_size = float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
+    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + share * usual_size, equal_nan=True)
 
 
 def note_targets(

@@ -18,7 +18,8 @@ from dco.foundations.display import counted
 from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 
-_ROUNDS, _BITS = 4, 16
+_BITS = 16  # that a round finds
+_ROUNDS = 4  # for the 64 bits of a float
 _SIGN = np.uint64(1 << 63)  # of the pattern of a float
 
 
@@ -55,7 +56,9 @@ def partitioned_conformal(
     first_counts = count_parts(prefix=0, n_rounds=0)
     n = sum(counts.n_scores for counts in first_counts)
     rank = guarantee.rank(n, alpha=level)
-    value = np.inf if rank > n else _find_score_of_rank(rank, first_counts, count_parts)
+    value = np.inf
+    if rank <= n:
+        value = _find_score_of_rank(rank, first_counts, count_parts)
 
     threshold = Threshold(
         value=value,
@@ -146,5 +149,9 @@ def _count_patterns(part: Any, *, prefix: int, n_rounds: int) -> _PartCounts:
 
 def _score_of_key(key: int) -> float:
     """Return the float whose bits, put in order, are this integer."""
-    bits = np.uint64(key)
-    return float((bits ^ _SIGN if bits & _SIGN else ~bits).view(np.float64))
+    ordered_bits = np.uint64(key)
+    if ordered_bits & _SIGN:  # a positive number
+        bits = ordered_bits ^ _SIGN
+    else:
+        bits = ~ordered_bits
+    return float(bits.view(np.float64))

@@ -77,13 +77,17 @@ def score_batch(
 
 def join_batches(batches: Sequence[ScoredBatch]) -> ScoredBatch:
     """Put batches together, in their order."""
-    starts = np.cumsum([0, *(len(batch) for batch in batches)])[:-1]
+    # Positions within a batch become positions among all rows.
+    sizes = [len(batch) for batch in batches]
+    starts = np.cumsum([0, *sizes[:-1]])
     positions = [
         batch.scored_again.positions + start for batch, start in zip(batches, starts, strict=True)
     ]
     features = [
         batch.scored_again.features for batch in batches if batch.scored_again.positions.size
     ]
+    all_features = reduce(stack_features, features)
+
     return ScoredBatch(
         y=np.concatenate([batch.y for batch in batches]),
         hashes=np.concatenate([batch.hashes for batch in batches]),
@@ -91,7 +95,7 @@ def join_batches(batches: Sequence[ScoredBatch]) -> ScoredBatch:
         covariates=_join([batch.covariates for batch in batches]),
         clusters=_join([batch.clusters for batch in batches]),
         missing_cells=np.sum([batch.missing_cells for batch in batches], axis=0),
-        scored_again=SelectedRows(reduce(stack_features, features), np.concatenate(positions)),
+        scored_again=SelectedRows(all_features, np.concatenate(positions)),
     )
 
 

@@ -82,12 +82,14 @@ class Statement:
         calibrator = self.calibrator
         if isinstance(calibrator, Weighted):
             calibrator = OneThreshold(Marginal())
-        if weights is not None:
-            if not isinstance(calibrator, OneThreshold):
-                raise _no_kind_for("⟨weights⟩", "⟨condition_on⟩ or ⟨groups=⟩")
-            calibrator = choose_calibrator(
-                calibrator.guarantee, condition_on=None, weights=weights, is_clustered=False
-            )
+        if weights is None:
+            return replace(self, calibrator=calibrator)
+
+        if not isinstance(calibrator, OneThreshold):
+            raise _no_kind_for("⟨weights⟩", "⟨condition_on⟩ or ⟨groups=⟩")
+        calibrator = choose_calibrator(
+            calibrator.guarantee, condition_on=None, weights=weights, is_clustered=False
+        )
         return replace(self, calibrator=calibrator)
 
 
@@ -120,9 +122,10 @@ def choose_calibrator(
 ) -> Calibrator:
     """Choose the kind of calibration, or say which wishes no kind can meet together."""
     if is_clustered:
-        for name, value in (("condition_on", condition_on), ("weights", weights)):
-            if value is not None:
-                raise _no_kind_for("⟨groups=⟩", f"⟨{name}=⟩")
+        if condition_on is not None:
+            raise _no_kind_for("⟨groups=⟩", "⟨condition_on=⟩")
+        if weights is not None:
+            raise _no_kind_for("⟨groups=⟩", "⟨weights=⟩")
         return cluster_calibrator(guarantee)
 
     if weights is not None:
@@ -130,12 +133,15 @@ def choose_calibrator(
             raise _no_kind_for("⟨weights⟩", "⟨condition_on⟩")
         if not guarantee.weighs_rows:
             raise _no_kind_for("⟨weights⟩", f'⟨guarantee="{guarantee.name}"⟩')
-        return Weighted(weights if isinstance(weights, ShiftWeights) else ShiftWeights(weights))
+        if not isinstance(weights, ShiftWeights):
+            weights = ShiftWeights(weights)
+        return Weighted(weights)
 
     if condition_on is None:
         return OneThreshold(guarantee)
     if isinstance(condition_on, list):
-        calibrator = OverlappingGroups(PatternCondition(tuple(map(ColumnCondition, condition_on))))
+        parts = tuple(ColumnCondition(source) for source in condition_on)
+        calibrator = OverlappingGroups(PatternCondition(parts))
         return calibrator.with_guarantee(guarantee.name, delta=guarantee.delta)
     if isinstance(condition_on, str) and condition_on == LABEL_CLUSTERS:
         return ByLabelCluster(guarantee)
@@ -145,6 +151,7 @@ def choose_calibrator(
 
 
 def _no_kind_for(one: str, other: str) -> ValueError:
+    """Make the error that these two wishes cannot be met together."""
     return ValueError(
         Message(f"{one} cannot be combined with {other}: no threshold is known for both.")
     )
