@@ -106,7 +106,11 @@ def fit_decoupled(
 def freeze(
     choice: Choice, roles: Roles, *, classes: AnyArray | None, refit: bool, seed: int
 ) -> Structure:
-    """Fix the winner, refitted on training and tuning rows if asked for, and name what it is."""
+    """Fix the winner as the structure, with a digest of what it is.
+
+    With `refit` its model is fitted again, on training and tuning rows.
+    """
+    # 1. The fitted model.
     winner = choice.winner
     is_refitted = refit and not is_frozen(winner.model)
     model = choice.fitted_model
@@ -115,16 +119,20 @@ def freeze(
     elif model is None:
         model = fit_model(winner.model, roles.train)
 
-    if classes is not None:  # a frozen model may know more labels than the rows hold
-        classes = np.union1d(classes, np.asarray(getattr(model, "classes_", classes)))
+    # 2. The labels. A frozen model may know more of them than the rows hold.
+    if classes is not None:
+        classes_of_model = getattr(model, "classes_", classes)
+        classes = np.union1d(classes, np.asarray(classes_of_model))
+
+    # 3. The digest of names, settings and rows.
+    fingerprints = roles.facts.fingerprints
+    training_rows = fingerprints.get("train", "")
+    tuning_rows = fingerprints.get("tune", "") if is_refitted else ""
     digest = structure_digest(
         candidate=winner.name,
         model=describe(winner.model),
         score=score_label(winner.score),
-        fitted_on=[
-            roles.facts.fingerprints.get("train", ""),
-            roles.facts.fingerprints.get("tune", "") if is_refitted else "",
-        ],
+        fitted_on=[training_rows, tuning_rows],
         seed=uniform_seed(seed),
     )
     return Structure(
@@ -206,8 +214,13 @@ class DecoupledPredictor:
         return self.structure.sets(prediction, thresholds)
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
-        """Compute conformal p-values: of every label (n, K), or of the y that are given, (n,)."""
+        """Compute conformal p-values: of every label, (n, K), or of one y for each row, (n,).
+
+        Labels ascend, as those of ``classes_`` do.
+        """
         prediction: Any = self.structure.prediction(X)
+
+        # 1. Of one y for each row.
         if y is not None:
             targets = np.asarray(y)
             scores = np.asarray(self.structure.score.observed(prediction, targets))
@@ -215,6 +228,7 @@ class DecoupledPredictor:
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
 
+        # 2. Of every label.
         labels = prediction.labels()
         scores = self.structure.score.every_label(prediction)
         p_values = self.calibration.p_values(scores, X, labels=labels)

@@ -92,21 +92,25 @@ class ScoredRows:
         return len(self.scores)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Write each distinct object once, and which of them each row has."""
+        """Write each distinct object of the covariates once, and which of them each row has."""
         state = dict(vars(self))
-        if self.covariates is not None and self.covariates.dtype == object:
-            distinct = list(dict.fromkeys(self.covariates.tolist()))
-            position_of = {value: position for position, value in enumerate(distinct)}
-            positions = [position_of[value] for value in self.covariates.tolist()]
-            state["covariates"] = (distinct, np.array(positions, dtype=np.int64))
+        if self.covariates is None or self.covariates.dtype != object:
+            return state
+
+        values = self.covariates.tolist()
+        distinct = list(dict.fromkeys(values))
+        position_of = {value: position for position, value in enumerate(distinct)}
+        positions = np.array([position_of[value] for value in values], dtype=np.int64)
+        state["covariates"] = (distinct, positions)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read what `__getstate__` wrote."""
+        vars(self).update(state)
         if isinstance(state["covariates"], tuple):
             distinct, positions = state["covariates"]
             values = np.fromiter(distinct, dtype=object, count=len(distinct))
-            state = state | {"covariates": values[positions]}
-        vars(self).update(state)
+            vars(self)["covariates"] = values[positions]
 
 
 def rows_scored_again(n: int) -> tuple[Integers, Integers]:
@@ -144,10 +148,13 @@ def describe(value: Any) -> str:
 
     Memory addresses are not among them.
     """
+    # 1. Single values.
     if isinstance(value, np.generic):
         return repr(value.item())
     if value is None or isinstance(value, (str, int, float, bool)):
         return repr(value)
+
+    # 2. Collections.
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(describe(part) for part in value) + "]"
     if isinstance(value, Mapping):
@@ -156,10 +163,13 @@ def describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
         digest = blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
         return f"array of shape {value.shape}, {digest}"
-    if hasattr(value, "get_params") and not isinstance(value, type):
+
+    # 3. Models with their settings, functions and classes by name, others by their class.
+    is_class = isinstance(value, type)
+    if hasattr(value, "get_params") and not is_class:
         params = sorted(value.get_params(deep=False).items())
-        shown = ", ".join(f"{name}={describe(param)}" for name, param in params)
-        return f"{type(value).__name__}({shown})"
+        settings = ", ".join(f"{name}={describe(param)}" for name, param in params)
+        return f"{type(value).__name__}({settings})"
     if callable(value):
         return str(getattr(value, "__qualname__", type(value).__name__))
     return type(value).__name__
