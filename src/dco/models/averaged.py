@@ -41,8 +41,9 @@ class AveragedModel(BaseEstimator):
 
     def records(self) -> tuple[type, ...]:
         """Return the types of record that every member gives."""
-        first, *others = [records_of(member) for member in self.members]
-        return tuple(record for record in first if all(record in offered for offered in others))
+        offered = [records_of(member) for member in self.members]
+        common = set(offered[0]).intersection(*offered)
+        return tuple(record for record in offered[0] if record in common)
 
     def predict_kind(self, X: Any, kind: type) -> Prediction:
         """Return the average of the members' records of one type."""
@@ -77,7 +78,9 @@ def average_records(records: Sequence[Any]) -> Prediction:
             means = [record.means.T for record in records]  # (n, T)
             sds = [np.broadcast_to(record.sds.T, record.means.T.shape) for record in records]
             return GaussianMixtures(
-                np.concatenate(means, axis=1), np.concatenate(sds, axis=1), draws_first=False
+                np.concatenate(means, axis=1),
+                np.concatenate(sds, axis=1),
+                draws_first=False,
             )
         case Quantiles():
             medians = [record.median for record in records]
@@ -98,6 +101,7 @@ def average_records(records: Sequence[Any]) -> Prediction:
 
 
 def _check_same_classes(records: Sequence[Any]) -> None:
+    """Refuse records whose columns are not the same classes in the same order."""
     first = records[0]
     if any(not np.array_equal(record.classes, first.classes) for record in records[1:]):
         raise ValueError("models that know different classes cannot be averaged.")

@@ -73,10 +73,11 @@ def _title(estimator: Any, setting: Mapping[str, Any]) -> str:
 
 
 def _number_if_used(title: str, used: Collection[str]) -> str:
-    """Return a title that is not used yet, by a number where it has to be."""
+    """Return the title; if it is used already, with the first number that makes it new."""
     if title not in used:
         return title
-    return next(f"{title} #{n}" for n in count(2) if f"{title} #{n}" not in used)
+    numbered = (f"{title} #{n}" for n in count(2))
+    return next(candidate for candidate in numbered if candidate not in used)
 
 
 def _with_parameters(estimator: Any, setting: Mapping[str, Any]) -> Any:
@@ -90,6 +91,7 @@ def _with_parameters(estimator: Any, setting: Mapping[str, Any]) -> Any:
 
 
 def _score_with_parameters(score: Score, setting: Mapping[str, Any]) -> Score:
+    """Return a copy of a score with other parameters, and refuse those that it does not have."""
     assert is_dataclass(score)  # as every score is
     names = [field.name for field in fields(score) if field.init]
     for name in setting:

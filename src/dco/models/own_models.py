@@ -26,6 +26,11 @@ class _OwnModel:
     name: str | None
     model: Any
 
+    @property
+    def class_name(self) -> str:
+        """The name of its class, in lower case."""
+        return type(self.model).__name__.lower()
+
 
 def own_models(models: Any) -> dict[str, Any]:
     """Return the caller's own models by name, in their order.
@@ -33,25 +38,25 @@ def own_models(models: Any) -> dict[str, Any]:
     Names come from dicts and from (name, model) tuples. Other models are called by their class in
     lower case, numbered where it repeats. Texts name default models (see `default_names`).
     """
-    listed = _list_models(models)
-    classes = [type(entry.model).__name__.lower() for entry in listed if entry.name is None]
-    times = Counter(classes)
-    numbers: Counter[str] = Counter()
+    own = _list_models(models)
+    times_of_class = Counter(model.class_name for model in own if model.name is None)
+    count_so_far: Counter[str] = Counter()
 
-    named: dict[str, Any] = {}
-    for entry in listed:
-        name = entry.name
+    model_by_name: dict[str, Any] = {}
+    for own_model in own:
+        name = own_model.name
         if name is None:
-            name = type(entry.model).__name__.lower()
-            numbers[name] += 1
-            if times[name] > 1:
-                name = f"{name}-{numbers[name]}"
-        if name in named:
+            name = own_model.class_name
+            count_so_far[name] += 1
+            if times_of_class[name] > 1:
+                name = f"{name}-{count_so_far[name]}"
+
+        if name in model_by_name:
             raise ValueError(
                 f"Two models are called {name!r}: name them in a dict, each name once."
             )
-        named[name] = entry.model
-    return named
+        model_by_name[name] = own_model.model
+    return model_by_name
 
 
 def default_names(models: Any) -> tuple[str, ...] | None:
@@ -84,11 +89,12 @@ def _list_models(models: Any) -> list[_OwnModel]:
     if is_pair(models):
         return [_own_model(*models)]
     if isinstance(models, list | tuple):
-        return [entry for part in models for entry in _list_models(part)]
+        return [own_model for part in models for own_model in _list_models(part)]
     return [_OwnModel(None, models)]
 
 
 def _own_model(name: str, model: Any) -> _OwnModel:
+    """Pair a model with its name, and refuse a text in place of the model."""
     if isinstance(model, str):
         raise ValueError(
             f"The model {name!r} is the text {model!r}: default models keep their own names, so "
@@ -127,31 +133,41 @@ def with_model_param(models: Any, path: str, value: Any) -> Any:
 
 
 def _replace_model(models: Any, name: str, value: Any, *, names: Iterator[str]) -> Any:
-    """Return the same dicts, tuples and lists with another model; `names` are those of the models
-    in their order.
+    """Return the same dicts, tuples and lists with `value` in place of the model called `name`.
+
+    `names` gives the names of the models in their order; each model that is visited takes one.
     """
+
+    def replace_if_it_is_next(model: Any) -> Any:
+        is_called_so = next(names) == name
+        return value if is_called_so else model
+
     if models is None or isinstance(models, str):
         return models
     if isinstance(models, Mapping):
-        return {key: value if next(names) == name else model for key, model in models.items()}
+        return {key: replace_if_it_is_next(model) for key, model in models.items()}
     if is_pair(models):
-        return (models[0], value if next(names) == name else models[1])
+        return (models[0], replace_if_it_is_next(models[1]))
     if isinstance(models, list | tuple):
         return [_replace_model(part, name, value, names=names) for part in models]
-    return value if next(names) == name else models
+    return replace_if_it_is_next(models)
 
 
 # ----------------------------------------------------------------------------------- copy and seed
 
 
 def copy_and_seed(models: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
-    """Copy models, and give those without a seed one, so that the certificate's seed repeats the
-    fit. Frozen models are used as they are.
+    """Copy models, and give a seed to those that have none. Frozen models are used as they are.
+
+    All seeds follow from `seed`, so a fit with the same seed gives the same models.
     """
     seeds = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
     copies = {}
     for (name, model), model_seed in zip(models.items(), seeds, strict=False):
-        copies[name] = model if is_frozen(model) else _copy(name, model, model_seed % 2**31)
+        if is_frozen(model):
+            copies[name] = model
+        else:
+            copies[name] = _copy(name, model, model_seed % 2**31)
     return copies
 
 
@@ -192,7 +208,9 @@ def note_fitted_again(models: Mapping[str, Any], copies: Mapping[str, Any]) -> l
     """
     notes = []
     for name, model in models.items():
-        if is_frozen(model) or not _is_fitted(model) or _is_fitted(copies[name]):
+        if is_frozen(model) or not _is_fitted(model):
+            continue
+        if _is_fitted(copies[name]):  # its frozen part is
             continue
         notes.append(
             Note(
@@ -206,6 +224,7 @@ def note_fitted_again(models: Mapping[str, Any], copies: Mapping[str, Any]) -> l
 
 
 def _is_fitted(model: Any) -> bool:
+    """Return whether scikit-learn takes the model for fitted."""
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 

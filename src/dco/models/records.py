@@ -91,6 +91,8 @@ def announced_records(model: Any) -> list[type]:
     """Return the records that `predict_distribution` promises in its return annotation."""
     if not hasattr(model, "predict_distribution"):
         return []
+
+    # An annotation is a class, a union of classes, or a text that names them.
     annotation = inspect.signature(model.predict_distribution).return_annotation
     text = annotation
     if not isinstance(annotation, str):
@@ -106,14 +108,17 @@ def announced_records(model: Any) -> list[type]:
 
 
 def _predicts_classes(model: Any) -> bool:
+    """Return whether a model is a classifier by its tags, or else by what it offers."""
     estimator_type = _estimator_type(model)
     if estimator_type == "classifier":
         return True
-    is_other_type = estimator_type == "regressor"
-    return _knows_classes(model) and not is_other_type and hasattr(model, "predict")
+    if estimator_type == "regressor":
+        return False
+    return _knows_classes(model) and hasattr(model, "predict")
 
 
 def _predicts_numbers(model: Any) -> bool:
+    """Return whether a model is a regressor by its tags, or else by what it offers."""
     estimator_type = _estimator_type(model)
     if estimator_type == "regressor":
         return True
@@ -134,6 +139,7 @@ def _estimator_type(model: Any) -> str | None:
 
 
 def _knows_classes(model: Any) -> bool:
+    """Return whether a model has a method or an attribute that only classifiers have."""
     last = last_model(model)
     signs = ("predict_proba", "predict_draws", "classes_")
     return any(hasattr(last, sign) for sign in signs)
@@ -192,7 +198,7 @@ def predict_record(
     try:
         record = answer.read(answer.value)
         if isinstance(record, ClassProbabilities | ClassDraws):
-            record = _label(record, model, uniforms=uniforms, classes=classes)
+            record = _name_columns(record, model, uniforms=uniforms, classes=classes)
         n_rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if len(record) != n_rows:
             raise ValueError(f"there are {len(record)} predictions for {n_rows} rows.")
@@ -241,6 +247,7 @@ def _ask(model: Any, X: Any, record_type: type) -> Answer:
         last, rows = peel(model, X)
         return Answer(last.predict_kind(rows, record_type), _read_record)
 
+    # Points are asked of `predict`, everything else of `predict_distribution` if it gives it.
     is_in_distribution = any(
         record_type in DERIVED_RECORDS[record] for record in announced_records(last)
     )
@@ -252,14 +259,13 @@ def _ask(model: Any, X: Any, record_type: type) -> Answer:
     if record_type is PointsWithSpread:
         last, rows = peel(model, X)
         return Answer(last.predict(rows, return_std=True), _read_mean_and_std)
-    if record_type is ClassDraws or (
-        record_type is ClassProbabilities
-        and hasattr(last, "predict_draws")
-        and not hasattr(last, "predict_proba")
-    ):
+
+    has_draws_alone = hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
+    asks_for_probabilities = record_type is ClassProbabilities
+    if record_type is ClassDraws or (asks_for_probabilities and has_draws_alone):
         last, rows = peel(model, X)
         return Answer(last.predict_draws(rows), _read_draws)
-    if record_type is ClassProbabilities:
+    if asks_for_probabilities:
         return _ask_for_probabilities(model, X)
     return Answer(model.predict(X), _read_points)
 
@@ -275,10 +281,10 @@ def _ask_for_probabilities(model: Any, X: Any) -> Answer:
             return Answer(decisions, _read_decisions)
 
     def read_labels(labels: Any) -> Prediction:
+        """Give the predicted label probability 1."""
         predicted = _one_column(labels)
-        return ClassProbabilities(
-            (predicted[:, None] == _classes_of(model)[None, :]).astype(np.float64)
-        )
+        is_predicted = predicted[:, None] == _classes_of(model)[None, :]
+        return ClassProbabilities(is_predicted.astype(np.float64))
 
     return Answer(model.predict(X), read_labels)
 
@@ -301,6 +307,7 @@ def _is_one_column_per_class(decisions: AnyArray, model: Any) -> bool:
 
 
 def _read_record(answer: Any) -> Prediction:
+    """Check that the answer is a prediction record, and copy it to the host's memory."""
     if not isinstance(answer, Prediction):
         raise ValueError(
             f"predict_distribution returned {type(answer).__name__}, not a prediction record."
@@ -311,6 +318,7 @@ def _read_record(answer: Any) -> Prediction:
 
 
 def _read_draws(answer: Any) -> Prediction:
+    """Read draws of class probabilities, which must sum to one."""
     if isinstance(answer, ClassDraws):
         record = answer.on_host()
     else:
@@ -320,6 +328,7 @@ def _read_draws(answer: Any) -> Prediction:
 
 
 def _read_probabilities(answer: Any) -> Prediction:
+    """Read class probabilities, which must sum to one."""
     if isinstance(answer, list):
         raise ValueError(
             "predict_proba returned a list, so it has several outputs; sets are for one y per row."
@@ -330,6 +339,7 @@ def _read_probabilities(answer: Any) -> Prediction:
 
 
 def _read_decisions(decisions: AnyArray) -> Prediction:
+    """Turn decision values into probabilities: one column by the sigmoid, several by softmax."""
     if not np.all(np.isfinite(decisions)):
         raise ValueError("decision_function returned NaN or infinite values.")
     if decisions.ndim == 1:
@@ -339,6 +349,7 @@ def _read_decisions(decisions: AnyArray) -> Prediction:
 
 
 def _read_mean_and_std(answer: Any) -> Prediction:
+    """Read a pair (mean, standard deviation)."""
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise ValueError(
             "predict(X, return_std=True) did not return a mean and a standard deviation."
@@ -377,6 +388,7 @@ def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
 
 
 def _check_sums(probabilities: Floats, method: str) -> None:
+    """Refuse probabilities that do not sum to one; `method` is the one that gave them."""
     sums = probabilities.sum(axis=-1, dtype=np.float64)
     is_one = np.abs(sums - 1) <= LARGEST_DEVIATION_FROM_ONE  # False for NaN
     if np.all(is_one):
@@ -388,7 +400,7 @@ def _check_sums(probabilities: Floats, method: str) -> None:
     )
 
 
-def _label(
+def _name_columns(
     record: ClassProbabilities | ClassDraws,
     model: Any,
     *,
@@ -396,15 +408,18 @@ def _label(
     classes: ArrayLike | None,
 ) -> ClassProbabilities | ClassDraws:
     """Name the columns of a record by the model's classes, and list labels that it never saw."""
-    known = record.classes if record.classes is not None else _classes_of(model)
-    if record.n_known != len(known):
+    labels = record.classes if record.classes is not None else _classes_of(model)
+    if record.n_known != len(labels):
         raise ValueError(
-            f"there are {record.n_known} columns for the {len(known)} classes in its classes_."
+            f"there are {record.n_known} columns for the {len(labels)} classes in its classes_."
         )
+
     unseen = record.unseen
     if classes is not None:
         unseen = np.setdiff1d(classes, getattr(model, "classes_", classes))
-    return record.labelled(known, record.uniforms if uniforms is None else uniforms, unseen)
+    if uniforms is None:
+        uniforms = record.uniforms
+    return record.labelled(labels, uniforms, unseen)
 
 
 def _classes_of(model: Any) -> AnyArray:

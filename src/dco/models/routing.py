@@ -21,6 +21,7 @@ def route_params(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _route_metadata(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Let scikit-learn's metadata routing decide what the model's `fit` gets."""
     from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
     router = MetadataRouter(owner=type(model).__name__)

@@ -101,13 +101,13 @@ class HoldsModels(BaseEstimator):
         """
         if "models" in params:
             self.models = params.pop("models")
+
         if isinstance(self.models, (list, tuple, Mapping)):
-            of_models = {key: value for key, value in params.items() if key.startswith("models__")}
-            params = {key: value for key, value in params.items() if key not in of_models}
-            # A model is replaced before its parameters are set.
-            for key in sorted(of_models, key=lambda name: name.count("__")):
+            keys_of_models = [key for key in params if key.startswith("models__")]
+            # Shorter paths first: a model is replaced before its parameters are set.
+            for key in sorted(keys_of_models, key=lambda name: name.count("__")):
                 path = key.removeprefix("models__")
-                self.models = with_model_param(self.models, path, of_models[key])
+                self.models = with_model_param(self.models, path, params.pop(key))
         super().set_params(**params)
         return self
 
