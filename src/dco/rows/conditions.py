@@ -39,6 +39,7 @@ def check_condition(source: Any, X: Any, *, parameter: str = "condition_on") -> 
 
 
 def _check_list(sources: list[Any], X: Any, *, parameter: str) -> None:
+    """Refuse a list that is empty, or holds something else than columns and functions of X."""
     if not sources:
         raise ValueError(
             Message(f"⟨{parameter}⟩ is an empty list: name columns, or None for one threshold.")
@@ -52,6 +53,7 @@ def _check_list(sources: list[Any], X: Any, *, parameter: str) -> None:
 
 
 def _check_column(column: Any, X: Any, *, parameter: str) -> None:
+    """Refuse what names no column; an array has numbers of columns, a frame any name."""
     if not isinstance(column, Hashable):
         raise ValueError(
             Message(
@@ -87,8 +89,12 @@ def condition_values(
     if is_label(source):
         return y
 
-    given = source(X) if callable(source) else _read_column(X, source, parameter=parameter)
-    values = condition_names(given)
+    if callable(source):
+        raw_values = source(X)
+    else:
+        raw_values = _read_column(X, source, parameter=parameter)
+
+    values = condition_names(raw_values)
     if values.shape != (n_rows(X),):
         raise ValueError(
             Message(
@@ -175,15 +181,20 @@ def rows_by_condition(names: AnyArray) -> dict[Any, Integers]:
 
     Conditions are sorted, each kind by itself, and the missing one is last.
     """
-    code_of: dict[Any, int] = {}  # not np.unique, which cannot sort text and numbers in one column
-    codes = [code_of.setdefault(name, len(code_of)) for name in names.tolist()]
-    order = np.argsort(np.asarray(codes, dtype=np.int64), kind="stable")
-    sizes = np.bincount(np.asarray(codes, dtype=np.int64), minlength=1)
-    rows = np.split(order, np.cumsum(sizes)[:-1])
-    return {name: rows[code_of[name]] for name in _sort_conditions(set(code_of))}
+    # Number the conditions. np.unique cannot sort text and numbers of one column.
+    code_of: dict[Any, int] = {}
+    code_list = [code_of.setdefault(name, len(code_of)) for name in names.tolist()]
+    codes = np.asarray(code_list, dtype=np.int64)
+
+    # Sort the rows by condition, and cut between conditions.
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes, minlength=1)
+    rows_by_code = np.split(order, np.cumsum(sizes)[:-1])
+    return {name: rows_by_code[code_of[name]] for name in _sort_conditions(set(code_of))}
 
 
 def _sort_conditions(names: set[Any]) -> list[Any]:
+    """Sort conditions; text and numbers each by themselves, and the missing one last."""
     present = names - {MISSING}
     try:
         ordered = sorted(present)

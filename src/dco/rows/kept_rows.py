@@ -54,17 +54,18 @@ class KeptRows:
 
     @classmethod
     def of(cls, hashes_by_role: Mapping[str, Hashes], complete: Bools) -> KeptRows:
-        """Keep what recognises the rows of each role."""
+        """Keep the smallest hashes of each role, and count rows that have a copy among all rows."""
         words = {role: np.sort(first_words(hashes)) for role, hashes in hashes_by_role.items()}
         all_words = np.sort(np.concatenate(list(words.values())))
 
+        # Equal rows have equal hashes, which are neighbours when sorted.
         is_repeat = all_words[1:] == all_words[:-1]
         has_copy = np.zeros(all_words.size, dtype=bool)
         has_copy[1:] |= is_repeat
         has_copy[:-1] |= is_repeat
 
         return cls(
-            hashes={role: _smallest(role_words) for role, role_words in words.items()},
+            hashes={role: _keep_smallest(role_words) for role, role_words in words.items()},
             repeated=np.count_nonzero(has_copy) / all_words.size,
             n=all_words.size,
             complete=complete,
@@ -78,9 +79,9 @@ class KeptRows:
         return used if used.total > self.by_chance(len(hashes)) else None
 
     def among(self, hashes: Hashes) -> UsedRows:
-        """Recognise rows of the fit."""
+        """Recognise rows of the fit, and estimate how many there are from the hashes kept."""
         words = first_words(hashes)
-        largest_kept = self._largest_word_kept_of_every_role()
+        largest_kept = self._largest_complete_word()
         sampled_share = (largest_kept + 1) / 2**64
         is_sampled = words <= np.uint64(largest_kept)
 
@@ -100,13 +101,13 @@ class KeptRows:
             exact=sampled_share == 1,
         )
 
-    def _largest_word_kept_of_every_role(self) -> int:
-        """Return the number up to which every hash of the fit was kept."""
+    def _largest_complete_word(self) -> int:
+        """Return the number up to which all hashes of all roles were kept."""
         full_samples = [words for words in self.hashes.values() if words.size == KEPT_HASHES]
         return min((int(words[-1]) for words in full_samples), default=2**64 - 1)
 
     def absent(self, hashes: Hashes) -> dict[str, int]:
-        """Count the rows kept of each role that are not among these."""
+        """Count, for each role, the hashes kept that none of these rows has."""
         words = first_words(hashes)
         return {
             role: int(np.count_nonzero(~np.isin(role_words, words)))
@@ -155,11 +156,12 @@ class KeptRows:
         return [Note("new-gaps", text)]
 
 
-def _smallest(ordered: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the smallest of these ordered numbers, each once."""
-    is_first = np.diff(ordered, prepend=~ordered[:1]) != 0
-    smallest: NDArray[np.uint64] = ordered[is_first][:KEPT_HASHES]
-    return smallest.copy()
+def _keep_smallest(ascending: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the `KEPT_HASHES` smallest of the numbers, each once."""
+    is_first = np.ones(ascending.size, dtype=bool)
+    is_first[1:] = ascending[1:] != ascending[:-1]
+    smallest: NDArray[np.uint64] = ascending[is_first][:KEPT_HASHES]
+    return smallest.copy()  # so that the other numbers can be forgotten
 
 
 def _scale_up(is_counted: Bools, sampled_share: float) -> int:

@@ -206,9 +206,11 @@ def _deal(rows: Rows, split: Split, *, seed: int) -> Splits:
 
 
 def _without_training(sizes: Mapping[Role, Size]) -> tuple[dict[Role, Size], Role]:
-    """Divide all rows among tuning and calibration, or give them to the only one that is dealt.
+    """Deal all rows to tuning and calibration, since frozen models need no training rows.
 
-    Two shares are a proportion. A count is kept, and the other role gets the rest.
+    Returns the sizes to deal, and the role that gets the rest. If only one role is dealt, it gets
+    all rows. Of two shares only their proportion counts. A count is kept, and the other role gets
+    the rest.
     """
     if len(sizes) == 1:
         (only_role,) = sizes
@@ -233,11 +235,12 @@ def _is_share(size: Size) -> bool:
 
 
 def _as_share(size: Size, *, name: str) -> Fraction:
+    """Read a share as an exact fraction; 1 is allowed."""
     return Fraction(1) if size == 1 else as_rational(size, name=name)
 
 
 def _positions_before_drop(splits: Splits, first_copies: Integers) -> Splits:
-    """Name rows by their positions in the table that still held repeats."""
+    """Translate positions to those in the caller's table, before repeats were dropped."""
     return replace(
         splits,
         train=first_copies[splits.train],
@@ -281,16 +284,17 @@ def _check_enough_rows(n_rows: int, split: Split) -> None:
     """Refuse fewer rows than there are roles to fill."""
     if split.brings_rows:
         return
-    uses = {
-        Role.TRAIN: split.trains_models,
-        Role.TUNE: split.needs_tuning_rows,
-        Role.CALIBRATE: True,
-    }
-    *others, last = (role for role, is_needed in uses.items() if is_needed)
-    if n_rows <= len(others):
+
+    roles_before = []
+    if split.trains_models:
+        roles_before.append(Role.TRAIN)
+    if split.needs_tuning_rows:
+        roles_before.append(Role.TUNE)
+    n_needed = len(roles_before) + 1  # and one to calibrate
+    if n_rows < n_needed:
         raise ValueError(
-            f"n_samples={n_rows} is too few to {', '.join(others)} and {last}: give at least "
-            f"{len(others) + 1} rows."
+            f"n_samples={n_rows} is too few to {', '.join(roles_before)} and {Role.CALIBRATE}: "
+            f"give at least {n_needed} rows."
         )
 
 
@@ -384,12 +388,15 @@ def _remember_rows(
         {role.value: hashes[role] for role in hashes}, complete=_complete_columns(members)
     )
 
+    # Count the calibration rows that equal a row of another role.
     repeats_shared = {}
     for role in (Role.TRAIN, Role.TUNE):
-        if role in hashes:
-            # Without a repeat among all rows there is none to look for.
-            n_shared = overlap(hashes[Role.CALIBRATE], hashes[role]).size if kept.repeated else 0
-            repeats_shared[f"{role} and calibrate"] = n_shared
+        if role not in hashes:
+            continue
+        n_shared = 0
+        if kept.repeated:  # otherwise no two rows are equal, and there is nothing to look for
+            n_shared = overlap(hashes[Role.CALIBRATE], hashes[role]).size
+        repeats_shared[f"{role} and calibrate"] = n_shared
 
     facts = RowFacts(
         fingerprints={role.value: role_fingerprint(hashes[role]) for role in hashes},
@@ -403,20 +410,26 @@ def _hash_roles(
     members: Mapping[Role, _Members], *, at_float32: bool = False
 ) -> dict[Role, Hashes]:
     """Hash the rows of each role that has some. A table that roles share is hashed once."""
-    hashes_of_table: dict[int, Hashes] = {}
-    hashes = {}
-    for role, role_members in members.items():
-        if len(role_members) == 0:
-            continue
-        table = role_members.table
-        if id(table) not in hashes_of_table:
-            hashes_of_table[id(table)] = row_fingerprints(table.X, table.y, at_float32=at_float32)
-        hashes[role] = hashes_of_table[id(table)][role_members.positions]
-    return hashes
+    filled = {role: members[role] for role in members if len(members[role]) > 0}
+    hashes: dict[Role, Hashes] = {}
+    for table in _list_tables(filled):
+        table_hashes = row_fingerprints(table.X, table.y, at_float32=at_float32)
+        for role, role_members in filled.items():
+            if role_members.table is table:
+                hashes[role] = table_hashes[role_members.positions]
+    return {role: hashes[role] for role in filled}  # in the order of the roles
 
 
 def _complete_columns(members: Mapping[Role, _Members]) -> Bools:
     """Mark the columns that have no missing cell in any table."""
-    tables = {id(role_members.table): role_members.table for role_members in members.values()}
-    n_missing = sum(missing_cells(table.X) for table in tables.values())
+    n_missing = sum(missing_cells(table.X) for table in _list_tables(members))
     return np.asarray(n_missing == 0)
+
+
+def _list_tables(members: Mapping[Role, _Members]) -> list[Rows]:
+    """List the tables that hold the rows of the roles, each once."""
+    tables: list[Rows] = []
+    for role_members in members.values():
+        if not any(role_members.table is table for table in tables):
+            tables.append(role_members.table)
+    return tables

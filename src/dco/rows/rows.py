@@ -101,19 +101,19 @@ def rows_of(X: Any, y: AnyArray, *, groups: Any = None, params: Mapping[str, Any
             f"X has {counted(X.shape[0], 'row')} and y has {len(y)}: give one target per row."
         )
 
-    given_params = {name: value for name, value in params.items() if value is not None}
-    for name, value in given_params.items():
+    set_params = {name: value for name, value in params.items() if value is not None}
+    for name, value in set_params.items():
         if name.endswith("sample_weight") and np.ndim(value) > 0 and len(value) != len(y):
             raise ValueError(
                 f"{name} must hold one weight for each of {len(y)} rows, got {len(value)}."
             )
 
-    params_by_row = [name for name, value in given_params.items() if _has_length(value, len(y))]
+    params_by_row = [name for name, value in set_params.items() if _has_length(value, len(y))]
     return Rows(
         X=X,
         y=y,
         clusters=None if groups is None else _cluster_labels(groups, y),
-        params=given_params,
+        params=set_params,
         params_by_row=frozenset(params_by_row),
     )
 

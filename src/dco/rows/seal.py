@@ -107,6 +107,7 @@ class SealedRows:
         return rows
 
     def __sealed_rows(self) -> Rows:
+        """Return the rows; they are copied if they are some of a larger table."""
         table = self.__table
         assert table is not None
         return table if self.__positions is None else table.take(self.__positions)
@@ -115,6 +116,7 @@ class SealedRows:
         return row_fingerprints(rows.X, rows.y)
 
     def _note_access(self, structure: str, purpose: str, *, granted: bool) -> None:
+        """Add a request to the log."""
         access = Access(datetime.datetime.now(datetime.UTC), structure, purpose, granted)
         self._log = (*self._log, access)
 

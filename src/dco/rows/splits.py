@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dco.foundations.arrays import Integers
-from dco.foundations.display import are, counted
+from dco.foundations.display import are, counted, have
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.fingerprints import codes_of_values
 from dco.foundations.ranks import as_count, rational
@@ -50,11 +50,12 @@ class Splits:
             positions = _as_positions(getattr(self, role), name=role)
             object.__setattr__(self, role, positions)
 
-        all_positions = np.sort(np.concatenate([self[role] for role in Role]))
-        shared = np.unique(all_positions[1:][all_positions[1:] == all_positions[:-1]])
+        ascending = np.sort(np.concatenate([self[role] for role in Role]))
+        is_repeat = ascending[1:] == ascending[:-1]
+        shared = np.unique(ascending[1:][is_repeat])
         if shared.size > 0:
             raise OverlappingRolesError(
-                f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles "
+                f"{counted(shared.size, 'row')} {have(shared.size)} two roles "
                 f"(first: row {shared[0]}); coverage needs calibration rows that nothing else saw. "
                 f"Give each row one role, or let assign_roles() build them."
             )
@@ -167,13 +168,17 @@ def _cut_points(sizes: Mapping[Role, Size], n_units: int, *, unit: str) -> list[
 
 def _as_amount(size: Size, n_units: int, *, role: Role) -> Fraction:
     """Return how many rows (or groups) a count or a share asks for, unrounded."""
-    is_count = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-    is_share = isinstance(size, Real) and not isinstance(size, (int, np.integer)) and size <= 1
+    is_whole = isinstance(size, (int, np.integer))
+    is_count = is_whole and not isinstance(size, bool)
+    is_share = isinstance(size, Real) and not is_whole and size <= 1
     if not (is_count or is_share) or not size >= 0:
         raise ValueError(
             f"the size of the role {role} must be a count or a share between 0 and 1, got {size!r}."
         )
-    return Fraction(int(size)) if is_count else rational(size) * n_units
+
+    if is_count:
+        return Fraction(int(size))
+    return rational(size) * n_units
 
 
 def _round_half_up(amount: Fraction) -> int:
@@ -183,7 +188,7 @@ def _round_half_up(amount: Fraction) -> int:
 def folds(
     rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
 ) -> list[tuple[Cut, Integers]]:
-    """Cut rows into k pairs (rows to fit on, rows held out).
+    """Deal rows to k folds, and return for each fold (rows to fit on, rows held out).
 
     Each row is held out once, and a group always as a whole. The rows to fit on come in parts, one
     for each of the other folds. `rows` is a number of rows or an array of positions; `groups` has
