@@ -232,14 +232,15 @@ class Decoupled(HoldsModels, ABC):
             raise ValueError(
                 Message("⟨tune_size⟩ has no effect with ⟨tune_folds⟩: leave one of the two out.")
             )
-        for size, rows, role in (
-            ("tune_size", tune, "tune"),
-            ("calibrate_size", calibrate, "calibrate"),
-        ):
-            if getattr(self, size) is not None and rows is not None:
-                raise ValueError(
-                    f"{size} has no effect on rows that you bring: leave {size}= or {role}= out."
-                )
+        if self.tune_size is not None and tune is not None:
+            raise ValueError(
+                "tune_size has no effect on rows that you bring: leave tune_size= or tune= out."
+            )
+        if self.calibrate_size is not None and calibrate is not None:
+            raise ValueError(
+                "calibrate_size has no effect on rows that you bring: leave calibrate_size= or "
+                "calibrate= out."
+            )
 
     def _make_models(self, seed: int) -> Models:
         """Copy the caller's models, and name the default ones that are asked for."""
@@ -264,10 +265,12 @@ class Decoupled(HoldsModels, ABC):
         )
 
     def _make_objective(self, models: Models) -> Objective:
+        """Return the objective asked for; the default one depends on the models."""
         if self.objective is not None:
             return objective_of(self.objective)
-        is_even = models.has_defaults and not models.of_classes
-        return objective_of(EVEN if is_even else MEAN_SIZE)
+        if models.has_defaults and not models.of_classes:
+            return EVEN
+        return MEAN_SIZE
 
     def _read_brought_rows(self, role: str, brought: Any) -> Rows | None:
         """Check the rows that the caller brings for a role."""
@@ -537,9 +540,11 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         features = self.check_features(X)
         record: Any = predict_record(self.predictor_.structure.model, features, ClassProbabilities)
         columns = np.searchsorted(self.classes_, np.asarray(record.classes))
-        result = np.zeros((len(record), len(self.classes_)), dtype=record.probabilities.dtype)
-        result[:, columns] = record.probabilities
-        return result
+        probabilities = np.zeros(
+            (len(record), len(self.classes_)), dtype=record.probabilities.dtype
+        )
+        probabilities[:, columns] = record.probabilities
+        return probabilities
 
     def predict_p(self, X: Any) -> Floats:
         """Compute the conformal p-value of every label, (n, K) in the order of ``classes_``.
@@ -564,20 +569,19 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
 
     def _read_classes(self, *parts: Rows | None) -> AnyArray:
         """Return the labels of all rows, ascending; frozen models must spell them alike."""
-        roles = ("train", "tune", "calibrate")
-        labels = {
+        labels_of_rows = {
             f"the {role} rows": rows.y
-            for role, rows in zip(roles, parts, strict=True)
+            for role, rows in zip(("train", "tune", "calibrate"), parts, strict=True)
             if rows is not None and len(rows) > 0
         }
-        of_models = {
+        labels_of_frozen_models = {
             f"the model {name!r}": np.asarray(getattr(model, "classes_", []))
             for name, model in own_models(self.models).items()
             if is_frozen(model)
         }
-        check_label_kinds(labels | of_models)
+        check_label_kinds(labels_of_rows | labels_of_frozen_models)
 
-        classes = np.unique(np.concatenate(list(labels.values())))
+        classes = np.unique(np.concatenate(list(labels_of_rows.values())))
         if len(classes) < 2:
             raise ValueError(
                 f"The data holds one class only ({classes.tolist()[0]!r}): a classifier needs at "
