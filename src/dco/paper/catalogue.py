@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,21 +168,17 @@ def reproduce(
     """
     begin = time.perf_counter()
     levels = to_levels(alpha)
-    experiments = experiments_of(name)
-    is_group = len(experiments) > 1
+    is_group = name in GROUPS
 
     # 1. Which experiments can be run here?
     runs: list[Run] = []
     skipped: list[str] = []
-    for experiment in experiments:
-        run = Run(
-            experiment=experiment,
-            options=make_options(
-                experiment, alphas=levels, quick=quick, data_home=data_home, backbone=backbone
-            ),
-            seeds=range(seed, seed + number_of_splits(experiment, splits, quick=quick)),
-            out=Path(out),
+    for experiment in experiments_of(name):
+        options = make_options(
+            experiment, alphas=levels, quick=quick, data_home=data_home, backbone=backbone
         )
+        n_splits = number_of_splits(experiment, splits, quick=quick)
+        run = Run(experiment, options, seeds=range(seed, seed + n_splits), out=Path(out))
         reason = run.reason_not_to_run()
         if reason is None:
             runs.append(run)
@@ -192,20 +188,12 @@ def reproduce(
             raise FileNotFoundError(reason)
 
     # 2. Nothing that others made may be in the way.
-    redrawn = not any(run.unrecorded_seeds for run in runs)
     group_settings = {"quick": quick, "seed": seed, "splits": splits, "alphas": list(levels)}
     group = ResultsFolder(Path(out) / name, group_settings) if is_group else None
-    folders = [run.folder for run in runs] + ([group] if group is not None else [])
-    record_folders = [run.record_folder for run in runs]
-    if not force:
-        for folder in [*record_folders, *folders]:
-            folder.check_settings()
-        for folder in folders:
-            folder.check_files(PAGES)
-    for folder in [*folders, *record_folders]:
-        folder.claim()
+    claim_folders(runs, group, force=force)
 
     # 3. Run the splits that are not on record.
+    runs_with_new_splits = [run for run in runs if run.unrecorded_seeds()]
     if backbone is not None:
         backbone.features()  # once, before processes share the work
     all_records = [
@@ -222,16 +210,12 @@ def reproduce(
     ]
 
     # 4. Make tables and figures, and write all of them or none.
-    pages: list[Page] = []
-    for run, records in zip(runs, all_records, strict=True):
-        page = make_page(run, records)
-        pages.append(page)
-        skipped += page.skipped
-    together = all_z([table for page in pages for table in page.tables])
-    if group is not None and together is not None:
-        files = {**files_of([together]), **machine_file(group, is_redrawn=redrawn)}
-        pages.append(Page(folder=group, tables=[together], files=files))
-
+    pages = [
+        make_page(run, records, is_redrawn=run not in runs_with_new_splits)
+        for run, records in zip(runs, all_records, strict=True)
+    ]
+    if group is not None:
+        pages += make_group_page(group, pages, is_redrawn=not runs_with_new_splits)
     if not force:
         for page in pages:
             page.folder.check_files(page.files)
@@ -241,7 +225,7 @@ def reproduce(
         name=name,
         tables=tuple(table for page in pages for table in page.tables),
         paths=tuple(paths),
-        skipped=tuple(skipped),
+        skipped=(*skipped, *(reason for page in pages for reason in page.skipped)),
         seconds=time.perf_counter() - begin,
     )
 
@@ -272,9 +256,8 @@ class Run:
         settings = {**self.record_folder.settings, "splits": len(self.seeds)}
         return ResultsFolder(self.out / self.experiment.name, settings)
 
-    @cached_property
     def unrecorded_seeds(self) -> list[int]:
-        """The splits that had no record when this was first asked."""
+        """Return the splits that have no record yet."""
         records = RecordFile(self.record_path, self.experiment, self.options).read()
         return [seed for seed in self.seeds if seed not in records]
 
@@ -283,7 +266,23 @@ class Run:
         reason = missing_data(self.experiment, self.options)
         if reason is None or self.options.backbone is not None:
             return reason  # records of features made here are known by the file of weights
-        return reason if self.unrecorded_seeds else None
+        return reason if self.unrecorded_seeds() else None
+
+
+def claim_folders(runs: Sequence[Run], group: ResultsFolder | None, *, force: bool) -> None:
+    """Say in every folder what is made there; without `force`, refuse what others made there."""
+    folders = [run.folder for run in runs]
+    if group is not None:
+        folders.append(group)
+    record_folders = [run.record_folder for run in runs]
+
+    if not force:
+        for folder in [*record_folders, *folders]:
+            folder.check_settings()
+        for folder in folders:
+            folder.check_files(PAGES)
+    for folder in [*folders, *record_folders]:
+        folder.claim()
 
 
 def make_options(
@@ -366,7 +365,7 @@ class Page:
     skipped: list[str] = field(default_factory=list)
 
 
-def make_page(run: Run, records: Records) -> Page:
+def make_page(run: Run, records: Records, *, is_redrawn: bool) -> Page:
     """Make the tables and figures of an experiment from its records."""
     tables = run.experiment.tables(records, run.options)
     figures: dict[str, bytes] = {}
@@ -376,13 +375,22 @@ def make_page(run: Run, records: Records) -> Page:
             figures = run.experiment.figures(records, run.options)
         except MissingExtraError as error:
             skipped.append(f"figures of {run.experiment.name}: {error}")
-    machine_page = machine_file(run.folder, is_redrawn=not run.unrecorded_seeds)
+    machine_page = machine_file(run.folder, is_redrawn=is_redrawn)
     return Page(
         folder=run.folder,
         tables=tables,
         files={**files_of(tables), **machine_page, **figures},
         skipped=skipped,
     )
+
+
+def make_group_page(group: ResultsFolder, pages: Sequence[Page], *, is_redrawn: bool) -> list[Page]:
+    """Put every coverage of a group beside its law; no page where none has a law."""
+    table = all_z([table for page in pages for table in page.tables])
+    if table is None:
+        return []
+    files = {**files_of([table]), **machine_file(group, is_redrawn=is_redrawn)}
+    return [Page(folder=group, tables=[table], files=files)]
 
 
 def files_of(tables: Sequence[ResultTable]) -> dict[str, str | bytes]:

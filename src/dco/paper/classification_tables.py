@@ -438,41 +438,41 @@ def candidates_table(study: Study, records: Records, options: Options) -> Result
     )
 
 
+# what a structure is made of, and how it is written
+PROPERTIES: dict[str, Callable[[HeadCandidate], str]] = {
+    "structure": lambda head: f"{head.score}, {head.hidden}, {head.dropout:g}",
+    "score": lambda head: head.score,
+    "hidden": lambda head: head.hidden,
+    "dropout": lambda head: f"{head.dropout:g}",
+}
+
+
 def selection_table(study: Study, records: Records, options: Options) -> ResultTable:
     """Show Table 12: how often each structure won, and each score, widths and dropout."""
-    properties: dict[str, Callable[[HeadCandidate], str]] = {
-        "structure": lambda head: f"{head.score}, {head.hidden}, {head.dropout:g}",
-        "score": lambda head: head.score,
-        "hidden": lambda head: head.hidden,
-        "dropout": lambda head: f"{head.dropout:g}",
-    }
     rows: list[Cells] = []
     for features in FEATURES:
         for alpha in options.alphas:
             winners = outcomes_at(records, alpha, features)["DCO-Warmstart"]
             wins = Counter(int(row.chosen) for row in winners)
             compares = alpha == PAPER_ALPHA
-            for by, value_of in properties.items():
-                counts: Counter[str] = Counter()
-                printed: Counter[str] = Counter()
-                for candidate in CANDIDATES:
-                    counts[value_of(candidate)] += wins[candidate.number]
-                    if compares:
-                        n_paper = paper_values.IMAGENET_A_SELECTED.get(candidate.number, 0)
-                        printed[value_of(candidate)] += n_paper
+            paper_wins = paper_values.IMAGENET_A_SELECTED if compares else {}
+            for by, value_of in PROPERTIES.items():
+                counts = count_wins(wins, value_of)
+                paper_counts = count_wins(paper_wins, value_of)
                 for value, count in sorted(counts.items(), key=lambda item: -item[1]):
-                    if count or printed[value]:
-                        rows.append(
-                            {
-                                "features": features,
-                                "target": target(alpha),
-                                "by": by,
-                                "value": value,
-                                "splits": count,
-                                "%": 100 * count / wins.total(),
-                                "paper": printed[value] if compares else None,
-                            }
-                        )
+                    if count == 0 and paper_counts[value] == 0:
+                        continue
+                    rows.append(
+                        {
+                            "features": features,
+                            "target": target(alpha),
+                            "by": by,
+                            "value": value,
+                            "splits": count,
+                            "%": 100 * count / len(winners),
+                            "paper": paper_counts[value] if compares else None,
+                        }
+                    )
     return ResultTable.of(
         f"{study.title}: selection frequencies",
         describe(study, records, options)
@@ -481,6 +481,15 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
         rows,
         digits=2,
     )
+
+
+def count_wins(wins: Mapping[int, int], value_of: Callable[[HeadCandidate], str]) -> dict[str, int]:
+    """Add up the wins of candidates that share a property; `wins` are by candidate number."""
+    counts: dict[str, int] = {}
+    for candidate in CANDIDATES:
+        value = value_of(candidate)
+        counts[value] = counts.get(value, 0) + wins.get(candidate.number, 0)
+    return counts
 
 
 # ---- controls and ratios
