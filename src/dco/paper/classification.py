@@ -78,8 +78,8 @@ def make_tables(
     """Make these tables of a study; one that only sets ours beside the paper's is left out at other
     levels than the paper's.
     """
-    made = [maker(study.on(options), records, options) for maker in makers]
-    return [table for table in made if table.rows]
+    all_tables = [maker(study.on(options), records, options) for maker in makers]
+    return [table for table in all_tables if table.rows]
 
 
 def make_figures(records: Records, options: Options, *, study: Study, maker: FigureMaker) -> Files:

@@ -275,8 +275,9 @@ def paired_table(study: Study, records: Records, options: Options) -> ResultTabl
         for alpha in options.alphas:
             outcomes = outcomes_at(records, alpha, features)
             for first, second in PAIRS:
-                a, b = outcomes[first], outcomes[second]
-                change = percent_change(sizes_of(a), sizes_of(b))
+                firsts = outcomes[first]
+                seconds = outcomes[second]
+                change = percent_change(sizes_of(firsts), sizes_of(seconds))
                 rows.append(
                     {
                         "features": features,
@@ -287,9 +288,12 @@ def paired_table(study: Study, records: Records, options: Options) -> ResultTabl
                         "low %": change.low,
                         "high %": change.high,
                         "p size": change.p_value,
-                        "p P95": wilcoxon_if_finite([r.p95 for r in a], [r.p95 for r in b]),
+                        "p P95": wilcoxon_if_finite(
+                            [row.p95 for row in firsts], [row.p95 for row in seconds]
+                        ),
                         "p coverage": wilcoxon_if_finite(
-                            [r.coverage for r in a], [r.coverage for r in b]
+                            [row.coverage for row in firsts],
+                            [row.coverage for row in seconds],
                         ),
                     }
                 )

@@ -85,24 +85,28 @@ def render(figure: Any, name: str, note: str = "") -> Files:
 
 
 def coverage_and_size(
-    series: Mapping[str, Series], *, target: float, size: str, name: str, note: str = ""
+    methods: Mapping[str, Series], *, target: float, size: str, name: str, note: str = ""
 ) -> Files:
     """Draw box plots over splits, a line for each method: coverage, and mean size.
 
     Colours tell the guarantee. Infinite sizes have no box, and are named.
     """
-    figure = draw_coverage_and_size(series, target=target, size=size)
+    figure = draw_coverage_and_size(methods, target=target, size=size)
     return render(figure, name, note)
 
 
-def draw_coverage_and_size(series: Mapping[str, Series], *, target: float, size: str) -> Any:
+def draw_coverage_and_size(methods: Mapping[str, Series], *, target: float, size: str) -> Any:
     """Draw the figure of `coverage_and_size`."""
-    figure, axes = new_figure(2, width=5.2, height=0.34 * len(series) + 1.1)
+    figure, axes = new_figure(2, width=5.2, height=0.34 * len(methods) + 1.1)
     coverage_axis, size_axis = axes[0]
-    draw_boxes(coverage_axis, series, [each.coverage for each in series.values()])
-    draw_boxes(size_axis, series, [each.size if each.is_finite else [] for each in series.values()])
-    for position, each in enumerate(series.values(), start=1):
-        if not each.is_finite:
+    draw_boxes(coverage_axis, methods, [series.coverage for series in methods.values()])
+    draw_boxes(
+        size_axis,
+        methods,
+        [series.size if series.is_finite else [] for series in methods.values()],
+    )
+    for position, series in enumerate(methods.values(), start=1):
+        if not series.is_finite:
             size_axis.text(
                 0.5,
                 position,
@@ -114,7 +118,7 @@ def draw_coverage_and_size(series: Mapping[str, Series], *, target: float, size:
             )
 
     coverage_axis.set_xlabel("coverage on test rows")
-    coverage_axis.set_yticklabels(list(series))
+    coverage_axis.set_yticklabels(list(methods))
     size_axis.set_xlabel(size)
     size_axis.set_yticklabels([])
     line = coverage_axis.axvline(target, color=INK, linestyle="--", linewidth=0.8, label="target")
@@ -122,7 +126,7 @@ def draw_coverage_and_size(series: Mapping[str, Series], *, target: float, size:
     patch = require("matplotlib.patches", extra="report").Patch
     handles = [
         patch(color=COLOUR_OF_GUARANTEE[guarantee], alpha=0.55, label=f"guarantee: {guarantee}")
-        for guarantee in dict.fromkeys(each.guarantee for each in series.values())
+        for guarantee in dict.fromkeys(series.guarantee for series in methods.values())
     ]
     figure.legend(
         handles=[*handles, line], loc="outside upper center", ncols=len(handles) + 1, frameon=False
@@ -130,7 +134,7 @@ def draw_coverage_and_size(series: Mapping[str, Series], *, target: float, size:
     return figure
 
 
-def draw_boxes(axis: Any, series: Mapping[str, Series], values: Sequence[Sequence[float]]) -> None:
+def draw_boxes(axis: Any, methods: Mapping[str, Series], values: Sequence[Sequence[float]]) -> None:
     """Draw a horizontal box for each method, the first one on top."""
     drawn = axis.boxplot(
         values,
@@ -140,31 +144,31 @@ def draw_boxes(axis: Any, series: Mapping[str, Series], values: Sequence[Sequenc
         medianprops={"color": INK},
         flierprops={"marker": ".", "markersize": 3, "markeredgecolor": GREY},
     )
-    for box, each in zip(drawn["boxes"], series.values(), strict=True):
-        box.set_facecolor(COLOUR_OF_GUARANTEE[each.guarantee])
+    for box, series in zip(drawn["boxes"], methods.values(), strict=True):
+        box.set_facecolor(COLOUR_OF_GUARANTEE[series.guarantee])
         box.set_alpha(0.55)
     axis.invert_yaxis()
 
 
 def coverage_histograms(
-    series: Mapping[str, Series], *, target: float, name: str, note: str = ""
+    methods: Mapping[str, Series], *, target: float, name: str, note: str = ""
 ) -> Files:
     """Draw the coverage over splits of each method, and the Beta-binomial law of its rank over it.
 
     A method whose threshold is infinite covers everything and is left out; without any method there
     is no figure.
     """
-    finite = {method: each for method, each in series.items() if each.rank <= each.n}
+    finite = {method: series for method, series in methods.items() if series.rank <= series.n}
     if not finite:
         return {}
     return render(draw_coverage_histograms(finite, target=target), name, note)
 
 
-def draw_coverage_histograms(series: Mapping[str, Series], *, target: float) -> Any:
+def draw_coverage_histograms(methods: Mapping[str, Series], *, target: float) -> Any:
     """Draw the figure of `coverage_histograms`."""
-    figure, axes = new_figure(len(series), width=3.6, height=2.9)
-    for axis, (method, each) in zip(axes[0], series.items(), strict=True):
-        draw_histogram_with_law(axis, each)
+    figure, axes = new_figure(len(methods), width=3.6, height=2.9)
+    for axis, (method, series) in zip(axes[0], methods.items(), strict=True):
+        draw_histogram_with_law(axis, series)
         # it ends below the legend
         axis.axvline(target, ymax=0.74, color=INK, linestyle="--", linewidth=0.8, label="target")
         axis.set(title=method, xlabel="coverage on test rows", ylabel="splits")

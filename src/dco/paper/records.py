@@ -86,7 +86,7 @@ class SplitRun:
         begin = time.perf_counter()
         with threadpool_limits(limits=1):
             rows = self.experiment.run_split(seed, self.options)
-        entry = {
+        content = {
             "experiment": self.experiment.source,
             "seed": seed,
             "settings": recorded_settings(self.experiment, self.options),
@@ -94,7 +94,7 @@ class SplitRun:
             "versions": versions(),
             "rows": pack_rows(rows),
         }
-        return to_line(entry)
+        return to_line(content)
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ class RecordFile:
     def read(self) -> dict[int, SplitRecord]:
         """Read the records by seed."""
         return {
-            entry["seed"]: SplitRecord(
-                seed=entry["seed"],
-                rows=tuple(unpack_rows(entry["rows"], self.experiment.row_kinds)),
-                seconds=float(entry["seconds"]),
+            stored["seed"]: SplitRecord(
+                seed=stored["seed"],
+                rows=tuple(unpack_rows(stored["rows"], self.experiment.row_kinds)),
+                seconds=float(stored["seconds"]),
             )
-            for entry in self._entries()
-            if self._is_ours(entry)
+            for stored in self._stored_records()
+            if self._is_ours(stored)
         }
 
     def append(self, line: str) -> None:
@@ -127,33 +127,33 @@ class RecordFile:
         """Rewrite the file in order of seed, one line for each; other records stay in front."""
         others: list[str] = []
         ours: dict[int, str] = {}
-        for entry in self._entries():
-            if self._is_ours(entry):
-                ours[entry["seed"]] = to_line(entry)
+        for stored in self._stored_records():
+            if self._is_ours(stored):
+                ours[stored["seed"]] = to_line(stored)
             else:
-                others.append(to_line(entry))
+                others.append(to_line(stored))
 
         lines = [*others, *(ours[seed] for seed in sorted(ours))]
         text = "".join(f"{line}\n" for line in lines)
         if not self.path.is_file() or text != self.path.read_text(encoding="utf-8"):
             write_file(self.path, text)
 
-    def _is_ours(self, entry: Mapping[str, Any]) -> bool:
+    def _is_ours(self, stored: Mapping[str, Any]) -> bool:
         settings = recorded_settings(self.experiment, self.options)
-        is_ours = entry["experiment"] == self.experiment.source
-        return is_ours and bool(entry["settings"] == settings)
+        is_ours = stored["experiment"] == self.experiment.source
+        return is_ours and bool(stored["settings"] == settings)
 
-    def _entries(self) -> Iterator[dict[str, Any]]:
+    def _stored_records(self) -> Iterator[dict[str, Any]]:
         """Read every whole line; one that a kill cut short is passed over."""
         if not self.path.is_file():
             return
         for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
-                entry = json.loads(line)
+                stored = json.loads(line)
             except json.JSONDecodeError:
                 continue
-            if isinstance(entry, dict) and entry.keys() >= KEYS:
-                yield entry
+            if isinstance(stored, dict) and stored.keys() >= KEYS:
+                yield stored
 
 
 def recorded_settings(experiment: Experiment, options: Options) -> dict[str, Any]:
@@ -161,9 +161,9 @@ def recorded_settings(experiment: Experiment, options: Options) -> dict[str, Any
     return {**options.settings(), "protocol": experiment.protocol}
 
 
-def to_line(entry: Mapping[str, Any]) -> str:
-    """Write an entry as one line of JSON."""
-    return json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+def to_line(content: Mapping[str, Any]) -> str:
+    """Write a record as one line of JSON."""
+    return json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
 def pack_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:

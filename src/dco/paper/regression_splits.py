@@ -360,10 +360,14 @@ def measure(deployments: Sequence[Deployment], *, unit: float) -> list[Outcome]:
     split.
     """
     outcomes: dict[str, Outcome] = {}
-    for same in group_by(deployments, key=lambda each: id(each.choice.deployed)).values():
+    for same in group_by(
+        deployments, key=lambda deployment: id(deployment.choice.deployed)
+    ).values():
         test = same[0].choice.deployed.test
         assert test is not None
-        widths = test.sizes_at_each([each.choice.threshold.value for each in same]) / unit
+        widths = (
+            test.sizes_at_each([deployment.choice.threshold.value for deployment in same]) / unit
+        )
         for deployment, row_widths in zip(same, widths, strict=True):
             outcomes[deployment.title] = describe_outcome(deployment, test.scores, row_widths)
     return [outcomes[deployment.title] for deployment in deployments]

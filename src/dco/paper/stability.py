@@ -54,14 +54,14 @@ def bootstrap_stability(
     n = len(next(iter(candidates.values())).scores)
     selections = {name: Selection(rows, alpha) for name, rows in candidates.items()}
 
-    on_all_rows = {name: each.standing(np.arange(n)) for name, each in selections.items()}
+    on_all_rows = {name: selection.standing(np.arange(n)) for name, selection in selections.items()}
     best = min(on_all_rows, key=lambda name: on_all_rows[name])
 
     wins: Counter[str] = Counter()
     losses: list[float] = []
     for counts in rng.multinomial(n, np.full(n, 1 / n), size=repetitions):
         sample = np.repeat(np.arange(n), counts)
-        standings = {name: each.standing(sample) for name, each in selections.items()}
+        standings = {name: selection.standing(sample) for name, selection in selections.items()}
         winner = min(standings, key=lambda name: standings[name])
         wins[winner] += 1
         losses.append(on_all_rows[winner].mean_size - on_all_rows[best].mean_size)
