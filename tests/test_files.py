@@ -22,7 +22,7 @@ from sklearn.linear_model import LinearRegression
 import dco
 from dco.cli.printing import print_json
 from dco.datasets.features import claim_cache, write_batch
-from dco.foundations.files import plain, wait_for_folder, written_beside, written_together
+from dco.foundations.files import new_file, plain, wait_for_folder, write_files
 from dco.paper import Experiment, Options, Row, run_splits
 from dco.report import write_results_page
 from dco.report.rendering import strict_json
@@ -137,7 +137,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     path.write_text("old")
 
     def interrupted() -> None:
-        with written_beside(path) as beside:
+        with new_file(path) as beside:
             beside.write_text("new")
             assert path.read_text() == "old"
             raise KeyboardInterrupt
@@ -152,7 +152,7 @@ def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "file").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "far" / "file")
-    with written_beside(tmp_path / "link") as beside:
+    with new_file(tmp_path / "link") as beside:
         beside.write_text("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "far" / "file").read_text() == "new"
@@ -167,9 +167,9 @@ def test_a_name_that_was_taken_meanwhile_is_kept(tmp_path, monkeypatch, links):
         monkeypatch.setattr(os, "link", no_links)
 
     def late() -> None:
-        with written_beside(tmp_path / "file", overwrite=False) as beside:
+        with new_file(tmp_path / "file", overwrite=False) as beside:
             beside.write_text("late")
-            with written_beside(tmp_path / "file", overwrite=False) as other:
+            with new_file(tmp_path / "file", overwrite=False) as other:
                 other.write_text("early")
 
     with pytest.raises(ValueError, match="written by another run meanwhile and is kept"):
@@ -180,7 +180,7 @@ def test_a_name_that_was_taken_meanwhile_is_kept(tmp_path, monkeypatch, links):
 
 def test_the_unfinished_file_lies_within_the_folder_that_is_named(tmp_path):
     (tmp_path / "unfinished").mkdir()
-    with written_beside(tmp_path / "file", within=tmp_path / "unfinished") as beside:
+    with new_file(tmp_path / "file", temporary_folder=tmp_path / "unfinished") as beside:
         beside.write_text("new")
         assert os.listdir(tmp_path) == ["unfinished"]
     assert (tmp_path / "file").read_text() == "new"
@@ -238,11 +238,8 @@ def test_what_is_no_regular_file_is_not_replaced(kind, link, name, write, tmp_pa
 
 
 def write_two(folder: Path, *, overwrite: bool = True) -> None:
-    with written_together() as finished:
-        for name in ("first", "second"):
-            with written_beside(folder / name, overwrite=overwrite) as beside:
-                beside.write_text(f"new {name}")
-        assert [file.target.name for file in finished] == ["first", "second"]
+    contents = {folder / name: f"new {name}" for name in ("first", "second")}
+    write_files(contents, overwrite=overwrite)
 
 
 @pytest.mark.parametrize("there", [[], ["first"], ["second"], ["first", "second"]])
@@ -303,9 +300,9 @@ def test_a_name_that_was_taken_meanwhile_keeps_the_files_that_belong_to_it_out(t
 WRITING = """
 import sys
 from pathlib import Path
-from dco.foundations.files import written_beside
+from dco.foundations.files import new_file
 
-with written_beside(Path(sys.argv[1])) as beside:
+with new_file(Path(sys.argv[1])) as beside:
     beside.write_text("half")
     print(beside, flush=True)
     sys.stdin.read()
@@ -338,7 +335,7 @@ def test_a_killed_run_is_swept_up_after_and_a_living_one_is_left_alone(tmp_path)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert left.read_text() == "half"
-    with written_beside(path) as beside:
+    with new_file(path) as beside:
         beside.write_text("new")
     assert not left.exists()
     assert unfinished.read_text() == "half"

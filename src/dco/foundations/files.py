@@ -13,15 +13,12 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "Written",
     "check_regular",
     "is_at",
     "lock_file",
@@ -29,13 +26,9 @@ __all__ = [
     "new_file",
     "plain",
     "put_in_place",
-    "take_places",
     "wait_for_folder",
     "write_file",
     "write_files",
-    "write_whole",
-    "written_beside",
-    "written_together",
 ]
 
 _LOCK = ".lock"
@@ -282,63 +275,6 @@ def is_at(file: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-# ---------------------------------------------------------------- old names, until nobody uses them
-
-
-@dataclass(frozen=True)
-class Written:
-    """A finished file under its temporary name, and the place that it is to take."""
-
-    beside: Path
-    target: Path
-    overwrite: bool
-
-
-_OPEN: ContextVar[tuple[list[Written], ExitStack] | None] = ContextVar("_OPEN", default=None)
-
-
-@contextmanager
-def written_beside(
-    path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True
-) -> Iterator[Path]:
-    """Yield a temporary name as `new_file` does; inside `written_together`, wait for its end."""
-    if _OPEN.get() is None:
-        with new_file(path, overwrite=overwrite, temporary_folder=within) as temporary:
-            yield temporary
-        return
-    files, temporary_files = _OPEN.get() or ([], ExitStack())
-    target = _resolve_target(path)
-    temporary = temporary_files.enter_context(_temporary_file(target.parent, target.name))
-    yield temporary
-    _flush_to_disk(temporary)
-    files.append(Written(temporary, target, overwrite))
-
-
-def write_whole(path: str | os.PathLike[str], text: str, *, overwrite: bool = True) -> None:
-    """Write a file as `write_file` does; inside `written_together`, wait for its end."""
-    with written_beside(path, overwrite=overwrite) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-@contextmanager
-def written_together() -> Iterator[list[Written]]:
-    """Give the files that `written_beside` writes in here their names at the end, all or none."""
-    files: list[Written] = []
-    with ExitStack() as temporary:
-        token = _OPEN.set((files, temporary))
-        try:
-            yield files
-        finally:
-            _OPEN.reset(token)
-        take_places(files)
-
-
-def take_places(files: Sequence[Written], *, gone: Sequence[Path] = ()) -> None:
-    """Give finished files their names, and remove others, by `put_in_place`."""
-    overwrite = all(file.overwrite for file in files)
-    put_in_place({file.target: file.beside for file in files}, overwrite=overwrite, remove=gone)
 
 
 def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:
