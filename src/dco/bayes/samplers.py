@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -99,93 +99,116 @@ def gibbs_draws(
     warmup: int,
     rng: np.random.Generator,
 ) -> Floats:
-    """Draw from the posteriors by exact Gibbs steps: (P, chains, draws, d + 3).
+    """Draw from the posteriors by Gibbs sampling.
 
-    The last axis holds slopes, intercept, b and τ. One scan draws from full conditionals only, so
-    nothing is tuned and nothing is rejected: τ² | θ is generalised inverse Gaussian((1 - n)/2,
-    1/c², RSS), because a half-normal τ gives τ² the density ∝ (τ²)^(-1/2) exp(-τ²/(2c²)); b | θ is
-    generalised inverse Gaussian(1 - d, 2, 2 Σ|θ_j|); then come the Laplace prior as a scale mixture
-    of normals (Park and Casella 2008), and the Gaussian (θ, θ₀) given the rest.
+    A step draws the two variances given the coefficients, then the coefficients given the
+    variances, each from its exact distribution: nothing is tuned and nothing is rejected.
+
+    Returns an array (P, chains, draws, d + 3); its last axis holds the d slopes, the intercept, the
+    width b of the prior of the slopes, and the standard deviation τ of the noise.
     """
     n_problems, k = statistics.centre.shape
-    d = k - 1
-    problems = statistics.repeat(chains)  # one copy per chain
-    n_chains = n_problems * chains
-    scales = np.repeat(prior_scales, chains)
+    conditionals = FullConditionals(
+        problems=statistics.repeat(chains),  # one copy per chain
+        prior_scales=np.repeat(prior_scales, chains),
+    )
+    theta = conditionals.scattered_start(rng)
+    kept = np.empty((draws, n_problems * chains, k + 2))
 
-    # The two generalised inverse Gaussians, τ² and b, are drawn in one call.
-    orders = np.concatenate([(1 - problems.rows) / 2, np.full(n_chains, 1.0 - d)])
-    linear = np.concatenate([1 / scales**2, np.full(n_chains, 2.0)])
-    smallest_rss = LEAST_RESIDUAL * problems.rows
-    moment = np.einsum("pij,pj->pi", problems.gram, problems.centre)
-
-    theta = _scattered_start(problems, moment, rng)
-    kept = np.empty((draws, n_chains, k + 2))
     for step in range(-warmup, draws):
-        rss = np.maximum(_residual_sums(problems, theta), smallest_rss)
-        slope_sum = np.maximum(np.abs(theta[:, :d]).sum(axis=1), SMALLEST_SIZE)
-        reciprocal = np.concatenate([rss, 2 * slope_sum])
-        both = generalised_inverse_gaussian(rng, orders, linear, reciprocal)
-        variance, b = both.reshape(2, n_chains)
-
-        theta = _draw_coefficients(rng, problems.gram, moment, theta, variance=variance, b=b)
+        noise_variance, b = conditionals.draw_variances(rng, theta)
+        theta = conditionals.draw_coefficients(rng, theta, noise_variance, b)
         if step >= 0:
             kept[step, :, :k] = theta
             kept[step, :, k] = b
-            kept[step, :, k + 1] = np.sqrt(variance)
+            kept[step, :, k + 1] = np.sqrt(noise_variance)
 
     by_problem = kept.reshape(draws, n_problems, chains, k + 2)
     return np.ascontiguousarray(by_problem.transpose(1, 2, 0, 3))
 
 
-def _scattered_start(
-    problems: SufficientStatistics, moment: Floats, rng: np.random.Generator
-) -> Floats:
-    """Scatter chains around a ridge fit, wider than the posterior.
+@dataclass(frozen=True, eq=False)
+class FullConditionals:
+    """The distribution of each part of the parameters given the others, for all chains at once.
 
-    So R-hat can see chains that have not met.
+    `problems` has one problem per chain, `prior_scales` the c of each chain's noise prior. The
+    coefficients `theta` are (chains, d + 1): the slopes, then the intercept.
     """
-    n_chains, k = problems.centre.shape
-    ridge = np.linalg.solve(problems.gram + np.eye(k), moment[..., None])[..., 0]
-    stretched = ridge * rng.uniform(0, 2, (n_chains, k))
-    return np.asarray(stretched + 0.1 * rng.standard_normal((n_chains, k)))
 
+    problems: SufficientStatistics
+    prior_scales: Floats
 
-def _residual_sums(problems: SufficientStatistics, theta: Floats) -> Floats:
-    """Compute the residual sum of squares of each problem at the coefficients `theta`."""
-    away = theta - problems.centre
-    pulled = (problems.gram @ away[..., None])[..., 0]
-    return np.asarray(problems.residual + np.sum(away * pulled, axis=1))
+    @property
+    def n_slopes(self) -> int:
+        """How many slopes a problem has."""
+        return int(self.problems.centre.shape[1]) - 1
 
+    @cached_property
+    def moment(self) -> Floats:
+        """W'y of each problem."""
+        return np.asarray(np.einsum("pij,pj->pi", self.problems.gram, self.problems.centre))
 
-def _draw_coefficients(
-    rng: np.random.Generator,
-    gram: Floats,
-    moment: Floats,
-    theta: Floats,
-    *,
-    variance: Floats,
-    b: Floats,
-) -> Floats:
-    """Draw the Gaussian coefficients given the noise variance and the width b of their prior.
+    def scattered_start(self, rng: np.random.Generator) -> Floats:
+        """Draw a start for each chain around a ridge fit, wider than the posterior.
 
-    In units of the prior standard deviations the precision is I + something: well conditioned,
-    however small a prior variance is.
-    """
-    n_chains, k = theta.shape
-    d = k - 1
-    prior_sd = np.empty((n_chains, k))
-    prior_sd[:, :d] = np.sqrt(laplace_variances(rng, theta[:, :d], b[:, None]))
-    prior_sd[:, d] = INTERCEPT_SD
+        So R-hat can see chains that have not met.
+        """
+        n_chains, k = self.problems.centre.shape
+        ridge = np.linalg.solve(self.problems.gram + np.eye(k), self.moment[..., None])[..., 0]
+        stretched = ridge * rng.uniform(0, 2, (n_chains, k))
+        return np.asarray(stretched + 0.1 * rng.standard_normal((n_chains, k)))
 
-    scaling = (prior_sd / variance[:, None])[:, :, None] * prior_sd[:, None, :]
-    precision = gram * scaling
-    diagonal = np.arange(k)
-    precision[:, diagonal, diagonal] += 1
+    def draw_variances(self, rng: np.random.Generator, theta: Floats) -> tuple[Floats, Floats]:
+        """Draw the noise variance τ² and the width b of each chain, given the coefficients.
 
-    noise = np.linalg.cholesky(precision) @ rng.standard_normal((n_chains, k, 1))
-    pull = (prior_sd * moment / variance[:, None])[..., None]
-    return np.asarray(prior_sd * np.linalg.solve(precision, pull + noise)[..., 0])
+        Both are generalised inverse Gaussian: τ² with ((1 - n)/2, 1/c², RSS), since a half-normal τ
+        gives τ² the density ∝ (τ²)^(-1/2) exp(-τ²/(2c²)), and b with (1 - d, 2, 2 Σ|θ_j|).
+        """
+        n_chains = len(theta)
+        d = self.n_slopes
+        smallest_rss = LEAST_RESIDUAL * self.problems.rows
+        rss = np.maximum(self._residual_sums(theta), smallest_rss)
+        slope_sum = np.maximum(np.abs(theta[:, :d]).sum(axis=1), SMALLEST_SIZE)
+
+        # One call draws both, the noise variances first.
+        both = generalised_inverse_gaussian(
+            rng,
+            order=np.concatenate([(1 - self.problems.rows) / 2, np.full(n_chains, 1.0 - d)]),
+            a=np.concatenate([1 / self.prior_scales**2, np.full(n_chains, 2.0)]),
+            b=np.concatenate([rss, 2 * slope_sum]),
+        )
+        noise_variance, b = both.reshape(2, n_chains)
+        return noise_variance, b
+
+    def _residual_sums(self, theta: Floats) -> Floats:
+        """Compute the residual sum of squares of each problem at the coefficients."""
+        away = theta - self.problems.centre
+        pulled = (self.problems.gram @ away[..., None])[..., 0]
+        return np.asarray(self.problems.residual + np.sum(away * pulled, axis=1))
+
+    def draw_coefficients(
+        self, rng: np.random.Generator, theta: Floats, noise_variance: Floats, b: Floats
+    ) -> Floats:
+        """Draw the coefficients, which are Gaussian given the noise variance and the width b.
+
+        The Laplace prior is a scale mixture of normals, whose variances are drawn first (Park and
+        Casella 2008). In units of the prior standard deviations the precision is I + something:
+        well conditioned, however small a prior variance is.
+        """
+        n_chains, k = theta.shape
+        d = self.n_slopes
+        prior_sd = np.empty((n_chains, k))
+        prior_sd[:, :d] = np.sqrt(laplace_variances(rng, theta[:, :d], b[:, None]))
+        prior_sd[:, d] = INTERCEPT_SD
+
+        scaling = (prior_sd / noise_variance[:, None])[:, :, None] * prior_sd[:, None, :]
+        precision = self.problems.gram * scaling
+        diagonal = np.arange(k)
+        precision[:, diagonal, diagonal] += 1
+
+        noise = np.linalg.cholesky(precision) @ rng.standard_normal((n_chains, k, 1))
+        pull = (prior_sd * self.moment / noise_variance[:, None])[..., None]
+        return np.asarray(prior_sd * np.linalg.solve(precision, pull + noise)[..., 0])
 
 
 def nuts_draws(

@@ -152,14 +152,20 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
 
         # Draw after draw, so that a count that the chains do not divide cuts the last steps only.
         by_draw = chains.transpose(1, 0, 2).reshape(-1, chains.shape[2])[: self.draws]
-        slopes = np.zeros((len(by_draw), len(rows.varies)))
-        slopes[:, rows.varies] = by_draw[:, :-3]
-        self.coef_draws_ = slopes * (rows.y_scale / rows.x_scale)
+        slopes = by_draw[:, :-3]
+        intercept = by_draw[:, -3]
+        prior_width = by_draw[:, -2]
+        noise_sd = by_draw[:, -1]
 
-        intercepts = rows.y_mean + rows.y_scale * by_draw[:, -3]
-        self.intercept_draws_ = intercepts - self.coef_draws_ @ rows.x_mean
-        self.prior_width_draws_ = by_draw[:, -2].copy()
-        self.noise_sd_draws_ = rows.y_scale * by_draw[:, -1]
+        # A column that is constant has no slope.
+        all_slopes = np.zeros((len(by_draw), len(rows.varies)))
+        all_slopes[:, rows.varies] = slopes
+        self.coef_draws_ = all_slopes * (rows.y_scale / rows.x_scale)
+
+        at_zero = rows.y_mean + rows.y_scale * intercept
+        self.intercept_draws_ = at_zero - self.coef_draws_ @ rows.x_mean
+        self.prior_width_draws_ = prior_width.copy()
+        self.noise_sd_draws_ = rows.y_scale * noise_sd
 
         self.coef_ = self.coef_draws_.mean(axis=0)
         self.intercept_ = float(self.intercept_draws_.mean())

@@ -8,10 +8,12 @@ declares it safe with ``safe_at_infinity=True``.
 from __future__ import annotations
 
 from bisect import bisect_left
+from fractions import Fraction
 
 from numpy.typing import ArrayLike
 
 from dco import Threshold, pac_rank
+from dco.foundations.arrays import Floats
 from dco.foundations.ranks import Guarantee, Level, as_rational, rational
 from dco.risk.column_tests import TestName, prepare_tests
 from dco.risk.loss_matrix import (
@@ -73,33 +75,44 @@ def bayesian_quadrature_risk(
     bound: float = 1.0,
     safe_at_infinity: bool = False,
 ) -> Threshold:
-    """Find the smallest threshold with P(L+ <= alpha) >= 1 - delta.
+    """Find the smallest threshold whose risk is at most alpha with probability 1 - delta.
 
-    L+ is the randomly weighted loss of `bq_confidence` (Snell and Griffiths 2025), whose law is
-    computed without sampling. `losses` (n, J) never rise along a row, `thresholds` (J,) ascend.
+    Bayesian quadrature (Snell and Griffiths 2025): rows get uniform random weights, and the
+    largest possible loss counts once more. A threshold passes if the weighted loss is at most alpha
+    with probability at least 1 - delta over the weights, which `bq_confidence` computes without
+    sampling. `losses` (n, J) never rise along a row, `thresholds` (J,) ascend.
 
     Where every loss given is 0 or `bound`, the guarantee is "pac" (i.i.d. rows): with probability
     at least 1 - delta over the calibration rows the risk is at most alpha. The threshold is then
-    that of `bayesian_quadrature`, rank for rank. For other losses the bound is Gaffke's (2005),
-    whose validity is conjectured and has no known counterexample: the guarantee is
-    "pac-conjectured", and `risk_controlling` has a proof (docs/risk-control.md).
+    that of `bayesian_quadrature`. For other losses this is a conjecture (Gaffke 2005), without a
+    known counterexample: the guarantee is "pac-conjectured". `risk_controlling` has a proof.
     """
     matrix = read_loss_matrix(losses, thresholds, alpha=alpha, bound=bound)
     check_losses_fall(matrix.losses, rule="bayesian_quadrature_risk")
-    failure = as_rational(delta, name="delta")
+    exact_delta = as_rational(delta, name="delta")
     scaled = matrix.scaled
-    n, n_columns = scaled.shape
 
     def passes(column: int) -> bool:
-        row_losses = scaled[:, column]
-        if is_zero_one(row_losses):
-            n_without_loss = n - row_losses.sum()
-            return bool(n_without_loss >= pac_rank(n, alpha=matrix.level, delta=failure))
-        return bq_failure(row_losses, matrix.level, at_most=float(failure)) <= float(failure)
+        return _is_risk_small(scaled[:, column], matrix.level, exact_delta)
 
+    n_columns = scaled.shape[1]
     column = bisect_left(range(n_columns), True, key=passes)
     guarantee: Guarantee = "pac" if is_zero_one(scaled) else "pac-conjectured"
-    return matrix.threshold_at(column, guarantee, delta=failure, safe_at_infinity=safe_at_infinity)
+    return matrix.threshold_at(
+        column, guarantee, delta=exact_delta, safe_at_infinity=safe_at_infinity
+    )
+
+
+def _is_risk_small(losses: Floats, level: Fraction, delta: Fraction) -> bool:
+    """Whether the weighted loss exceeds the level with probability at most delta.
+
+    For losses of 0 and 1 this is a question of ranks, decided in integers.
+    """
+    if is_zero_one(losses):
+        n = len(losses)
+        n_without_loss = n - losses.sum()
+        return bool(n_without_loss >= pac_rank(n, alpha=level, delta=delta))
+    return bq_failure(losses, level, at_most=float(delta)) <= float(delta)
 
 
 def risk_controlling(
