@@ -182,7 +182,7 @@ def classification(data, *, size=2000):
         return cold, warm, result
 
     features, codes = heads[0]._check_rows(*datasets[0])
-    task = heads[0]._prepare(standardise(features, True), codes)
+    task = heads[0]._prepare(standardise(features, is_wanted=True), codes)
     loop, (weights, biases) = timed(lambda: plain_head(task, heads[0]))
     cold, warm, head = cold_and_warm(lambda: MCDropoutClassifier(random_state=0).fit(*datasets[0]))
     many_cold, many, _ = cold_and_warm(lambda: MCDropoutClassifier.fit_many(datasets, heads))
