@@ -7,7 +7,7 @@ Facts that the search for level sets {y : log f(y) >= level} uses:
 - Outside the hull of the means f is monotone on either side, whatever the sds: every mode lies
   between two means.
 - f holds no detail finer than its smallest sd. Where Chebyshev nodes lie closer than that and the
-  coefficients of log f have died out, the interpolant shows every crossing, and one exact
-  evaluation polishes each (`chebyshev`).
+  coefficients of log f have died out, the interpolant shows every crossing, and each is corrected
+  by log f itself (`chebyshev`).
 - Elsewhere intervals are halved until bounds on f or f' decide them (`certified`).
 """

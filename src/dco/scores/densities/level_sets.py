@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,35 +42,58 @@ def level_sets(
 
 
 def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[IntervalUnions]:
-    """Return the level sets at several levels per row, (J, n).
+    """Compute the level sets at several levels per row, (J, n).
 
-    One interpolant of each row, on the interval of the lowest level, serves all of them.
+    The interpolant of a row is fitted once, on the interval of its lowest level, which holds the
+    sets of its other levels too.
     """
     wanted = np.asarray(levels, dtype=np.float64)
-    n_draws = mixtures.means.shape[0]
-    if len(wanted) < 2 or not np.all(np.isfinite(wanted)) or n_draws == 1:
+
+    # Nothing to share: fewer than two levels, a level of -inf, for which there are no bounds, or
+    # one Gaussian per row, whose set has a closed form.
+    has_one_component = mixtures.means.shape[0] == 1
+    if len(wanted) < 2 or not np.all(np.isfinite(wanted)) or has_one_component:
         return [level_sets(mixtures, level_of_rows) for level_of_rows in wanted]
 
-    outlines = Outlines.of(mixtures, wanted.min(axis=0))
-    curves: list[Curves] = []
+    shared = _interpolate_rows(mixtures, lowest_levels=wanted.min(axis=0))
+    return [_cut_interpolants(mixtures, shared, level_of_rows) for level_of_rows in wanted]
+
+
+@dataclass(frozen=True, eq=False)
+class _Interpolants:
+    """The curves of many rows, in groups, and the rows that no number of nodes resolves."""
+
+    curves: tuple[Curves, ...]
+    unresolved_rows: Integers
+
+
+def _interpolate_rows(mixtures: GaussianMixtures, *, lowest_levels: Doubles) -> _Interpolants:
+    """Interpolate each row whose set is not empty, with as few nodes as resolve it."""
+    outlines = Outlines.of(mixtures, lowest_levels)
+    curves = []
     unresolved: list[Integers] = [np.empty(0, dtype=np.int64)]
     for batch in _batches(np.flatnonzero(outlines.lower < outlines.upper)):
+        remaining = batch
         for n_nodes in NODES:
-            resolved, batch = interpolate(mixtures, outlines, batch, n_nodes)
+            resolved, remaining = interpolate(mixtures, outlines, remaining, n_nodes)
             curves.append(resolved)
-        unresolved.append(batch)
+        unresolved.append(remaining)
+    return _Interpolants(tuple(curves), np.concatenate(unresolved))
 
-    sets = []
-    for level_of_rows in wanted:
-        parts = []
-        rows_to_search = [*unresolved]
-        for curve in curves:
-            pieces, undecided = cut(mixtures, curve, level_of_rows)
-            parts.append(pieces)
-            rows_to_search.append(undecided)
-        parts += _search(mixtures, level_of_rows, np.concatenate(rows_to_search), NODES)
-        sets.append(unite(len(mixtures), parts))
-    return sets
+
+def _cut_interpolants(
+    mixtures: GaussianMixtures, interpolants: _Interpolants, levels: Doubles
+) -> IntervalUnions:
+    """Compute the level sets from interpolants, and search the rows that these do not decide."""
+    parts = []
+    rows_to_search: list[Integers] = [interpolants.unresolved_rows]
+    for curves in interpolants.curves:
+        pieces, undecided = cut(mixtures, curves, levels)
+        parts.append(pieces)
+        rows_to_search.append(undecided)
+
+    parts += _search(mixtures, levels, np.concatenate(rows_to_search), NODES)
+    return unite(len(mixtures), parts)
 
 
 def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnions:
@@ -90,9 +114,14 @@ def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnio
 def _search(
     mixtures: GaussianMixtures, levels: Doubles, rows: Integers, nodes: Sequence[int]
 ) -> list[Pieces]:
-    """Return the pieces of these rows, whose levels are finite."""
+    """Find the pieces of these rows, whose levels are finite.
+
+    Each number of nodes is tried on the rows that the one before left undecided; the certified
+    search decides the rest.
+    """
     if not rows.size:
         return [Pieces.none()]
+
     # the other rows get a harmless level and are never looked at
     outlines = Outlines.of(mixtures, np.where(np.isfinite(levels), levels, 0.0))
     if mixtures.means.shape[0] == 1:  # one Gaussian: its bounds are its ends
@@ -101,12 +130,13 @@ def _search(
 
     parts = [Pieces.none()]
     for batch in _batches(rows[outlines.lower[rows] < outlines.upper[rows]]):
+        remaining = batch
         for n_nodes in nodes:
-            curves, unresolved = interpolate(mixtures, outlines, batch, n_nodes)
+            curves, unresolved = interpolate(mixtures, outlines, remaining, n_nodes)
             pieces, undecided = cut(mixtures, curves, levels)
             parts.append(pieces)
-            batch = np.concatenate([unresolved, undecided])
-        parts.append(certified.search(mixtures, outlines, levels, batch))
+            remaining = np.concatenate([unresolved, undecided])
+        parts.append(certified.search(mixtures, outlines, levels, remaining))
     return parts
 
 

@@ -62,8 +62,8 @@ def unite(n_rows: int, parts: Sequence[Pieces]) -> IntervalUnions:
 
 @dataclass(frozen=True, eq=False)
 class Outlines:
-    """What a search needs to know of each row: hull of the means, smallest sd, and bounds of the
-    level set.
+    """What a search needs to know of each row: its first and last mean, its smallest sd, and
+    bounds of its level set.
 
     Where lower > upper every component is below the level, so the set is empty.
     """
@@ -76,20 +76,35 @@ class Outlines:
 
     @classmethod
     def of(cls, mixtures: GaussianMixtures, levels: Doubles) -> Outlines:
-        """Look at every component once."""
+        """Compute the outlines of all rows, a block of components at a time.
+
+        f is the mean of its T Gaussian densities, so where f reaches the level, so does the largest
+        of them. A Gaussian whose log density at its mean is p does so up to sqrt(2 (p - level)) sds
+        from the mean. The bounds of the row enclose these ranges of all its Gaussians.
+        """
         n_rows = len(mixtures)
-        outlines = cls(*(np.empty(n_rows) for _ in range(5)))
+        outlines = cls(
+            first_mean=np.empty(n_rows),
+            last_mean=np.empty(n_rows),
+            smallest_sd=np.empty(n_rows),
+            lower=np.empty(n_rows),
+            upper=np.empty(n_rows),
+        )
         log_draws = np.log(mixtures.means.shape[0])
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore", invalid="ignore"):
             for components in component_blocks(mixtures, np.arange(n_rows)):
-                places, means = components.places, components.means
-                # a component with all the weight reaches the level at most this far out
-                room = 2 * (components.log_peaks + log_draws - levels[places, None])
-                reach = np.where(room >= 0, np.sqrt(room), -np.inf) / components.inverse_sds
-                outlines.first_mean[places] = means.min(axis=1)
-                outlines.last_mean[places] = means.max(axis=1)
-                outlines.smallest_sd[places] = 1 / components.inverse_sds.max(axis=1)
-                outlines.lower[places] = np.maximum((means - reach).min(axis=1), -largest)
-                outlines.upper[places] = np.minimum((means + reach).max(axis=1), largest)
+                rows = components.places
+                means = components.means
+                outlines.first_mean[rows] = means.min(axis=1)
+                outlines.last_mean[rows] = means.max(axis=1)
+                outlines.smallest_sd[rows] = 1 / components.inverse_sds.max(axis=1)
+
+                # log_peaks hold the weight 1 / T, which log T undoes; the reach is -inf for a
+                # component that is below the level everywhere
+                squared_reach = 2 * (components.log_peaks + log_draws - levels[rows, None])
+                reach_in_sds = np.where(squared_reach >= 0, np.sqrt(squared_reach), -np.inf)
+                reach = reach_in_sds / components.inverse_sds
+                outlines.lower[rows] = np.maximum((means - reach).min(axis=1), -largest)
+                outlines.upper[rows] = np.minimum((means + reach).max(axis=1), largest)
         return outlines
