@@ -137,13 +137,17 @@ def plain_head(task, head):
         for arrays in (task.start.weights, task.start.biases)
     )
     moments, key = optimiser.init(layers), jax.random.key(0)
-    n = len(task.codes)
+    n = len(task.rows.codes)
     batch_size = task.batches.shape[1]
     per_epoch = -(-n // batch_size)
     for number, rows in enumerate(task.batches):
         rows = rows[: n - number % per_epoch * batch_size]  # without what fills the last batch
         layers, moments = step(
-            layers, moments, task.features[rows], task.codes[rows], jax.random.fold_in(key, number)
+            layers,
+            moments,
+            task.rows.features[rows],
+            task.rows.codes[rows],
+            jax.random.fold_in(key, number),
         )
     return jax.block_until_ready(layers)
 
@@ -182,7 +186,7 @@ def classification(data, *, size=2000):
         return cold, warm, result
 
     features, codes = heads[0]._check_rows(*datasets[0])
-    task = heads[0]._prepare(standardise(features, is_wanted=True), codes)
+    task = heads[0]._prepare(standardise(features, codes, is_wanted=True))
     loop, (weights, biases) = timed(lambda: plain_head(task, heads[0]))
     cold, warm, head = cold_and_warm(lambda: MCDropoutClassifier(random_state=0).fit(*datasets[0]))
     many_cold, many, _ = cold_and_warm(lambda: MCDropoutClassifier.fit_many(datasets, heads))
