@@ -53,7 +53,7 @@ class Audit:
 
 
 def audit(order: AuditOrder) -> Audit:
-    """Recompute what can be recomputed."""
+    """Check a certificate: by itself, or against a model, a copy of it and the rows of the fit."""
     is_certificate = order.model.suffix.lower() == ".json" and order.model.is_file()
     if is_certificate:
         return _audit_alone(order)
@@ -84,6 +84,7 @@ def read_certificate(path: Path) -> dco.Certificate:
 
 
 def _is_output_of_fit(content: Any) -> bool:
+    """Return whether this is what `dco fit --json` printed, with a certificate in it."""
     is_mapping = isinstance(content, dict)
     return is_mapping and "format" not in content and isinstance(content.get("certificate"), dict)
 
@@ -125,6 +126,7 @@ def _without_empty_roles(result: Audit, estimator: Any) -> VerificationReport:
 
 
 def _with_fewer_unchecked(report: VerificationReport, fields: Iterable[str]) -> VerificationReport:
+    """Take fields off the list of those that were not checked."""
     checked = set(fields)
     unchecked = {name: why for name, why in report.unchecked.items() if name not in checked}
     return replace(report, unchecked=unchecked)
@@ -192,33 +194,42 @@ class FitTable:
         )
 
     def find_calibration_rows(self) -> FoundRows:
-        """Look for the calibration rows where the fit had them, then by their hashes.
+        """Find the calibration rows where the fit had them, or else wherever their hashes are.
 
-        If they are not in the table, a guess is returned, which the checks then refuse.
+        If the table lacks some, return the rows that are now where the fit had them, or all rows;
+        the checks that follow refuse these.
         """
         all_rows = np.arange(len(self.hashes))
         at_the_fit = self._positions_at_the_fit("calibrate")
-        found = self.first_that_match("calibrate", [at_the_fit, all_rows, self._rest()])
-        if found is not None:
-            return FoundRows(found, has_moved=False)
 
-        elsewhere = self.first_that_match("calibrate", [self.rows_alike("calibrate")])
-        if elsewhere is not None:
-            return FoundRows(elsewhere, has_moved=True)
-        return FoundRows(all_rows if at_the_fit is None else at_the_fit, has_moved=False)
+        # 1. They are where the fit had them, or all rows, or all that neither trained nor tuned.
+        unmoved = self.pick_rows_of("calibrate", [at_the_fit, all_rows, self._rest()])
+        if unmoved is not None:
+            return FoundRows(unmoved, has_moved=False)
+
+        # 2. They are in other positions.
+        moved = self.pick_rows_of("calibrate", [self.find_by_hashes("calibrate")])
+        if moved is not None:
+            return FoundRows(moved, has_moved=True)
+
+        # 3. They are not all in the table.
+        wrong_rows = all_rows if at_the_fit is None else at_the_fit
+        return FoundRows(wrong_rows, has_moved=False)
 
     def find_role(self, role: str) -> Integers | None:
-        """Look for the rows of a role where the fit had them, then by their hashes."""
-        return self.first_that_match(
-            role, [self._positions_at_the_fit(role), self.rows_alike(role)]
+        """Find the rows of a role where the fit had them, or else wherever their hashes are."""
+        return self.pick_rows_of(
+            role, [self._positions_at_the_fit(role), self.find_by_hashes(role)]
         )
 
-    def first_that_match(self, role: str, guesses: Iterable[Integers | None]) -> Integers | None:
-        """Return the first guess that is the rows of a role, by the fingerprint of all of them."""
+    def pick_rows_of(self, role: str, guesses: Iterable[Integers | None]) -> Integers | None:
+        """Return the first guess whose rows, together, have the fingerprint of the role."""
         fingerprint = self.fingerprint_of(role)
-        for rows in guesses:
-            if rows is not None and role_fingerprint(self.hashes[rows]) == fingerprint:
-                return rows
+        for positions in guesses:
+            if positions is None:
+                continue
+            if role_fingerprint(self.hashes[positions]) == fingerprint:
+                return positions
         return None
 
     def fingerprint_of(self, role: str) -> str | None:
@@ -226,11 +237,10 @@ class FitTable:
         fingerprint: str | None = self.predictor.certificate.provenance.row_fingerprints.get(role)
         return fingerprint
 
-    def rows_alike(self, role: str) -> Integers:
-        """Return the rows that have hashes of a role."""
-        hashes_of_role = {
-            name: hashes for name, hashes in self.predictor.kept_rows.hashes.items() if name == role
-        }
+    def find_by_hashes(self, role: str) -> Integers:
+        """Find the rows of the table whose hashes the model keeps for a role."""
+        kept_hashes = self.predictor.kept_rows.hashes
+        hashes_of_role = {name: hashes for name, hashes in kept_hashes.items() if name == role}
         return np.flatnonzero(KeptRows(hashes_of_role).among(self.hashes).known)
 
     def _positions_at_the_fit(self, role: str) -> Integers | None:
@@ -244,10 +254,12 @@ class FitTable:
 
     def _rest(self) -> Integers:
         """Return the rows that neither trained nor tuned, which `dco recalibrate --rest` takes."""
-        others = [self._positions_at_the_fit(role) for role in OTHER_ROLES]
-        taken = [rows for rows in others if rows is not None]
-        all_rows = np.arange(len(self.hashes))
-        return np.setdiff1d(all_rows, np.concatenate(taken)) if taken else all_rows
+        rest = np.arange(len(self.hashes))
+        for role in OTHER_ROLES:
+            positions = self._positions_at_the_fit(role)
+            if positions is not None:
+                rest = np.setdiff1d(rest, positions)
+        return rest
 
     def whereabouts(self, data: Path, *, has_moved: bool) -> str | None:
         """Say that rows are missing, or are not where the fit had them."""
@@ -288,47 +300,56 @@ def _check_role(
     table: FitTable,
     data: Path,
 ) -> VerificationReport:
-    """Add a line for the rows of a role, or the reason why there is none."""
-    stated = certificate.provenance.row_fingerprints.get(role)
-    if stated is None:
+    """Add to the report whether the table has the rows that the certificate states for a role.
+
+    If the table does not decide that, the role stays unchecked, and the report says why.
+    """
+    if certificate.provenance.row_fingerprints.get(role) is None:
         return report
 
-    fields = [f"row_fingerprints.{role}", f"rows.{role}"]
+    fields_of_role = [f"row_fingerprints.{role}", f"rows.{role}"]
     check = _compare_role(role, certificate, table, data)
-    if check is None:
-        why = "since its rows cannot be told from others"
-        if table.n_absent.get(role):
-            why = f"since {data} lacks some of the rows"
-        return replace(report, unchecked={**report.unchecked, **dict.fromkeys(fields, why)})
-    return _with_fewer_unchecked(replace(report, checks=(*report.checks, check)), fields)
+    if check is not None:
+        report_with_check = replace(report, checks=(*report.checks, check))
+        return _with_fewer_unchecked(report_with_check, fields_of_role)
+
+    if table.n_absent.get(role):
+        reason = f"since {data} lacks some of the rows"
+    else:
+        reason = "since its rows cannot be told from others"
+    reasons = dict.fromkeys(fields_of_role, reason)
+    return replace(report, unchecked={**report.unchecked, **reasons})
 
 
 def _compare_role(
     role: str, certificate: dco.Certificate, table: FitTable, data: Path
 ) -> Check | None:
-    """Compare the rows of a role with the certificate; None if the rows do not decide it."""
+    """Compare the rows of a role with the certificate; None if the table does not decide it."""
     name = f"{OTHER_ROLES[role]} rows"
-    stated = certificate.provenance.row_fingerprints[role]
+    stated_fingerprint = certificate.provenance.row_fingerprints[role]
     n_stated = certificate.provenance.rows.get(role)
 
-    found = table.find_role(role)
-    if found is not None:
+    # 1. The table has the rows of the model: they must be those of the certificate.
+    positions = table.find_role(role)
+    if positions is not None:
         fingerprint = table.fingerprint_of(role)
-        holds = stated == fingerprint and n_stated == len(found)
-        return Check(name, holds, f"fingerprint of {len(found)} rows: {fingerprint}")
+        holds = stated_fingerprint == fingerprint and n_stated == len(positions)
+        return Check(name, holds, f"fingerprint of {len(positions)} rows: {fingerprint}")
 
-    # each row of the role is there once, so that nothing else can be meant
+    # 2. Each row that the model keeps is there once, so that no other rows can be meant.
     n_kept = len(table.predictor.kept_rows.hashes.get(role, ()))
-    if table.knows_every_row and len(table.rows_alike(role)) == n_kept > 0:
-        return Check(name, False, f"they are in {data}, and their fingerprint is not {stated}")
+    has_each_once = len(table.find_by_hashes(role)) == n_kept > 0
+    if table.knows_every_row and has_each_once:
+        detail = f"they are in {data}, and their fingerprint is not {stated_fingerprint}"
+        return Check(name, False, detail)
 
+    # 3. Rows are missing, and others are in their place.
     n_absent = table.n_absent.get(role)
     if n_absent and table.n_strangers:
         strangers = f"{counted(table.n_strangers, 'row')} that {are(table.n_strangers)}"
-        return Check(
-            name,
-            False,
+        detail = (
             f"{n_absent} of {n_stated} are not in {data}, which has at least {strangers} not of "
-            "the fit",
+            "the fit"
         )
+        return Check(name, False, detail)
     return None

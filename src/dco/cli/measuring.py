@@ -76,7 +76,7 @@ def measure_in_parts(order: EvaluateOrder, *, quiet: bool) -> Measured:
         model,
         (order.model.resolve(), order.trust),
         order.data,
-        how=order.reading,
+        reading=order.reading,
         asked=asdict(order.promise),
         jobs=order.work.jobs,
         scheduler=order.work.scheduler,

@@ -46,7 +46,7 @@ def _untrusted(path: Path, type_names: Sequence[str]) -> ValueError:
     )
 
 
-def opened_once(path: Path, trust: tuple[str, ...]) -> Any:
+def open_model_once(path: Path, trust: tuple[str, ...]) -> Any:
     """Open a model in a worker, which reads it once for all its files and says nothing about it."""
     return _open_silently(path, path.stat().st_mtime_ns, trust)
 

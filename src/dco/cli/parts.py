@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dco.calibration.scored_batches import ScoredBatch, join_batches, score_batch
-from dco.cli.model_files import opened_once
+from dco.cli.model_files import open_model_once
 from dco.cli.option_records import TargetOptions
 from dco.cli.printing import progress
-from dco.cli.tables.files import errors_named, files_of, row_counts
-from dco.cli.tables.fitted import StoredTable, known_batches
+from dco.cli.tables.files import files_of, name_file_in_errors, row_counts
+from dco.cli.tables.fitted import StoredTable, read_rows_with_targets
 from dco.cli.tables.rows import NewValues
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.in_parts import PartCounts, evaluate_counts
@@ -41,7 +41,7 @@ def evaluate_in_parts(
     file: ModelFile,
     data: Path,
     *,
-    how: TargetOptions,
+    reading: TargetOptions,
     asked: Mapping[str, Any],
     jobs: int,
     scheduler: str | None,
@@ -49,12 +49,13 @@ def evaluate_in_parts(
 ) -> Evaluation:
     """Count every file of a folder (or one file), and add the counts up.
 
-    `asked` has the level and the guarantee. One batch of each process is in memory at a time.
+    `reading` says how rows are read, `asked` has the level and the guarantee. Each process has one
+    batch in memory at a time.
     """
     paths = [path.absolute() for path in files_of(data)]  # a worker may stand elsewhere
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
         counted_files = run_many(
-            partial(count_file, file=file, how=how, asked=asked),
+            partial(count_file, file=file, reading=reading, asked=asked),
             paths,
             n_jobs=jobs,
             scheduler=scheduler,
@@ -78,17 +79,17 @@ class CountedFile:
 
 
 def count_file(
-    path: Path, *, file: ModelFile, how: TargetOptions, asked: Mapping[str, Any]
+    path: Path, *, file: ModelFile, reading: TargetOptions, asked: Mapping[str, Any]
 ) -> CountedFile:
     """Count rows, hits and sizes in one file."""
-    model = opened_once(*file)
+    model = open_model_once(*file)
     predictor = model.predictor_
     calibration = predictor.at(**asked)
     new_values = NewValues()
-    with errors_named(path):
+    with name_file_in_errors(path):
         counts = PartCounts.total(
             PartCounts.of(predictor, rows.X, rows.y, calibration)
-            for rows in known_batches(model, path, how, new_values)
+            for rows in read_rows_with_targets(model, path, reading, new_values)
         )
     return CountedFile(counts, new_values)
 
@@ -101,7 +102,7 @@ def recalibrate_in_parts(
     file: ModelFile,
     data: Path,
     *,
-    how: TargetOptions,
+    reading: TargetOptions,
     rest: bool,
     jobs: int,
     scheduler: str | None,
@@ -109,8 +110,9 @@ def recalibrate_in_parts(
 ) -> Any:
     """Recalibrate on all rows of a table, or on the `rest` of the table of the fit.
 
-    The rest are the rows that neither trained nor tuned the model. Rows are scored where they lie;
-    a score, a target, a fingerprint and a group of each come back, and no features.
+    The rest are the rows that neither trained nor tuned the model. Each file is scored in the
+    process that reads it, which sends back a score, a target, a fingerprint and a group of each
+    row, and features only of the few rows that are scored a second time.
     """
     if not is_ours(model.predictor_.structure.score):
         raise ValueError("Scores of your own need all predictions at once: leave --in-parts out.")
@@ -118,15 +120,15 @@ def recalibrate_in_parts(
     counts = row_counts(data)
     n_rows = sum(counts.values())
     left_out = _rows_of_the_fit(model, n_rows, data) if rest else {}
-    pieces = cut_into_pieces(counts, left_out)
-    if sum(piece.n_scored for piece in pieces) == 0:
+    plans = plan_files(counts, left_out)
+    if sum(plan.n_scored for plan in plans) == 0:
         raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
 
     def score_all(classes: AnyArray | None) -> list[ScoredFile]:
-        with progress("Scoring", len(pieces), quiet=quiet) as reached:
+        with progress("Scoring", len(plans), quiet=quiet) as reached:
             return run_many(
-                partial(score_file, file=file, how=how, classes=classes),
-                pieces,
+                partial(score_file, file=file, reading=reading, classes=classes),
+                plans,
                 n_jobs=jobs,
                 scheduler=scheduler,
                 progress=lambda n_done, n_files: reached(n_done),
@@ -146,11 +148,21 @@ def recalibrate_in_parts(
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """One file, and what is to be done with its rows.
+class FilePlan:
+    """A file, and what is to be done with its rows.
 
-    `left_out` are rows that are not scored, by their position in the file; `score_again` are rows
-    that are scored a second time, by their position among those that are scored.
+    Attributes
+    ----------
+    path
+        The file.
+    n_scored
+        How many of its rows are scored.
+    left_out
+        The rows that are not scored, ascending, by their position in the file.
+    score_again
+        The rows whose features are sent back, since they are scored a second time to check that a
+        row's score does not depend on the rows beside it; ascending, by their position among the
+        scored rows of the file.
     """
 
     path: Path
@@ -159,20 +171,24 @@ class Piece:
     score_again: Integers
 
 
-def cut_into_pieces(counts: Mapping[Path, int], left_out: Mapping[str, Integers]) -> list[Piece]:
-    """Say what is to be done with the rows of each file; `left_out` has rows of roles."""
+def plan_files(counts: Mapping[Path, int], left_out: Mapping[str, Integers]) -> list[FilePlan]:
+    """Plan what is to be done with the rows of each file.
+
+    `counts` has the number of rows of each file, `left_out` the rows of each role that are not
+    scored, by their position in the whole table.
+    """
     all_left_out = np.sort(np.concatenate([np.arange(0), *left_out.values()]))
     n_scored = sum(counts.values()) - all_left_out.size
     score_again = np.union1d(*rows_scored_again(n_scored))
 
-    pieces = []
-    first_row = 0
-    first_scored = 0
+    plans = []
+    first_row = 0  # of this file, among all rows
+    first_scored = 0  # of this file, among the scored rows
     for path, n_rows in counts.items():
         left_out_here = _within(all_left_out, first_row, first_row + n_rows)
         n_scored_here = n_rows - left_out_here.size
-        pieces.append(
-            Piece(
+        plans.append(
+            FilePlan(
                 path=path.absolute(),
                 n_scored=n_scored_here,
                 left_out=left_out_here,
@@ -181,7 +197,7 @@ def cut_into_pieces(counts: Mapping[Path, int], left_out: Mapping[str, Integers]
         )
         first_row += n_rows
         first_scored += n_scored_here
-    return pieces
+    return plans
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,37 +210,49 @@ class ScoredFile:
 
 
 def score_file(
-    piece: Piece, *, file: ModelFile, how: TargetOptions, classes: AnyArray | None
+    plan: FilePlan, *, file: ModelFile, reading: TargetOptions, classes: AnyArray | None
 ) -> ScoredFile:
-    """Score the rows of one file, batch by batch; `classes` are all labels of the table."""
-    model = opened_once(*file)
+    """Score the rows of one file, batch by batch, but for those that the plan leaves out.
+
+    `classes` are all labels of the table, also those of other files. Rows left out are hashed, so
+    that the caller can check that they are the rows meant.
+    """
+    model = open_model_once(*file)
     structure = replace(model.predictor_.structure, classes=classes)
     calibrator = model.predictor_.statement.calibrator
-    scored = ScoredFile(batches=[], hashes_left_out=[], new_values=NewValues())
+    scored_file = ScoredFile(batches=[], hashes_left_out=[], new_values=NewValues())
 
-    first_row = 0
-    first_scored = 0
-    with errors_named(piece.path):
-        for batch in known_batches(model, piece.path, how, scored.new_values, every=True):
+    first_row = 0  # of this batch, among the rows of the file
+    first_scored = 0  # of this batch, among the scored rows of the file
+    with name_file_in_errors(plan.path):
+        for batch in read_rows_with_targets(
+            model, plan.path, reading, scored_file.new_values, refuse_missing=True
+        ):
             X = model.check_features(batch.X)
-            rows = rows_of(X, model.check_targets(batch.y), groups=batch.by, params={})
-            left_out = _within(piece.left_out, first_row, first_row + len(rows))
-            first_row += len(rows)
-            hashes = row_fingerprints(take_features(rows.X, left_out), rows.y[left_out])
-            scored.hashes_left_out.append(hashes)
+            y = model.check_targets(batch.y)
+            rows = rows_of(X, y, groups=batch.by, params={})
 
-            stay = np.setdiff1d(np.arange(len(rows)), left_out)
-            if stay.size:
-                again = _within(piece.score_again, first_scored, first_scored + stay.size)
-                scored.batches.append(
-                    score_batch(structure, calibrator, rows.take(stay), score_again=again)
-                )
-                first_scored += stay.size
-    return scored
+            left_out = _within(plan.left_out, first_row, first_row + len(rows))
+            hashes = row_fingerprints(take_features(rows.X, left_out), rows.y[left_out])
+            scored_file.hashes_left_out.append(hashes)
+            first_row += len(rows)
+
+            positions = np.setdiff1d(np.arange(len(rows)), left_out)
+            if positions.size == 0:
+                continue
+            score_again = _within(plan.score_again, first_scored, first_scored + positions.size)
+            scored_file.batches.append(
+                score_batch(structure, calibrator, rows.take(positions), score_again=score_again)
+            )
+            first_scored += positions.size
+    return scored_file
 
 
 def _within(positions: Integers, start: int, stop: int) -> Integers:
-    """Return those of ascending positions that are in a range, counted from its start."""
+    """Select the positions from `start` to before `stop`, and count them from `start`.
+
+    `positions` ascend.
+    """
     first, last = np.searchsorted(positions, [start, stop])
     return positions[first:last] - start
 
@@ -260,10 +288,8 @@ def _check_rows_left_out(
     hashes = np.concatenate([part for scored in scored_files for part in scored.hashes_left_out])
     for role, positions in left_out.items():
         hashes_of_role = hashes[np.searchsorted(all_left_out, positions)]
-        is_same = role_fingerprint(hashes_of_role) == certificate.provenance.row_fingerprints.get(
-            role
-        )
-        if positions.size and not is_same:
+        stated_fingerprint = certificate.provenance.row_fingerprints.get(role)
+        if positions.size and role_fingerprint(hashes_of_role) != stated_fingerprint:
             raise ValueError(
                 f"The {role} rows of the fit are not at their places in {data}: rows or files were "
                 "changed, added or reordered. Give the table as it was at the fit, or other rows "

@@ -17,7 +17,7 @@ from typing import Any
 
 from dco import Points
 from dco.calibration.full_sets import note_new_conditions
-from dco.cli.model_files import StatedPromise, open_model, opened_once, stated_promise
+from dco.cli.model_files import StatedPromise, open_model, open_model_once, stated_promise
 from dco.cli.option_records import OtherPromise, Work
 from dco.cli.outputs import check_apart, check_folder, check_output, finish_from_here
 from dco.cli.printing import progress
@@ -35,7 +35,7 @@ from dco.cli.tables.files import (
     CSV,
     FOLDER,
     column_names,
-    errors_named,
+    name_file_in_errors,
     parquet_files,
     read_batches,
     row_counts,
@@ -461,11 +461,11 @@ def _write_partitions(partitions: list[_Partition], run: _Run) -> NewValues:
 
 def write_partition(partition: _Partition) -> NewValues:
     """Write the sets of one file, which appear when they are complete."""
-    model = opened_once(partition.model, partition.options.trust)
+    model = open_model_once(partition.model, partition.options.trust)
     sets = SetsOfTable.open(model, partition.data, partition.options, notes_key=False)
     new_values = NewValues()
     with (
-        errors_named(partition.data),
+        name_file_in_errors(partition.data),
         new_file(partition.out, temporary_folder=partition.unfinished) as temporary,
     ):
         tables = (

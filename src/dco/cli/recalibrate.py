@@ -70,7 +70,7 @@ def command(
     with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
         old = open_model(model, trust)
         layout = fitted_layout(old)
-        how = replace(reading, by=None if layout is None else layout.groups)
+        reading_with_groups = replace(reading, by=None if layout is None else layout.groups)
         if in_parts:
             from dco.cli.parts import recalibrate_in_parts
 
@@ -78,14 +78,14 @@ def command(
                 old,
                 (model.resolve(), trust),
                 data,
-                how=how,
+                reading=reading_with_groups,
                 rest=rest,
                 jobs=work.jobs,
                 scheduler=work.scheduler,
                 quiet=as_json,
             )
         else:
-            rows = rows_with_targets(old, data, how)
+            rows = rows_with_targets(old, data, reading_with_groups)
             new = recalibrate(old, rows.X, rows.y, groups=rows.by)
         contents: dict[Path, str | bytes] = {out: pack(new)}
         if certificate is not None:

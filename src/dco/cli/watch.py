@@ -141,7 +141,7 @@ def watch_table(
     """Take the rows of a table after those of a state, and replace the state and the page."""
     from dco.cli.model_files import open_model
     from dco.cli.tables.files import has_unfinished_line
-    from dco.cli.tables.fitted import known_batches
+    from dco.cli.tables.fitted import read_rows_with_targets
     from dco.cli.tables.rows import NewValues
     from dco.foundations.notes import Note, show
     from dco.service.monitor import Monitor
@@ -159,7 +159,7 @@ def watch_table(
     n_before = monitor.report().rows
 
     new_values = NewValues()
-    batches = known_batches(estimator, data, reading, new_values, complete_lines=True)
+    batches = read_rows_with_targets(estimator, data, reading, new_values, complete_lines=True)
     report = monitor.update_all((rows.X, rows.y, rows.by) for rows in batches)
     show(new_values.notes())
     if has_unfinished_line(data):

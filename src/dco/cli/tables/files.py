@@ -414,7 +414,7 @@ def _empty_csv(file: Path) -> ValueError:
 
 
 @contextmanager
-def errors_named(path: Path) -> Iterator[None]:
+def name_file_in_errors(path: Path) -> Iterator[None]:
     """Name the file in an error about its rows, such as cells that a damaged page made infinite."""
     try:
         yield

@@ -180,26 +180,26 @@ class _TargetReader:
         )
 
 
-def known_batches(
+def read_rows_with_targets(
     model: Any,
     path: Path,
     options: TargetOptions,
     values: NewValues,
     *,
-    every: bool = False,
+    refuse_missing: bool = False,
     complete_lines: bool = False,
 ) -> Iterator[KnownRows]:
     """Read the rows with known targets in batches; what the fit never saw is counted in `values`.
 
-    With `every`, a missing target is an error also if the fit left such rows out. With
-    `complete_lines`, a last line of a CSV without a line break is left out.
+    If the fit left out rows with a missing target, so does this, but with `refuse_missing` they are
+    an error. With `complete_lines`, a last line of a CSV without a line break is left out.
     """
     reader = _TargetReader.open(model, path, options)
     for table in read_batches(
         path, reader.columns, decimal=reader.layout.decimal, complete_lines=complete_lines
     ):
         known = table
-        if reader.layout.drop_missing_target and not every:
+        if reader.layout.drop_missing_target and not refuse_missing:
             known = without_missing_targets(table, reader.target)
             values.left_out += len(table) - len(known)
         if len(known):
