@@ -106,26 +106,37 @@ class Models:
     def _usual_names(
         self, resampling: Resampling, recipe: Recipe, scores: Mapping[str, Score] | None
     ) -> tuple[str, ...]:
-        """Name the default models that are worth their cost on these rows."""
+        """Name the default models that are worth their cost on these rows.
+
+        `recipe` describes the rows; `scores` are the caller's, or None for the default ones.
+        """
         n_rows = len(resampling.training_rows)
         if self.of_classes:
-            takes_forest = n_rows <= _FOREST_OF_CLASSES_UP_TO
-            return tuple(name for name in CLASSIFIERS if takes_forest or name != "forest")
+            if n_rows <= _FOREST_OF_CLASSES_UP_TO:
+                return tuple(CLASSIFIERS)
+            return tuple(name for name in CLASSIFIERS if name != "forest")
 
-        takes_forest = n_rows <= _FOREST_UP_TO
         left_out = set()
+
+        # 1. A forest is for few rows; beside it, where a logarithm suits, boosting is left out.
+        takes_forest = n_rows <= _FOREST_UP_TO
         if not takes_forest:
             left_out.add("forest")
         if recipe.log is None:
             left_out |= {"linear-log", "boosting-log"}
         elif takes_forest:
             left_out.add("boosting")
+
+        # 2. Very few rows do not pay for boosting.
         if recipe.is_small:
             left_out |= {"boosting", "boosting-log"}
+
+        # 3. The default scores do not need every model that gives more than a point prediction.
         if scores is None:
             left_out.add("spread")  # levelled scores do its work at a fifth of its cost
-            if resampling.is_by_folds and n_rows < FOLDS_BELOW:
-                left_out.add("quantiles")
+        if scores is None and resampling.is_by_folds and n_rows < FOLDS_BELOW:
+            left_out.add("quantiles")
+
         return tuple(name for name in REGRESSORS if name not in left_out)
 
 

@@ -46,23 +46,38 @@ def search_candidates(
 
 
 class Proposals:
-    """What a strategy has proposed so far. Equal models and equal scores are recognised."""
+    """Turn models and scores that a strategy proposes into candidates, and evaluate them.
+
+    A strategy may propose the same again: equal models and equal scores get the same names.
+
+    Attributes
+    ----------
+    listed_candidates
+        The candidates of the caller's models and scores, which a strategy may propose too.
+    contest
+        Fits candidates and compares them on the tuning rows, each only once.
+    support
+        The smallest and the largest target that can be.
+    tried
+        The candidates that the strategy asked to evaluate, by name.
+    """
 
     def __init__(
         self,
-        listed: Sequence[Candidate],
+        listed_candidates: Sequence[Candidate],
         contest: Contest,
         support: tuple[float, float] | None,
     ) -> None:
         self.contest = contest
         self.support = support
-        self.tried: dict[str, Candidate] = {}  # by name
+        self.tried: dict[str, Candidate] = {}
         self._listed = {
-            (id(candidate.model), identity_of(candidate.score)): candidate for candidate in listed
+            _object_key(candidate.model, candidate.score): candidate
+            for candidate in listed_candidates
         }
         self._model_names: dict[Hashable, str] = {}
         self._score_names: dict[str, Hashable] = {}
-        # Kept alive, so that no later object gets the id of one that is gone.
+        # Keys may hold ids: as long as an object lives, no other object has its id.
         self._proposed_objects: list[Any] = []
 
     def evaluate(
@@ -80,10 +95,10 @@ class Proposals:
         return self.contest.comparison.objective.trial_value(row)
 
     def candidate_of(self, model: Any, score: Score) -> Candidate:
-        """Return the listed candidate of this model and this score, or a new one."""
-        listed = self._listed.get((id(model), identity_of(checked_score(score))))
-        if listed is not None:
-            return listed
+        """Return the listed candidate of this model and this score, or make a new one."""
+        listed_candidate = self._listed.get(_object_key(model, checked_score(score)))
+        if listed_candidate is not None:
+            return listed_candidate
 
         self._proposed_objects += [model, score]
         new_name = f"trial {len(self._model_names)}: {type(model).__name__}"
@@ -121,6 +136,11 @@ class Proposals:
             if must_stop:
                 return True
         return False
+
+
+def _object_key(model: Any, score: Score) -> Hashable:
+    """Return a key that is equal for this very model object with an equal score."""
+    return id(model), identity_of(score)
 
 
 def identify_model(model: Any) -> Hashable:
