@@ -87,12 +87,14 @@ def expect_rows(labels: AnyArray, classes: AnyArray, *, n_rows: int) -> dict[Any
 def cluster_labels(
     scores: Floats, labels: AnyArray, *, expected_rows: dict[Any, float], enough: int
 ) -> tuple[tuple[Any, ...], ...]:
-    """Group the labels: one alone if it expects `enough` rows, or several that do together.
+    """Group labels into clusters that share a threshold, so that each expects `enough` rows.
 
-    `scores` and `labels` are those of the tuning rows. Rare labels are ordered by how high their
-    scores are, and neighbours share a threshold until enough rows are expected. Those left over
-    join the cluster nearest to them, and so do, together, the labels that only calibration rows may
-    have. After Ding, Angelopoulos, Bates, Jordan and Tibshirani (2023), who learn clusters of score
+    A label that expects enough calibration rows by itself is a cluster alone. The others (rare
+    ones) are ordered by how high their scores on the tuning rows are, and put together with their
+    neighbours in this order. `scores` and `labels` are those of the tuning rows; `expected_rows`
+    has every class, in order, with the number of calibration rows that it expects.
+
+    After Ding, Angelopoulos, Bates, Jordan and Tibshirani (2023), who learn clusters of score
     quantiles on a part of the calibration rows.
     """
     height_of = _score_heights(scores, labels, list(expected_rows))
@@ -100,7 +102,7 @@ def cluster_labels(
     rare = [label for label, rows in expected_rows.items() if 0 < rows < enough]
     absent = [label for label, rows in expected_rows.items() if rows == 0]
 
-    # 1. Neighbours share a threshold: a cluster grows until it expects enough rows.
+    # 1. Rare labels: a cluster takes neighbours until it expects enough rows.
     cluster: list[Any] = []
     for label in sorted(rare, key=height_of.__getitem__):
         cluster.append(label)
@@ -108,14 +110,14 @@ def cluster_labels(
             clusters.append(cluster)
             cluster = []
 
-    # 2. What is left over joins the nearest cluster.
+    # 2. The last cluster, if it does not expect enough rows, joins the one with nearest scores.
     if cluster and clusters:
         mean_height = float(np.mean([height_of[label] for label in cluster]))
         _nearest_cluster(clusters, height_of, mean_height).extend(cluster)
     elif cluster:
         clusters.append(cluster)
 
-    # 3. So do the labels without rows, after all others, so that they move no other label.
+    # 3. Labels without tuning rows join a cluster last, so that they change no other label's.
     if absent:
         _nearest_cluster(clusters, height_of, _height(np.empty(0))).extend(absent)
 

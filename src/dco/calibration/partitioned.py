@@ -93,18 +93,33 @@ def _find_score_of_rank(
     first_counts: list[_PartCounts],
     count_parts: Callable[[int, int], list[_PartCounts]],
 ) -> float:
-    """Return the score of this rank among the scores of all parts, 16 bits a round."""
-    prefix = 0
-    n_below = 0
+    """Find the score of this rank among the scores of all parts, without sorting them.
+
+    A score is written as a 64-bit integer, its key, and keys are in the order of the scores. The
+    wanted key is found from its front, 16 bits (a pattern) a round, as one finds a word in a
+    dictionary letter by letter. A round knows how many keys begin with the bits found so far
+    (`prefix`) and go on with each pattern. Added up in order of the patterns, these counts reach
+    the wanted rank at the pattern that the wanted key has.
+
+    `first_counts` are the counts of the first round, and `count_parts(prefix, n_rounds)` reads the
+    parts again and counts for the next round, after so many rounds.
+    """
+    prefix = 0  # the bits found so far
+    n_below = 0  # scores that are smaller than all those with this prefix
     counts = first_counts
 
     for n_rounds in range(1, _ROUNDS + 1):
-        n_up_to = np.cumsum(np.sum([part.by_pattern for part in counts], axis=0))
+        # 1. Find the next 16 bits.
+        n_by_pattern = np.sum([part.by_pattern for part in counts], axis=0)
+        n_up_to = np.cumsum(n_by_pattern)  # up to and with each pattern
         pattern = int(np.searchsorted(n_up_to, rank - n_below))
+
+        # 2. Put them behind those found before.
         if pattern > 0:
             n_below += int(n_up_to[pattern - 1])
         prefix = (prefix << _BITS) | pattern
 
+        # 3. Count for the next round.
         if n_rounds < _ROUNDS:
             next_counts = count_parts(prefix, n_rounds)
             _check_parts_unchanged(counts, next_counts, pattern=pattern)
@@ -130,7 +145,11 @@ def _check_parts_unchanged(
 
 
 def _count_patterns(part: Any, *, prefix: int, n_rounds: int) -> _PartCounts:
-    """Count, among a part's scores whose first 16 n_rounds bits are `prefix`, the next 16 bits."""
+    """Count, for each pattern of 16 bits, the scores of a part that go on with it after `prefix`.
+
+    `prefix` has the 16 bits of each of the `n_rounds` that are over; scores that do not begin with
+    it are not counted.
+    """
     read_scores = part() if callable(part) else part
     scores = checked_scores(read_scores).astype(np.float64) + 0.0  # -0.0 is 0.0
 

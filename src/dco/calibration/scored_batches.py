@@ -61,7 +61,10 @@ class ScoredBatch:
 def score_batch(
     structure: Structure, calibrator: Calibrator, rows: Rows, *, score_again: Integers
 ) -> ScoredBatch:
-    """Score some rows of a table. `score_again` has positions among them."""
+    """Score some rows of a table, and keep the features of those at the positions `score_again`.
+
+    The rows kept are scored a second time after all batches are joined.
+    """
     if structure.classes is not None:  # a label that the model never saw scores +inf
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
     return ScoredBatch(
