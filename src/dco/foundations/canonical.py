@@ -1,6 +1,7 @@
 """The canonical form of cells: the same words for the same value, however it is stored.
 
-Every cell is written as two 64-bit words.
+Every cell is written as two words, which are 64-bit integers. Equal values have equal words; other
+values have other words, up to chance. Fingerprints of rows are made of them.
 
 - Numbers and booleans: the bits of the float64, twice (1, 1.0, float32 1.0 and True agree, and so
   do 0.0 and -0.0). An integer that float64 cannot hold keeps all its digits.
@@ -135,22 +136,29 @@ def number_words(array: AnyArray, *, at_float32: bool = False) -> Words:
 
 
 def _moment_words(array: AnyArray) -> Words:
-    """Return words of dates or durations, (2, n).
+    """Return the two words of each date or duration, (2, n).
 
-    They hash the microseconds, which reach any year that people use, and the nanoseconds beyond
-    these.
+    A moment is split into whole microseconds, which reach any year that people use, and the
+    nanoseconds beyond them. The first word hashes the microseconds, the second word both parts.
     """
-    letter = array.dtype.kind
-    microseconds = array.astype(f"{letter}8[us]").view(np.int64)
-    nanoseconds = np.zeros(array.shape, np.int64)
-    if np.datetime_data(array.dtype)[0] in _FINE_UNITS:
+    letter = array.dtype.kind  # M for dates, m for durations
+
+    # 1. Split into microseconds and nanoseconds; the same moment gives the same two integers.
+    unit = np.datetime_data(array.dtype)[0]
+    if unit in _FINE_UNITS:
         in_nanoseconds = array.astype(f"{letter}8[ns]").view(np.int64)
         microseconds, nanoseconds = np.divmod(in_nanoseconds, 1000)
+    else:
+        microseconds = array.astype(f"{letter}8[us]").view(np.int64)
+        nanoseconds = np.zeros(array.shape, np.int64)
 
+    # 2. Hash them, with a key that keeps dates apart from durations.
     key = mix(np.array([ord(letter)], dtype=np.uint64))
     first = mix(microseconds.view(np.uint64) ^ key)
     second = mix(first + nanoseconds.view(np.uint64))
     words = np.stack([first, second])
+
+    # 3. A missing moment is written like any missing value.
     words[:, np.isnat(array)] = _number_word(math.nan)
     return words
 

@@ -121,18 +121,22 @@ class ReportNumbers:
 def report_numbers(
     estimator: FittedEstimator, X: Any = None, y: Any = None, *, by: Any = None
 ) -> ReportNumbers:
-    """Compute what a report shows of a fitted estimator, on rows that were used for nothing else.
+    """Compute the numbers that a report shows of a fitted estimator.
 
-    Without rows there is no coverage and no size: calibration rows are never used in their place.
-    `by` slices the rows, as in ``estimator.evaluate``.
+    `X` and `y` are rows that were used for nothing else. Without them the report has no coverage
+    and no size: calibration rows are never used in their place. `by` slices the rows, as in
+    ``estimator.evaluate``.
     """
     check_arguments(estimator, X, y, by)
     predictor = estimator.predictor_
     certificate = estimator.certificate_
-    alphas = level_grid(certificate.alpha)
-    score_edges, histograms = score_histograms(estimator)
 
+    # 1. The calibration alone: a threshold for each level, and histograms of its scores.
+    score_edges, histograms = score_histograms(estimator)
+    alphas = level_grid(certificate.alpha)
     levels = [level_without_rows(estimator, alpha) for alpha in alphas]
+
+    # 2. New rows, if any: coverage and sizes at each level.
     rows = None
     if X is not None:
         evaluation = evaluate_new_rows(estimator, X, y, by)
@@ -141,10 +145,11 @@ def report_numbers(
         rows = row_numbers(estimator, judged, evaluation, y)
 
     classes = predictor.structure.classes
+    n_classes = None if classes is None else len(classes)
     return ReportNumbers(
         certificate=certificate,
         ranking=estimator.ranking_,
-        n_classes=None if classes is None else len(classes),
+        n_classes=n_classes,
         no_law=predictor.calibration.no_law,
         levels=tuple(levels),
         start=alphas.index(certificate.alpha),
@@ -155,7 +160,7 @@ def report_numbers(
 
 
 def check_arguments(estimator: object, X: Any, y: Any, by: Any) -> None:
-    """Raise an error that says what is missing."""
+    """Raise if rows come without targets, `by` without rows, or the estimator is not fitted."""
     if (X is None) != (y is None):
         raise ValueError("Give X and y together: coverage needs rows with their true values.")
     if X is None and by is not None:

@@ -91,10 +91,10 @@ class Rows:
 
 
 def rows_of(X: Any, y: AnyArray, *, groups: Any = None, params: Mapping[str, Any]) -> Rows:
-    """Put together the rows that a caller brings, and check that lengths agree.
+    """Make a record of the rows that a caller brings, after a check that lengths agree.
 
-    A fit parameter is cut by row if it has one entry for each row. Only weights must have; others
-    may have any length.
+    `params` are parameters for the `fit` of the models. One that has an entry for each row is cut
+    with the rows; any other goes to every fit as it is. Weights must have an entry for each row.
     """
     if len(y) != X.shape[0]:
         raise ValueError(
@@ -103,16 +103,18 @@ def rows_of(X: Any, y: AnyArray, *, groups: Any = None, params: Mapping[str, Any
 
     set_params = {name: value for name, value in params.items() if value is not None}
     for name, value in set_params.items():
-        if name.endswith("sample_weight") and np.ndim(value) > 0 and len(value) != len(y):
+        is_weights = name.endswith("sample_weight") and np.ndim(value) > 0
+        if is_weights and len(value) != len(y):
             raise ValueError(
                 f"{name} must hold one weight for each of {len(y)} rows, got {len(value)}."
             )
 
     params_by_row = [name for name, value in set_params.items() if _has_length(value, len(y))]
+    clusters = None if groups is None else _cluster_labels(groups, y)
     return Rows(
         X=X,
         y=y,
-        clusters=None if groups is None else _cluster_labels(groups, y),
+        clusters=clusters,
         params=set_params,
         params_by_row=frozenset(params_by_row),
     )
