@@ -58,17 +58,19 @@ class DecisionScore(LabelScore):
         self, loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None = None
     ) -> None:
         losses = _NamedLosses.read(loss_matrix, labels)
-        names = losses.labels
-        if names is not None and (
-            len(names) != losses.matrix.shape[1] or len(set(names)) != len(names)
-        ):
-            raise ValueError(
-                f"labels must hold {losses.matrix.shape[1]} distinct labels, one for each "
-                f"column of loss_matrix."
-            )
+        if losses.labels is not None:
+            n_columns = losses.matrix.shape[1]
+            has_repeats = len(set(losses.labels)) < len(losses.labels)
+            if len(losses.labels) != n_columns or has_repeats:
+                raise ValueError(
+                    f"labels must hold {n_columns} distinct labels, one for each column of "
+                    "loss_matrix."
+                )
+
+        # tuples, so that equal scores compare equal; a frozen dataclass is set in this way only
         rows = tuple(tuple(row) for row in losses.matrix.tolist())
         object.__setattr__(self, "loss_matrix", rows)
-        object.__setattr__(self, "labels", names)
+        object.__setattr__(self, "labels", losses.labels)
 
     @abstractmethod
     def values(self, masses: Floats, quantiles: Floats, worst: Floats) -> Floats:
@@ -91,7 +93,11 @@ class DecisionScore(LabelScore):
         return np.concatenate(scores) if scores else np.zeros(probabilities.shape)
 
     def _score_by_envelope(self, probabilities: Doubles, losses: Floats) -> Doubles:
-        """Walk along the lower hull of (t, V) from b = 0 upwards, for all rows at once.
+        """Score the labels by a walk along the lower convex hull of (t, V), all rows at once.
+
+        The walk starts at the vertex that price 0 picks and goes to the next one by the smallest
+        slope, which is the price from which on that one is picked (Jarvis's gift wrapping). A
+        label's score is the price from which on it is in the set of every vertex.
 
         It suffices to look at the points (cumulative mass of action a, value of action a): between
         two such masses the value of an action does not rise with t, so that any other t is beaten
@@ -105,10 +111,10 @@ class DecisionScore(LabelScore):
         # the vertex where each row stands, and the price from which on it stands there
         rows = np.arange(n_rows)
         price = np.zeros(n_rows)
-        vertex = _first_of_least(points.value, points.share)
+        vertex = _position_of_smallest(points.value, prefer_largest=points.share)
         while rows.size:
             slope = points.slopes_from(rows, vertex)
-            next_vertex = _first_of_least(slope, points.share[rows])
+            next_vertex = _position_of_smallest(slope, prefer_largest=points.share[rows])
             next_price = np.maximum(price, slope[np.arange(len(rows)), next_vertex])
 
             # a label outside this vertex's set enters at the next price at the earliest; a vertex
@@ -292,12 +298,12 @@ def _largest_losses(losses: Floats, members: Bools) -> Floats:
     return np.asarray(np.where(members[:, None, :], losses[None], losses.min()).max(axis=2))
 
 
-def _first_of_least(keys: Floats, shares: Floats) -> Integers:
-    """Return for each row the place of the least key; among equal keys that of the largest share,
-    then the first.
+def _position_of_smallest(values: Floats, *, prefer_largest: Floats) -> Integers:
+    """Find the smallest value of each row; among equal ones that with the largest
+    `prefer_largest`, and the first of those.
     """
-    is_least = keys == keys.min(axis=1, keepdims=True)
-    return np.asarray(np.argmax(np.where(is_least, shares, -1.0), axis=1))
+    is_smallest = values == values.min(axis=1, keepdims=True)
+    return np.asarray(np.argmax(np.where(is_smallest, prefer_largest, -1.0), axis=1))
 
 
 def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -> Floats:

@@ -50,24 +50,29 @@ class LAC(LabelScore):
 
 @lru_cache
 def smallest_probability(threshold: float, precision: type[np.floating[Any]]) -> float:
-    """Return the smallest number of this precision for which 1 - p <= threshold, rounding included.
+    """Find the smallest probability p, as a float of this precision, with 1 - p <= threshold.
 
-    One comparison with it gives the sets that subtracting in double precision gives, and takes LAC
-    from calibration to sets in about half the time. 1 - p rounds to at most the threshold if it is
-    at most the middle between the threshold and the float above.
+    1 - p is meant as the computer rounds it in double precision. So comparing p with the result
+    gives exactly the sets that subtracting gives, and takes LAC from calibration to sets in about
+    half the time.
     """
     if math.isinf(threshold):
-        return -threshold
+        return -threshold  # everything is at most +inf, nothing finite is at most -inf
     float_above = math.nextafter(threshold, math.inf)
     if math.isinf(float_above):
-        return -math.inf
-    middle = (Fraction(threshold) + Fraction(float_above)) / 2
+        return -math.inf  # every finite number is at most the largest float
 
+    # 1 - p rounds to the nearest float. That is at most the threshold where the exact 1 - p lies
+    # below the middle between the threshold and the next float, so p = 1 - middle is the border.
+    middle = (Fraction(threshold) + Fraction(float_above)) / 2
     with np.errstate(over="ignore"):
-        smallest = precision(float(1 - middle))
-    while 1.0 - float(smallest) > threshold:  # rounded down, or a tie that goes to the float above
-        smallest = np.nextafter(smallest, precision(np.inf))
-    return float(smallest)
+        candidate = precision(float(1 - middle))
+
+    # The candidate itself may be too small: the border was rounded down, or 1 - p lies exactly in
+    # the middle and rounds to the float above. Then a next larger float is the answer.
+    while 1.0 - float(candidate) > threshold:
+        candidate = np.nextafter(candidate, precision(np.inf))
+    return float(candidate)
 
 
 def _one_minus(probabilities: Array) -> Array:

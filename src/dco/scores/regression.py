@@ -27,6 +27,8 @@ from dco.sets.intervals import Intervals
 
 _SMALLEST_UNIT = 1e-300  # of a denominator
 _SMALLEST_SHARE = 1e-8  # of a denominator, in units of the larger end
+_UNIT_IN_LAST_PLACE = 2.0**-52  # of 1: the next float above it is 1 + 2**-52
+_TWO_SMALLEST_FLOATS = 2.0**-1073
 
 
 @dataclass(frozen=True)
@@ -213,25 +215,40 @@ def _distance(y: ArrayLike, mean: Floats) -> Doubles:
 
 
 def _raise_threshold(limit: float | Floats, *, roundings: int) -> float | Floats:
-    """Raise the threshold t so that ends made from it leave no member out.
+    """Raise the threshold t by a few units in its last place, so that ends made from it leave no
+    member out.
 
-    One rounding: a float y with fl(m - y) <= t has m - y < t+, the float after t. So y >= m - t+,
-    and as y is a float, y >= fl(m - t+). At 0 and below the normal floats m - y does not round.
+    A member y satisfies the inequality of the score as the computer rounds it. Solved for y, with
+    rounding again, the same t could give an end that excludes y. `roundings` is the number of
+    operations that round before the end is subtracted or added: 1 for m - y alone, 3 with a scale
+    s, by which m - y is divided and t multiplied.
+
+    Proof, where fl(z) is z rounded. One rounding: a float y with fl(m - y) <= t has m - y < t+, the
+    float after t. So y >= m - t+, and as y is a float, y >= fl(m - t+). At 0 and below the normal
+    floats m - y does not round.
     Three: fl(fl(m - y) / s) <= t means m - y <= t s (1 + u)^2 with u = 2^-53, and fl(t' s) is at
     least that for t' >= t (1 + 4u) and at least the float after t.
     """
     t = np.asarray(limit, dtype=np.float64)
-    units, smallest = (1, 0.0) if roundings == 1 else (3, 2.0**-1073)
+    if roundings == 1:
+        n_units = 1
+        smallest_rise = 0.0
+    else:
+        n_units = 3
+        smallest_rise = _TWO_SMALLEST_FLOATS
+
+    # t (1 + n_units * 2**-52) for t > 0, and t (1 - n_units * 2**-52) for t < 0: both are larger
+    signed_units = np.copysign(n_units * _UNIT_IN_LAST_PLACE, t)
     with np.errstate(over="ignore", under="ignore"):
-        raised = t * (1 + np.copysign(units * 2.0**-52, t)) + smallest
+        raised = t * (1 + signed_units) + smallest_rise
     return float(raised) if t.ndim == 0 else np.asarray(raised)
 
 
 def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
-    """Return limit * scale.
+    """Compute half the width of the intervals, limit * scale.
 
-    It is -inf (which empties the interval) where limit < 0, and +inf where limit is, 0 * inf
-    included.
+    -inf, which empties the interval, where the limit is negative. +inf, for the whole line, where
+    the limit is +inf, whatever the scale (0 * inf would not be a number).
     """
     if isinstance(limit, float) and limit < 0:
         return -np.inf
@@ -241,7 +258,9 @@ def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
         half: float | Floats = limit * scale
     if isinstance(limit, float):
         return half
-    return np.where(limit < 0, -np.inf, np.where(limit == np.inf, np.inf, half))
+
+    whole_line_included = np.where(limit == np.inf, np.inf, half)
+    return np.where(limit < 0, -np.inf, whole_line_included)
 
 
 register(
