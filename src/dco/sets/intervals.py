@@ -251,15 +251,19 @@ class IntervalUnions(SetsOnTheLine):
         if isinstance(rows, int):
             return [(low, high) for low, high in self.pieces(rows).tolist()]
 
+        # number the pieces of the wanted rows one after the other, then move the numbers of each
+        # row by the distance from its new first piece to its old one
         n_pieces = np.diff(self.row_pointers)[rows]
-        pointers = start_positions(n_pieces)
-        shift = self.row_pointers[:-1][rows] - pointers[:-1]
-        places = np.arange(pointers[-1]) + np.repeat(shift, n_pieces)
+        new_pointers = start_positions(n_pieces)
+        old_starts = self.row_pointers[:-1][rows]
+        distances = old_starts - new_pointers[:-1]
+        positions = np.arange(new_pointers[-1]) + np.repeat(distances, n_pieces)
+
         return IntervalUnions(
-            pointers,
-            self.lower[places],
-            self.upper[places],
-            _member_of_rows(self.member, len(self), rows),
+            row_pointers=new_pointers,
+            lower=self.lower[positions],
+            upper=self.upper[positions],
+            member=_member_of_rows(self.member, len(self), rows),
         )
 
     def __iter__(self) -> Iterator[list[tuple[float, float]]]:
