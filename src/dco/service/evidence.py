@@ -1,8 +1,9 @@
 """Evidence against the law of hits, and what else can be said about a sequence of them.
 
 Let the threshold be the k-th smallest of n calibration scores. If new rows are exchangeable with
-the calibration rows, and ties are broken at random, hits follow a Polya urn: after H hits in t rows
-the next row is a hit with probability
+the calibration rows, and ties are broken at random, hits follow a Polya urn (an urn from which a
+ball is drawn and put back with one more of its colour; here the colours are hit and miss): after H
+hits in t rows the next row is a hit with probability
 
     u = (k + H) / (n + 1 + t),
 
@@ -27,8 +28,10 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats
 
-ODDS = np.array([0.65, 0.45, 0.2])  # the alternatives c; 0.45 takes a coverage of 0.90 to 0.80
-SHARES = np.array([0.25, 0.5, 0.25])  # of the evidence that each alternative carries
+# the alternatives c, each a factor of the odds of a hit; 0.45 takes a coverage of 0.90 to 0.80
+ODDS = np.array([0.65, 0.45, 0.2])
+# the weights of the alternatives in the mean over them, which is the evidence; they sum to 1
+SHARES = np.array([0.25, 0.5, 0.25])
 _WEIGHT_OF_FIRST_START = 0.2  # of a change before the first row
 _HALF_LIFE = 300  # half of the other weight is on changes within so many rows
 _LARGEST = 1e300  # evidence stops there: floats do
@@ -46,16 +49,15 @@ def weight_of_later_starts(n_rows: int) -> float:
 class Evidence:
     """Evidence after some rows, of one stream or of several side by side.
 
-    `weighted` and `summed` hold, for each alternative, the sum over starts of the likelihood ratio
-    of the rows since, with weights and without. `largest_mean` is the largest weighted mean so far,
-    `detector` the largest sum.
+    A start is a row with which a change may have begun. The likelihood ratio of a start is that of
+    the rows since, taken for each of the A alternatives by itself.
     """
 
     n_rows: int
-    weighted: Floats
-    summed: Floats
-    largest_mean: Floats
-    detector: Floats
+    weighted: Floats  # (..., A): sum over starts of weight times likelihood ratio
+    summed: Floats  # (..., A): sum over starts of the likelihood ratio, the e-detector
+    largest_mean: Floats  # (...): the largest value of the test martingale so far
+    detector: Floats  # (...): the largest value of the e-detector so far
 
     @classmethod
     def before_first_row(cls, *streams: int) -> Evidence:
@@ -70,23 +72,31 @@ class Evidence:
         )
 
     def after(self, hit: bool | Bools, expected: float | Floats) -> Evidence:
-        """Take one more row, which the urn expected to be a hit with probability `expected`."""
+        """Return the evidence after one more row.
+
+        `hit` says whether its set covered it, `expected` is the probability of that if nothing has
+        changed: u, which the urn gives from the rows before.
+        """
         u = np.asarray(expected, dtype=np.float64)[..., None]
         is_hit = np.asarray(hit)[..., None]
         likelihood_ratio = np.where(is_hit, ODDS, 1.0) / (1 - u + ODDS * u)
 
-        # this row may be the first after a change, which gets its weight now
+        # a change may start with this row: that start joins the others, with a ratio of 1 so far
         weight_from_here = weight_of_later_starts(self.n_rows)
         weight_later = weight_of_later_starts(self.n_rows + 1)
-        weights = self.weighted + weight_from_here - weight_later
-        weighted = np.minimum(weights * likelihood_ratio, _LARGEST)
-        summed = np.minimum((self.summed + 1) * likelihood_ratio, _LARGEST)
+        weighted_before = self.weighted + weight_from_here - weight_later
+        summed_before = self.summed + 1
 
+        weighted = np.minimum(weighted_before * likelihood_ratio, _LARGEST)
+        summed = np.minimum(summed_before * likelihood_ratio, _LARGEST)
+
+        # starts after this row have a ratio of 1, so they add their weight to the martingale
+        martingale = weighted @ SHARES + weight_later
         return Evidence(
             n_rows=self.n_rows + 1,
             weighted=weighted,
             summed=summed,
-            largest_mean=np.maximum(self.largest_mean, weighted @ SHARES + weight_later),
+            largest_mean=np.maximum(self.largest_mean, martingale),
             detector=np.maximum(self.detector, summed @ SHARES),
         )
 
