@@ -42,9 +42,11 @@ class Levelled(CompositeScore):
         factors: list[float] = []
         for fifth in np.unique(fifth_of_row):
             rows = fifth_of_row == fifth
+            places.append(float(np.median(centres[rows])))
+
+            # the score that the share alpha of the fifth's rows exceeds
             ordered = np.sort(scores[rows])
             n_missed = int(len(ordered) * alpha)
-            places.append(float(np.median(centres[rows])))
             factors.append(float(ordered[len(ordered) - n_missed - 1]))
 
         if not np.all(scores >= 0) or min(factors) <= 0 or max(factors) == np.inf:
@@ -60,8 +62,8 @@ class Levelled(CompositeScore):
         """Return the sets of `score` at the threshold times each row's factor."""
         limit = thresholds_of_rows(threshold, len(prediction))
         limit_of_score = limit * self._factors(prediction)
-        # fl(s / f) <= t means s <= t f (1 + u), and a product rounds once more: ends hold all
-        # members
+        # A rounded quotient s / f of at most t means s <= t f (1 + 2**-53), and t f is rounded too.
+        # Three floats up, the limit is not below the score of any member.
         for _ in range(3):
             limit_of_score = np.nextafter(limit_of_score, np.inf)
         sets = self.score.sets(prediction, limit_of_score)

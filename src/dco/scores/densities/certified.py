@@ -14,6 +14,7 @@ from dco.scores.densities.pieces import Outlines, Pieces
 _CEILING = 600.0  # of exponents: keeps exp finite; the polynomial is not trusted where it bites
 _LARGEST = 1e70  # of deviations, whose squares then do not overflow; nothing is left of f there
 _MARGIN = 1e-12  # of rounding
+_MOST_STEPS = 2200  # to a crossing: halving alone ends in fewer, whatever the floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +82,12 @@ def _brackets_at_edges(
 def _sort_monotone(
     mixtures: GaussianMixtures, levels: Doubles, intervals: Pieces
 ) -> tuple[Pieces, list[_Brackets]]:
-    """Return the intervals with f monotone that are in the set, and those that cross its edge."""
-    rows, low, high = intervals.rows, intervals.lower, intervals.upper
+    """Sort intervals on which f is monotone: return those wholly in the set, and brackets of the
+    crossing for those with one end in it.
+    """
+    rows = intervals.rows
+    low = intervals.lower
+    high = intervals.upper
     at_low = log_density(mixtures, low, rows) >= levels[rows]
     at_high = log_density(mixtures, high, rows) >= levels[rows]
     falls = at_low & ~at_high
@@ -120,7 +125,8 @@ def _decide(
     is_monotone = np.zeros(len(rows), dtype=bool)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for components in component_blocks(mixtures, rows):
-            places, inverse = components.places, components.inverse_sds
+            places = components.places
+            inverse = components.inverse_sds
             half = (0.5 * high[places] - 0.5 * low[places])[:, None]
             offset = components.means - (0.5 * high[places] + 0.5 * low[places])[:, None]
             distance = np.abs(offset)
@@ -129,22 +135,23 @@ def _decide(
             # in sds of each component: the nearest and the farthest point, the midpoint, the half
             near = np.maximum(distance - half, 0) * inverse
             far = np.clip((distance + half) * inverse, -_LARGEST, _LARGEST)
-            offset = np.clip(offset * inverse, -_LARGEST, _LARGEST)
-            half = np.clip(half * inverse, -_LARGEST, _LARGEST)
+            offset_in_sds = np.clip(offset * inverse, -_LARGEST, _LARGEST)
+            half_in_sds = np.clip(half * inverse, -_LARGEST, _LARGEST)
 
             # components over the level: at most, at least, at the midpoint
             log_most = excess - 0.5 * np.square(near)
             most = np.exp(np.minimum(log_most, _CEILING))
             least = np.exp(np.minimum(excess - 0.5 * np.square(far), _CEILING))
-            here = np.exp(np.minimum(excess - 0.5 * np.square(offset), _CEILING))
+            here = np.exp(np.minimum(excess - 0.5 * np.square(offset_in_sds), _CEILING))
 
             # the Taylor polynomial: value, slope times half the width, remainder
             value = here.sum(axis=1)
-            change = (here * offset * half).sum(axis=1)
-            bend = (most * np.maximum(1, np.square(far)) * np.square(half)).sum(axis=1)
+            change = (here * offset_in_sds * half_in_sds).sum(axis=1)
+            bend_of_components = most * np.maximum(1, np.square(far)) * np.square(half_in_sds)
+            bend = bend_of_components.sum(axis=1)
             is_trusted = (log_most.max(axis=1) < _CEILING) & np.isfinite(bend)
             margin = np.abs(change) + 0.5 * bend + _MARGIN * value
-            rounding = _MARGIN * (here * np.abs(offset) * half).sum(axis=1)
+            rounding = _MARGIN * (here * np.abs(offset_in_sds) * half_in_sds).sum(axis=1)
 
             is_above = is_trusted & (value - margin > 1)
             is_below = is_trusted & (value + margin < 1)
@@ -160,14 +167,18 @@ def _decide(
 def _find_crossings(
     mixtures: GaussianMixtures, brackets: _Brackets, levels: Doubles, smallest_sd: Doubles
 ) -> Doubles:
-    """Return the one crossing in each bracket, by Newton steps that stay in it."""
+    """Find the one crossing in each bracket, by Newton steps guarded by bisection.
+
+    A step that leaves the bracket, or is not half as long as the one before, is replaced by the
+    middle of the bracket.
+    """
     inner, outer = brackets.inside.copy(), brackets.outside.copy()
     point = 0.5 * inner + 0.5 * outer
     with np.errstate(over="ignore"):
         last_step = np.abs(outer - inner)
 
     todo = np.arange(len(brackets.rows))
-    for _ in range(2200):  # bisection alone ends in fewer
+    for _ in range(_MOST_STEPS):
         if not todo.size:
             break
         value, slope = log_density_and_slope(mixtures, brackets.rows[todo], point[todo])
