@@ -15,9 +15,8 @@ import numpy as np
 from dco.foundations.arrays import Array, namespace
 
 FEW_LABELS = 16  # up to here whole columns are sorted and added instead of row after row
-BLOCK_SIZE = (
-    2**17
-)  # probabilities handled at once on a CPU: what is made of them stays in the cache
+# probabilities handled at once on a CPU: what is made of them stays in the cache
+BLOCK_SIZE = 2**17
 BLOCK_SIZE_ON_DEVICE = 2**26  # on a GPU, where every step costs a launch
 LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 

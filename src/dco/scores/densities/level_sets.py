@@ -17,6 +17,8 @@ from dco.sets.intervals import IntervalUnions
 
 # rows searched together: what is made for each of them, some hundred numbers, stays a few megabytes
 BATCH_SIZE = 1024
+LARGEST_CORRECTION = 1e-6  # of an outer end by a Newton step, in units of the smallest sd
+FIRST_STEP = 1e-15  # of an outer end outwards, in units of the smallest sd
 NODES = (16, 32, 64)  # Chebyshev nodes per row, tried in this order before the certified search
 
 
@@ -164,14 +166,17 @@ def _move_out(
     height, slope = log_density_and_slope(mixtures, row, moved[todo])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         newton_step = (height - levels[row] + 2 * margin[row]) / (-side * slope)
-        # a longer one is no polish: f is flat here
-        is_short = np.abs(newton_step) <= 1e-6 * smallest_sd[row]
+        # a longer one is not to be trusted: f is flat here
+        is_short = np.abs(newton_step) <= LARGEST_CORRECTION * smallest_sd[row]
         moved[todo[is_short]] += side * newton_step[is_short]
 
-        step = np.maximum(1e-15 * smallest_sd[row], np.spacing(np.abs(moved[todo])))
+        # then steps that double, from the smallest that matters on
+        step = np.maximum(FIRST_STEP * smallest_sd[row], np.spacing(np.abs(moved[todo])))
         while todo.size:
             is_out = log_density(mixtures, moved[todo], row) < levels[row] - margin[row]
-            todo, row, step = todo[~is_out], row[~is_out], step[~is_out]
+            todo = todo[~is_out]
+            row = row[~is_out]
+            step = step[~is_out]
             moved[todo] += side * step
             step *= 2
     return moved
