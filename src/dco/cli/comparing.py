@@ -303,11 +303,13 @@ def _held_out_name(data: Path) -> str:
 
 def _write_outputs(folder: Path, tables: Sequence[Any], held_out: Table, name: str | None) -> None:
     """Write the tables and the rows held out: all, or none."""
-    with_one_caption = [tables[0], *(replace(table, caption="") for table in tables[1:])]
-    pages = [shown(table).to_markdown() for table in with_one_caption]
+    # The caption is the same for all tables, so it stands under the first alone.
+    others = [replace(table, caption="") for table in tables[1:]]
+    pages = [shown(table).to_markdown() for table in [tables[0], *others]]
+    json_of_tables = ",\n".join(table.to_json() for table in tables)
     contents: dict[Path, str | bytes] = {
         folder / "tables.md": "\n".join([*pages, ADVICE, ""]),
-        folder / "tables.json": "[" + ",\n".join(table.to_json() for table in tables) + "]\n",
+        folder / "tables.json": f"[{json_of_tables}]\n",
     }
     if name is not None:
         buffer = io.BytesIO()

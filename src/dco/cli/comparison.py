@@ -223,11 +223,13 @@ class Split:
 def comparison_tables(
     records: Sequence[Any], alpha: float, *, groups: str | None = None
 ) -> list[Any]:
-    """One table per kind of guarantee, from the records alone; `groups` is the column whose values
-    stay together.
+    """Make a table for each kind of guarantee, from the records alone.
+
+    `groups` is the column whose values stay together.
     """
     runs = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
-    caption, tables = _caption(records, alpha, groups), []
+    caption = _caption(records, alpha, groups)
+    tables = []
     for guarantee, (partner, methods) in FAMILIES.items():
         rows = tuple(
             _row(method, runs[method], runs[partner]) for method in methods if method in runs

@@ -208,6 +208,7 @@ def _draw_lines(outlooks: Sequence[Outlook], alpha: float, width: int) -> list[s
 
 
 def _write_plot(path: Path, outlooks: Sequence[Outlook], alpha: float, *, overwrite: bool) -> None:
+    """Draw the coverage to expect by the number of calibration rows, and write the picture."""
     from dco.foundations.extras import require
     from dco.foundations.files import write_file
 

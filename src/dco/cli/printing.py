@@ -134,6 +134,7 @@ def _lay_out(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[_Colum
 
 
 def _lay_out_column(name: str, values: list[Any]) -> _Column:
+    """Turn the values of a column into text, and measure how wide it must and may be."""
     from rich.cells import cell_len
 
     cells = [printable(value if isinstance(value, str) else number(value)) for value in values]

@@ -84,6 +84,7 @@ def without_formulas(table: Any) -> Any:
 
 
 def _escape(column: Any) -> Any:
+    """Put an apostrophe before text that a spreadsheet would run as a formula, and note it."""
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if not (types.is_string(column.type) or types.is_large_string(column.type)):

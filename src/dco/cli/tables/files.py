@@ -250,6 +250,7 @@ def _read_files(
 def _read_file(
     file: Path, columns: Sequence[str], *, complete_lines: bool = False
 ) -> Iterator[Any]:
+    """Read one file of any format as Arrow tables, none of them empty."""
     read_batches_of: dict[str, Callable[[Path, Sequence[str]], Iterable[Any]]] = {
         CSV: partial(_read_csv, complete_lines=complete_lines),
         PARQUET: _read_parquet,
@@ -328,6 +329,7 @@ def _read_csv_head(file: Path) -> _CsvHead:
 
 
 def _read_csv(file: Path, columns: Sequence[str], *, complete_lines: bool = False) -> Iterable[Any]:
+    """Read the cells of a CSV file as text, in batches; an empty cell is missing."""
     with _open_csv(file, complete_lines=complete_lines) as source:
         yield from arrow_csv.open_csv(
             source,
@@ -440,6 +442,7 @@ def _errors_explained(path: Path) -> Iterator[None]:
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
+    """Make an error that names the file, from what a reader raised."""
     problem = " ".join(str(error).split()).rstrip(".")[:_LONGEST_ERROR]
     if "invalid UTF8" in problem:
         return _not_utf8(path)

@@ -152,15 +152,19 @@ class _TargetReader:
 
     @classmethod
     def open(cls, model: Any, path: Path, options: TargetOptions) -> _TargetReader:
-        """Check the columns of the table against those of the model."""
+        """Check that the table has the columns of the model, and choose those to read."""
         names = column_names(path)
         layout = layout_of(model, names, target=options.target, path=path, decimal=options.decimal)
-        target, by = layout.target, options.by
+
+        target = layout.target
         if target is None:
             raise ValueError("The model does not know its target column; name it with --target.")
         target_option = "the model" if options.target is None else "--target"
         need_column(names, target, path=path, option=target_option)
-        need_column(names, by, path=path, option="the model" if by == layout.groups else "--by")
+
+        by = options.by
+        by_option = "the model" if by == layout.groups else "--by"
+        need_column(names, by, path=path, option=by_option)
 
         key = layout.key if layout.key in names else None
         also = [name for name in (target, by, key) if name is not None]

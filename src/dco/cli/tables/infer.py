@@ -140,6 +140,7 @@ def _check_conditions(asked: AskedColumns, task: Task) -> None:
 
 
 def _problem_with_condition(name: str, asked: AskedColumns, task: Task) -> str | None:
+    """Say why sets cannot be conditioned on this column; None if they can."""
     if name in (asked.groups, asked.key, *asked.dropped):
         return "must be the target or a column that the models may use; it has another role."
 
