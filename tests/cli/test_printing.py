@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 import dco as library
 from dco.certificate.planning import plan
 from dco.cli import printing
-from dco.cli.comparison import shown
+from dco.cli.comparison import round_for_reading
 from dco.cli.plan import print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import spare_columns
@@ -184,7 +184,7 @@ def test_deviations_have_two_digits_and_means_the_same_decimals():
         0.03125,
     ]
     table = ResultTable("t", "c", tuple("abcdefg"), (tuple(cells),), digits=4)
-    found = shown(table).rows[0]
+    found = round_for_reading(table).rows[0]
     assert found == ("211 ± 18", "0.913 ± 0.043", "1234 ± 321", "2.5", "3 ± 0", "–", "0.03125")
 
 

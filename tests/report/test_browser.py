@@ -226,7 +226,7 @@ def test_the_policy_stops_what_the_page_does_not_bring(opened: Any) -> None:
 
 
 def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Any) -> None:
-    from dco.cli.comparison import shown
+    from dco.cli.comparison import round_for_reading
     from dco.paper import Measured, ResultTable
 
     columns = (
@@ -249,7 +249,9 @@ def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Any) -
         "quantiles / QuantileResidual(kind='relative')",
     )
     (tmp_path / "tables.md").write_text(
-        shown(ResultTable("Marginal", "Over splits.", columns, (row, row))).to_markdown()
+        round_for_reading(
+            ResultTable("Marginal", "Over splits.", columns, (row, row))
+        ).to_markdown()
     )
     names = ("table-1", "diabetes", "split-ratio")  # columns of sentences; many columns
     for folder in (tmp_path, *(RESULTS / name for name in names)):

@@ -122,12 +122,15 @@ def _facts(comparison: Comparison, order: CompareOrder) -> dict[str, Any]:
 
 
 def _print_comparison(comparison: Comparison, order: CompareOrder, notes: list[str]) -> None:
-    from dco.cli.comparison import ADVICE, CANDIDATE, shown
+    from dco.cli.comparison import ADVICE, CANDIDATE, round_for_reading
 
     say(comparison.reason)
     for table in comparison.tables:
         print_table(
-            table.columns, shown(table).rows, title=table.title, spare=[CANDIDATE, "P95 size"]
+            table.columns,
+            round_for_reading(table).rows,
+            title=table.title,
+            spare=[CANDIDATE, "P95 size"],
         )
     say(comparison.tables[0].caption)
     print_notes([*comparison.failed, *notes])

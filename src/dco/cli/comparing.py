@@ -19,9 +19,10 @@ from dco.cli.comparison import (
     FailedRow,
     MethodRow,
     Split,
+    SplitSizes,
     comparison_tables,
     failures,
-    shown,
+    round_for_reading,
 )
 from dco.cli.option_records import AskedColumns, Work
 from dco.cli.outputs import check_apart, check_folder, finish_from_here
@@ -110,7 +111,7 @@ def run_comparison(order: CompareOrder, *, quiet: bool) -> Comparison:
     parts = _hold_rows_out(source, order)
     model_names = _choose_models(order.models, source.layout.task)
     split = _make_split(source, parts.compared, model_names, order)
-    split.roles(order.seed)  # impossible sizes are refused before anything is written
+    split.deal(order.seed)  # impossible sizes are refused before anything is written
 
     # 2. Take a folder to work in.
     settings = _settings_of(order, source, model_names, has_held_out=parts.held_out.size > 0)
@@ -189,7 +190,9 @@ def _make_split(
         models={name: make_default_model(name, recipe) for name in model_names},
         alpha=order.alpha,
         delta=order.delta,
-        sizes=(order.tune_size, order.calibrate_size, order.test_size),
+        sizes=SplitSizes(
+            tune=order.tune_size, calibrate=order.calibrate_size, test=order.test_size
+        ),
         objective=order.objective,
     )
 
@@ -305,7 +308,7 @@ def _write_outputs(folder: Path, tables: Sequence[Any], held_out: Table, name: s
     """Write the tables and the rows held out: all, or none."""
     # The caption is the same for all tables, so it stands under the first alone.
     others = [replace(table, caption="") for table in tables[1:]]
-    pages = [shown(table).to_markdown() for table in [tables[0], *others]]
+    pages = [round_for_reading(table).to_markdown() for table in [tables[0], *others]]
     json_of_tables = ",\n".join(table.to_json() for table in tables)
     contents: dict[Path, str | bytes] = {
         folder / "tables.md": "\n".join([*pages, ADVICE, ""]),

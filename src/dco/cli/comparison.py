@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from dco import evaluate, select_and_calibrate
 from dco.cli.printing import number
+from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import counted
 from dco.models.fitting import fit_model
 from dco.models.own_models import copy_and_seed
@@ -21,6 +22,7 @@ from dco.paper import (
     EFCP,
     METHODS,
     Measured,
+    Options,
     ResultTable,
     Row,
     Task,
@@ -29,22 +31,35 @@ from dco.paper import (
     rows_of,
     score_on_roles,
 )
+from dco.paper.methods import RoleName
 from dco.rows.rows import Rows
-from dco.rows.splits import assign_roles
+from dco.rows.splits import Splits, assign_roles
+from dco.sets.prediction_sets import PredictionSets
 from dco.tuning.candidates import learn_scores, pair_models_with_scores
 
-# choices that deploy no single candidate
+
+@dataclass(frozen=True)
+class Family:
+    """Methods with the same kind of guarantee, and the one that the others are compared with."""
+
+    compared_with: str
+    methods: tuple[str, ...]
+
+
+# Methods that deploy no single candidate.
 SELECTIONS: dict[Any, str] = {"modsel": "ModSel-CP", "yk-adjust": "YK-adjust"}
-# The methods in the order of the tables, each beside those with the same kind of guarantee, and the
-# one it is paired with.
+# The methods in the order of the tables, by their guarantee.
 FAMILIES = {
-    "marginal": (
+    "marginal": Family(
         "dco_warmstart",
         ("dco_warmstart", "score_tuned_cp", "split_cp", "crc", "cqr", *SELECTIONS),
     ),
-    "pac": ("dco_pac", ("dco_pac", "bq", "bcp_crc", "ltt")),
-    "none": ("dco_warmstart", ("direct_tune", "efcp")),
+    "pac": Family("dco_pac", ("dco_pac", "bq", "bcp_crc", "ltt")),
+    "none": Family("dco_warmstart", ("direct_tune", "efcp")),
 }
+# The rows that methods may look at; those that test are not among them.
+ROLES_OF_METHODS: tuple[RoleName, ...] = ("tune", "calibrate", "pool")
+METHODS_OF_TABLES = [method for family in FAMILIES.values() for method in family.methods]
 _NAMES = {name: method.name for name, method in METHODS.items()} | SELECTIONS | {"efcp": "EFCP"}
 CANDIDATE = "candidate, most often"
 ADVICE = (
@@ -91,217 +106,303 @@ class FailedRow(Row):
     failed: str
 
 
+@dataclass(frozen=True)
+class SplitSizes:
+    """How many rows, or which share of them, tune, calibrate and test."""
+
+    tune: float | int
+    calibrate: float | int
+    test: float | int
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One random split of the table: fit every model on training rows, run every method, measure on
-    test rows.
+    """One random split of the table, on which every method is run.
+
+    Models are fitted on training rows; coverage and size are measured on test rows.
     """
 
     X: Any
-    y: Any
-    groups: Any
+    y: AnyArray
+    groups: AnyArray | None
     models: Mapping[str, Any]
     alpha: float
     delta: float
-    sizes: tuple[Any, Any, Any]
+    sizes: SplitSizes
     objective: str = "mean_size"
 
-    def roles(self, seed: int) -> Any:
-        """Training, tuning, calibration and test rows of one split."""
-        tune, calibrate, test = self.sizes
+    def __call__(self, seed: int, options: Options) -> list[Row]:
+        """Return a row for each method on one split, and one for each model that failed."""
+        with warnings.catch_warnings():
+            # Infinite thresholds and unconverged fits show in the numbers.
+            warnings.simplefilter("ignore")
+            predicted = self._predict_candidates(seed)
+            deployments = [
+                *self._choose_on_calibration_rows(predicted),
+                *self._choose_on_tuning_rows(predicted),
+            ]
+        by_method = {deployment.method: deployment for deployment in deployments}
+        in_order = [by_method[method] for method in METHODS_OF_TABLES if method in by_method]
+
+        rows: list[Row] = [FailedRow(reason) for reason in predicted.failed]
+        rows += [_measure(deployment, predicted.targets["test"]) for deployment in in_order]
+        return rows
+
+    def deal(self, seed: int) -> Splits:
+        """Deal rows to training, tuning, calibration and test."""
         roles = assign_roles(
             len(self.y),
-            tune=tune,
-            calibrate=calibrate,
-            test=test,
+            tune=self.sizes.tune,
+            calibrate=self.sizes.calibrate,
+            test=self.sizes.test,
             groups=self.groups,
             random_state=seed,
         )
         if roles.train.size == 0:
             raise ValueError(
-                "No row is left for training: ask for smaller --tune-size, "
-                "--calibrate-size or --test-size."
+                "No row is left for training: ask for smaller --tune-size, --calibrate-size or "
+                "--test-size."
             )
         return roles
 
-    def __call__(self, seed: int, options: Any) -> list[Row]:
-        """The record of one split: one row per method, and one per model that failed."""
-        with warnings.catch_warnings():
-            # infinite thresholds and unconverged fits show in the numbers
-            warnings.simplefilter("ignore")
-            on, targets, failed = self._candidates(self.roles(seed), seed)
-            candidates = score_on_roles({role: on[role] for role in on if role != "test"}, targets)
-            rows: list[Row] = [FailedRow(reason) for reason in failed]
-            for name in [name for _, names in FAMILIES.values() for name in names]:
-                threshold = None
-                if name in SELECTIONS:
-                    new = {each: prediction for each, (_, prediction) in on["test"].items()}
-                    selected = select_and_calibrate(
-                        on["pool"], targets["pool"], new, alpha=self.alpha, method=name
-                    )
-                    most, sets, n = next(iter(selected.winners)), selected.sets, selected.n
-                else:
-                    method = METHODS.get(name, EFCP)
-                    suited = {
-                        each: parts
-                        for each, parts in candidates.items()
-                        if method.suits(on["tune"][each][0])
-                    }
-                    if not suited:
-                        continue  # no quantile model among the candidates
-                    choice = method(
-                        Task(
-                            suited,
-                            targets["tune"],
-                            next(iter(suited)),
-                            self.alpha,
-                            self.delta,
-                            objective=self.objective,
-                        )
-                    )
-                    most, threshold, n = (
-                        choice.candidate,
-                        choice.threshold.value,
-                        choice.threshold.n,
-                    )
-                    score, prediction = on["test"][most]
-                    sets = score.sets(prediction, choice.threshold)
-                found = evaluate(sets, targets["test"])
-                rows.append(
-                    MethodRow(
-                        method=name,
-                        candidate=most,
-                        coverage=found.coverage,
-                        mean_size=found.mean_size,
-                        p95_size=found.overall.sizes.p95,
-                        calibration_rows=n,
-                        test_rows=found.n,
-                        threshold=threshold,
-                    )
-                )
-        return rows
-
-    def _candidates(
-        self, roles: Any, seed: int
-    ) -> tuple[dict[Any, dict[str, Any]], dict[Any, Any], list[str]]:
-        """Score and prediction of each candidate by role, the targets by role, and which models
-        failed.
-        """
-        classes = None if self.y.dtype.kind == "f" else np.unique(self.y)
+    def _predict_candidates(self, seed: int) -> PredictedCandidates:
+        """Fit every model on the training rows, and predict the other rows with it."""
+        roles = self.deal(seed)
+        positions = {
+            "tune": roles.tune,
+            "calibrate": roles.calibrate,
+            "pool": np.concatenate([roles.tune, roles.calibrate]),
+            "test": roles.test,
+        }
         train = Rows(self.X, self.y).take(roles.train)
-        pool = np.concatenate([roles.tune, roles.calibrate])
-        rows = {"tune": roles.tune, "calibrate": roles.calibrate, "pool": pool, "test": roles.test}
-        found: dict[Any, dict[str, Any]] = {role: {} for role in rows}
+
+        pairs: dict[str, dict[str, Any]] = {role: {} for role in positions}
         failed = []
         for name, model in copy_and_seed(self.models, seed=seed).items():
             try:
-                fitted = fit_model(model, train)
-                candidates = learn_scores(
-                    pair_models_with_scores({name: model}, None, of_classes=classes is not None),
-                    train.y,
-                    support=None,
-                )
-                records = {
-                    (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)
-                    for kind in dict.fromkeys(each.record_type for each in candidates)
-                    for role, at in rows.items()
-                }
-                for role in rows:
-                    found[role] |= {
-                        each.name: (each.score, records[role, each.record_type])
-                        for each in candidates
-                    }
+                of_model = self._predict_with(name, model, train, positions)
             except Exception as error:  # a model that cannot be fitted is named and left out
                 failed.append(f"{name}: {type(error).__name__}: {error}")
-        if not found["test"]:
+                continue
+            for role, candidates in of_model.items():
+                pairs[role] |= candidates
+        if not pairs["test"]:
             raise ValueError(
                 f"Every model failed on the training rows of split {seed}. {'; '.join(failed)}"
             )
-        return found, {role: self.y[at] for role, at in rows.items()}, failed
+        targets = {role: self.y[rows] for role, rows in positions.items()}
+        return PredictedCandidates(pairs=pairs, targets=targets, failed=failed)
+
+    def _predict_with(
+        self, name: str, model: Any, train: Rows, positions: Mapping[str, Integers]
+    ) -> dict[str, dict[str, Any]]:
+        """Fit one model, and return score and prediction of each of its candidates by role."""
+        classes = None if self.y.dtype.kind == "f" else np.unique(self.y)
+        fitted = fit_model(model, train)
+        suited = pair_models_with_scores({name: model}, None, of_classes=classes is not None)
+        candidates = learn_scores(suited, train.y, support=None)
+        record_types = dict.fromkeys(candidate.record_type for candidate in candidates)
+
+        pairs: dict[str, dict[str, Any]] = {}
+        for role, rows in positions.items():
+            X = self.X.iloc[rows]
+            records = {
+                record_type: predict_record(fitted, X, record_type, classes=classes)
+                for record_type in record_types
+            }
+            pairs[role] = {
+                candidate.name: (candidate.score, records[candidate.record_type])
+                for candidate in candidates
+            }
+        return pairs
+
+    def _choose_on_calibration_rows(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
+        """Run the methods that choose and calibrate on the same rows, as unions of sets."""
+        new = {name: prediction for name, (_, prediction) in predicted.pairs["test"].items()}
+        for method in SELECTIONS:
+            selected = select_and_calibrate(
+                predicted.pairs["pool"],
+                predicted.targets["pool"],
+                new,
+                alpha=self.alpha,
+                method=method,
+            )
+            yield Deployment(
+                method=method,
+                candidate=next(iter(selected.winners)),  # the one in most sets
+                sets=selected.sets,
+                n_calibration=selected.n,
+            )
+
+    def _choose_on_tuning_rows(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
+        """Run the methods that deploy one candidate; those that suit none are left out."""
+        pairs: dict[RoleName, Any] = {}
+        targets: dict[RoleName, AnyArray] = {}
+        for role in ROLES_OF_METHODS:
+            pairs[role] = predicted.pairs[role]
+            targets[role] = predicted.targets[role]
+        candidates = score_on_roles(pairs, targets)
+        for name in METHODS_OF_TABLES:
+            if name in SELECTIONS:
+                continue
+            method = METHODS.get(name, EFCP)
+            suited = {
+                candidate: on_roles
+                for candidate, on_roles in candidates.items()
+                if method.suits(on_roles.tune.score)
+            }
+            if not suited:  # no quantile model among the candidates, say
+                continue
+
+            choice = method(
+                Task(
+                    candidates=suited,
+                    y_tune=predicted.targets["tune"],
+                    fixed=next(iter(suited)),
+                    alpha=self.alpha,
+                    delta=self.delta,
+                    objective=self.objective,
+                )
+            )
+            score, prediction = predicted.pairs["test"][choice.candidate]
+            yield Deployment(
+                method=name,
+                candidate=choice.candidate,
+                sets=score.sets(prediction, choice.threshold),
+                n_calibration=choice.threshold.n,
+                threshold=choice.threshold.value,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedCandidates:
+    """The candidates on the rows of each role, and what is known of these rows.
+
+    `pairs` has the score and the prediction of each candidate by role, `failed` why models failed.
+    """
+
+    pairs: Mapping[str, Mapping[str, Any]]
+    targets: Mapping[str, AnyArray]
+    failed: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """The sets of the test rows by one method; sets chosen row by row have no threshold."""
+
+    method: str
+    candidate: str
+    sets: PredictionSets
+    n_calibration: int
+    threshold: float | None = None
+
+
+def _measure(deployment: Deployment, targets: AnyArray) -> MethodRow:
+    """Measure coverage and sizes of a method on the test rows."""
+    evaluation = evaluate(deployment.sets, targets)
+    return MethodRow(
+        method=deployment.method,
+        candidate=deployment.candidate,
+        coverage=evaluation.coverage,
+        mean_size=evaluation.mean_size,
+        p95_size=evaluation.overall.sizes.p95,
+        calibration_rows=deployment.n_calibration,
+        test_rows=evaluation.n,
+        threshold=deployment.threshold,
+    )
 
 
 def comparison_tables(
     records: Sequence[Any], alpha: float, *, groups: str | None = None
-) -> list[Any]:
+) -> list[ResultTable]:
     """Make a table for each kind of guarantee, from the records alone.
 
-    `groups` is the column whose values stay together.
+    `groups` is the column whose equal values mark rows that belong together.
     """
-    runs = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
+    rows_of_method = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
     caption = _caption(records, alpha, groups)
     tables = []
-    for guarantee, (partner, methods) in FAMILIES.items():
+    for guarantee, family in FAMILIES.items():
         rows = tuple(
-            _row(method, runs[method], runs[partner]) for method in methods if method in runs
+            _table_row(method, rows_of_method[method], rows_of_method[family.compared_with])
+            for method in family.methods
+            if method in rows_of_method
         )
         if rows:
             tables.append(ResultTable(_HEADINGS[guarantee], caption, _COLUMNS, rows, digits=4))
     return tables
 
 
-def _row(method: str, own: list[Any], partner: list[Any]) -> tuple[Any, ...]:
-    """One method: its numbers over splits, and its difference in size to its partner, if sizes are
-    finite.
-    """
-    sizes, others = [row.mean_size for row in own], [row.mean_size for row in partner]
-    paired = None
-    if (
-        own is not partner
-        and len(sizes) == len(others)
-        and all(size < math.inf for size in sizes + others)
-    ):
-        paired = paired_comparison(sizes, others)
+def _table_row(
+    method: str, rows: list[MethodRow], compared_with: list[MethodRow]
+) -> tuple[Any, ...]:
+    """Summarise a method over splits, with its difference in size to another if it is known."""
+    sizes = [row.mean_size for row in rows]
+    other_sizes = [row.mean_size for row in compared_with]
+    are_finite = all(size < math.inf for size in sizes + other_sizes)
+    size_difference = None
+    p_value = None
+    if rows is not compared_with and len(sizes) == len(other_sizes) and are_finite:
+        comparison = paired_comparison(sizes, other_sizes)
+        size_difference = comparison.mean_difference
+        p_value = comparison.p_value
+
+    ((most_often, _),) = Counter(row.candidate for row in rows).most_common(1)
     return (
         _NAMES[method],
-        own[0].calibration_rows,
-        Measured.of(row.coverage for row in own),
+        rows[0].calibration_rows,
+        Measured.of(row.coverage for row in rows),
         Measured.of(sizes),
-        Measured.of(row.p95_size for row in own),
-        *((None, None) if paired is None else (paired.mean_difference, paired.p_value)),
-        Counter(row.candidate for row in own).most_common(1)[0][0],
+        Measured.of(row.p95_size for row in rows),
+        size_difference,
+        p_value,
+        most_often,
     )
 
 
 def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
-    grouped = (
-        f" Rows come in groups ({groups}), and these methods count rows as if each came alone: "
-        f"the guarantees of the "
-        "headings need not hold here. `dco fit --groups` has one for groups."
-    )
-    return (
+    """Explain the columns of the tables, and what their p-values are about."""
+    text = (
         f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n "
-        f"is the number of rows "
-        "behind the threshold; size − DCO is the difference in mean size to DCO with the same "
-        "kind of guarantee (to "
-        "DCO-Warmstart if there is none). Splits of one table are not independent: the p-values "
-        "are about splits of this "
-        "table. ModSel-CP makes unions of candidates' sets; the one named is in most. EFCP "
-        "chooses and calibrates on the "
-        "same rows: with M candidates and independent rows it covers at least 1 − alpha − (1/3 + "
-        "√(log(2M)/2))/√n. ROCP is "
-        "left out: it needs a loss matrix." + ("" if groups is None else grouped)
+        f"is the number of rows behind the threshold; size − DCO is the difference in mean size to "
+        f"DCO with the same kind of guarantee (to DCO-Warmstart if there is none). Splits of one "
+        f"table are not independent: the p-values are about splits of this table. ModSel-CP makes "
+        f"unions of candidates' sets; the one named is in most. EFCP chooses and calibrates on the "
+        f"same rows: with M candidates and independent rows it covers at least "
+        f"1 − alpha − (1/3 + √(log(2M)/2))/√n. ROCP is left out: it needs a loss matrix."
     )
+    if groups is not None:
+        text += (
+            f" Rows come in groups ({groups}), and these methods count rows as if each came alone: "
+            f"the guarantees of the headings need not hold here. `dco fit --groups` has one for "
+            f"groups."
+        )
+    return text
 
 
 def failures(records: Sequence[Any]) -> list[str]:
-    """Models that failed in some split, each reason once."""
+    """Name the models that failed in some split, each reason once."""
     reasons = Counter(row.failed for row in rows_of(records, FailedRow))
     return [f"{reason} (in {count} of {len(records)} splits)" for reason, count in reasons.items()]
 
 
-def shown(table: Any) -> Any:
-    """The table with its cells as people read them: a standard deviation in two digits, its mean to
-    the same decimal.
+def round_for_reading(table: ResultTable) -> ResultTable:
+    """Write the cells of a table as people read them.
+
+    A standard deviation has two digits, and its mean has the same decimals.
     """
-    return replace(table, rows=tuple(tuple(_cell(cell) for cell in row) for row in table.rows))
+    rows = tuple(tuple(_cell(cell) for cell in row) for row in table.rows)
+    return replace(table, rows=rows)
 
 
 def _cell(cell: Any) -> str:
+    if isinstance(cell, str):
+        return cell
     if not isinstance(cell, Measured):
-        return cell if isinstance(cell, str) else number(cell)
+        return number(cell)
+    if math.isnan(cell.sd):  # of a single split
+        return number(cell.mean)
     if not (math.isfinite(cell.sd) and cell.sd > 0):
-        return (
-            number(cell.mean) if math.isnan(cell.sd) else f"{number(cell.mean)} ± {number(cell.sd)}"
-        )
+        return f"{number(cell.mean)} ± {number(cell.sd)}"
     decimals = max(0, 1 - math.floor(math.log10(cell.sd)))
     return f"{cell.mean:.{decimals}f} ± {cell.sd:.{decimals}f}"
