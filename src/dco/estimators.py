@@ -244,14 +244,14 @@ class Decoupled(HoldsModels, ABC):
 
     def _make_models(self, seed: int) -> Models:
         """Copy the caller's models, and name the default ones that are asked for."""
-        own = own_models(self.models)
-        copies = copy_and_seed(own, seed=seed)
-        show(note_fitted_again(own, copies))
+        models_of_caller = own_models(self.models)
+        copies = copy_and_seed(models_of_caller, seed=seed)
+        show(note_fitted_again(models_of_caller, copies))
 
         names = default_names(self.models)
         if names is None and self.search is not None:
             names = ()  # the search proposes models
-        if names == () and not own and self.search is None:
+        if names == () and not models_of_caller and self.search is None:
             raise ValueError(
                 "models is empty: pass an estimator, a list or a dict of them, or None for the "
                 "default ones."

@@ -382,7 +382,9 @@ class Quantiles(Prediction):
         low = _read_column(lower, "lower")
         high = _read_column(upper, "upper", n_rows=low.size)
         if np.any(low > high):
-            low, high = np.minimum(low, high), np.maximum(low, high)
+            smaller = np.minimum(low, high)
+            high = np.maximum(low, high)
+            low = smaller
 
         middle = None if median is None else _read_column(median, "median", n_rows=low.size)
         if middle is not None and np.any((middle < low) | (middle > high)):
@@ -436,7 +438,8 @@ class GaussianMixtures(Prediction):
                 "(T, n), a row of the matrix for each draw, and draws_first=False if it is (n, T)."
             )
         if draws_first is False:
-            centres, scales = centres.T, scales.T
+            centres = centres.T
+            scales = scales.T
         self._check(centres, scales)
 
         # stored row by row, whatever came in: a row's numbers must not depend on the layout
@@ -548,25 +551,25 @@ def _check_probabilities(array: Array, name: str) -> None:
     if 0 in array.shape or _are_surely_probabilities(array):
         return
     xp = namespace(array)
-    least = float(xp.min(array))
+    smallest = float(xp.min(array))
     largest = float(xp.max(array))
-    if least >= 0 and largest <= LARGEST_PROBABILITY:
+    if smallest >= 0 and largest <= LARGEST_PROBABILITY:
         return
 
     values = to_numpy(array)
-    if np.isnan(least):
+    if np.isnan(smallest):
         axes = (*range(values.ndim - 2), values.ndim - 1)
         rows = np.flatnonzero(np.isnan(values).any(axis=axes))
         raise ValueError(
             f"{name} are NaN in {len(rows)} rows (first: row {rows[0]}); a model that gives "
             "them has not learnt, or its features hold NaN there."
         )
-    if least >= 0 and largest <= 101 and np.allclose(values.sum(axis=-1), 100, atol=1.5):
+    if smallest >= 0 and largest <= 101 and np.allclose(values.sum(axis=-1), 100, atol=1.5):
         raise ValueError(
             f"{name} must lie in [0, 1], and these look like percentages: divide them by 100."
         )
     raise ValueError(
-        f"{name} must lie in [0, 1], got values from {least} to {largest}. Logits go "
+        f"{name} must lie in [0, 1], got values from {smallest} to {largest}. Logits go "
         f"through a softmax first."
     )
 

@@ -113,17 +113,17 @@ def gibbs_draws(
         prior_scales=np.repeat(prior_scales, chains),
     )
     theta = conditionals.scattered_start(rng)
-    kept = np.empty((draws, n_problems * chains, k + 2))
+    all_draws = np.empty((draws, n_problems * chains, k + 2))
 
     for step in range(-warmup, draws):
         noise_variance, b = conditionals.draw_variances(rng, theta)
         theta = conditionals.draw_coefficients(rng, theta, noise_variance, b)
         if step >= 0:
-            kept[step, :, :k] = theta
-            kept[step, :, k] = b
-            kept[step, :, k + 1] = np.sqrt(noise_variance)
+            all_draws[step, :, :k] = theta
+            all_draws[step, :, k] = b
+            all_draws[step, :, k + 1] = np.sqrt(noise_variance)
 
-    by_problem = kept.reshape(draws, n_problems, chains, k + 2)
+    by_problem = all_draws.reshape(draws, n_problems, chains, k + 2)
     return np.ascontiguousarray(by_problem.transpose(1, 2, 0, 3))
 
 

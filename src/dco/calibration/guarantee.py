@@ -82,8 +82,8 @@ def register(kind: Kind) -> Kind:
 def guarantee_called(name: str, *, delta: Fraction | None) -> RankGuarantee:
     """Return the guarantee of this name, with its delta if it needs one."""
     if name not in GUARANTEES:
-        known = " or ".join(f'"{other}"' for other in GUARANTEES)
-        raise ValueError(f"guarantee must be {known}, got {name!r}.")
+        names = " or ".join(f'"{other}"' for other in GUARANTEES)
+        raise ValueError(f"guarantee must be {names}, got {name!r}.")
     kind = GUARANTEES[name]
     return kind(delta) if kind.needs_delta else kind()
 

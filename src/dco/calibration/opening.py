@@ -46,7 +46,9 @@ def open_calibration_rows(
     calibrated may not depend on what the calibration rows hold, a missing value in them included.
     """
     rows = sealed.open_for(structure.fingerprint)
-    X, y, clusters = rows.X, rows.y, rows.clusters
+    X = rows.X
+    y = rows.y
+    clusters = rows.clusters
     picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
     one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
     try:
@@ -190,8 +192,8 @@ def note_targets(
 
     if structure.classes is not None:
         known_labels = np.asarray(getattr(structure.model, "classes_", structure.classes))
-        known = set(known_labels.tolist())
-        unseen = Counter(label for label in y.tolist() if label not in known)
+        labels_of_model = set(known_labels.tolist())
+        unseen = Counter(label for label in y.tolist() if label not in labels_of_model)
         if unseen:
             shown = first_few(
                 [f"{label!r}: {counted(n, 'row')}" for label, n in unseen.most_common()]

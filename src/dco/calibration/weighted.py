@@ -343,18 +343,20 @@ def _count_leading_weights(weights: Floats, new: Floats, alpha: Fraction) -> Int
     # 2. Count in float64, with bounds for what rounding may have moved.
     needed = float(1 - alpha) * totals
     error = (n + 8) * (_ROUNDING_PER_TERM * totals + _SMALLEST_FLOAT)
-    fewest = np.searchsorted(running_sums, needed - error)
-    most = np.searchsorted(running_sums, needed + error)
+    fewest_scores = np.searchsorted(running_sums, needed - error)
+    most_scores = np.searchsorted(running_sums, needed + error)
 
     # 3. Where the bounds differ, count in integers, once for each distinct new weight.
-    counts = fewest
-    in_doubt = np.flatnonzero(fewest != most)
+    counts = fewest_scores
+    in_doubt = np.flatnonzero(fewest_scores != most_scores)
     if in_doubt.size:
         distinct, first_positions, positions = np.unique(
             new[in_doubt], return_index=True, return_inverse=True
         )
         rows = in_doubt[first_positions]
-        exact = _count_exactly(weights, distinct, low=fewest[rows], high=most[rows], alpha=alpha)
+        exact = _count_exactly(
+            weights, distinct, low=fewest_scores[rows], high=most_scores[rows], alpha=alpha
+        )
         counts[in_doubt] = exact[positions]
     return counts
 

@@ -192,31 +192,31 @@ class RecomputedFacts:
 def recompute_facts(predictor: Certified) -> RecomputedFacts:
     """Compute the facts that a predictor tells: its structure, its level, and what it deploys."""
     structure = predictor.structure
-    kept = predictor.certificate
+    certificate = predictor.certificate
     calibration = predictor.statement.calibrate(predictor.calibration.scored)
 
-    row_fingerprints = kept.provenance.row_fingerprints
+    row_fingerprints = certificate.provenance.row_fingerprints
     training_rows = row_fingerprints.get("train", "")
-    tuning_rows = row_fingerprints.get("tune", "") if kept.structure.refit else ""
+    tuning_rows = row_fingerprints.get("tune", "") if certificate.structure.refit else ""
     digest = structure_digest(
         candidate=structure.name,
-        model=kept.structure.model,
+        model=certificate.structure.model,
         score=score_label(structure.score),
         fitted_on=[training_rows, tuning_rows],
         seed=structure.uniform_seed,
     )
     return RecomputedFacts(
-        calibration=_keep_last_digits(calibration.facts(), kept.calibration),
+        calibration=_keep_last_digits(calibration.facts(), certificate.calibration),
         structure=replace(
-            kept.structure,
+            certificate.structure,
             candidate=structure.name,
             labels=None if structure.classes is None else len(structure.classes),
             tuning_threshold=predictor.ranking.threshold_of(structure.name),
             structure_fingerprint=digest,
         ),
         provenance=replace(
-            kept.provenance,
-            rows={**kept.provenance.rows, "calibrate": len(calibration.scored)},
+            certificate.provenance,
+            rows={**certificate.provenance.rows, "calibrate": len(calibration.scored)},
             scores_fingerprint=scores_fingerprint(calibration.scored.scores),
         ),
     )

@@ -82,7 +82,8 @@ def _facts(result: Audit, data: Path | None) -> dict[str, Any]:
 
 
 def _print_audit(result: Audit, data: Path | None, notes: list[str]) -> None:
-    certificate, report = result.certificate, result.report
+    certificate = result.certificate
+    report = result.report
     say(*str(certificate).splitlines())
     checks = [
         ["holds" if check.holds else "FAILS", check.name, check.detail] for check in report.checks

@@ -105,13 +105,14 @@ def _audit_with_rows(
     """Find the rows of the fit in a table, and check the certificate against them."""
     rows = rows_with_targets(estimator, data, order.reading)
     table = FitTable.of(estimator, row_fingerprints(rows.X, rows.y))
-    found = table.find_calibration_rows()
+    calibration_rows = table.find_calibration_rows()
+    positions = calibration_rows.positions
     report = certificate.verify(
-        take_features(rows.X, found.positions), rows.y[found.positions], predictor=estimator
+        take_features(rows.X, positions), rows.y[positions], predictor=estimator
     )
     for role in OTHER_ROLES:
         report = _check_role(report, role, certificate, table, data)
-    return Audit(certificate, report, table.whereabouts(data, has_moved=found.has_moved))
+    return Audit(certificate, report, table.whereabouts(data, has_moved=calibration_rows.has_moved))
 
 
 def _without_empty_roles(result: Audit, estimator: Any) -> VerificationReport:

@@ -165,8 +165,8 @@ def _explain_disk(error: OSError) -> str:
         return str(error)
     reason = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = "" if error.filename is None else f" for {error.filename}"
-        return f"There is no space left on the disk{place}; make room, then run again."
+        of_file = "" if error.filename is None else f" for {error.filename}"
+        return f"There is no space left on the disk{of_file}; make room, then run again."
     if error.filename is None:
         return f"The disk refused to read or write: {reason}. Solve this, then run again."
     return f"{error.filename}: {reason}. Check the path and its permissions."

@@ -170,9 +170,9 @@ class _Run:
     def show_notes(self, new_values: NewValues, *, now: str = "") -> None:
         """Note what the fit never saw, once for each kind; `now` follows the number of rows."""
         rows = counted(new_values.rows, "row") + now
-        kept = self.model.predictor_.kept_rows
+        rows_of_fit = self.model.predictor_.kept_rows
         show(note_new_conditions(new_values.conditions, rows))
-        show(kept.note_gaps(new_values.gaps, new_values.rows))
+        show(rows_of_fit.note_gaps(new_values.gaps, new_values.rows))
         show(new_values.notes())
 
 
@@ -200,8 +200,8 @@ class SetsOfTable:
         features = [name for name in names if name != options.key]
         layout = layout_of(model, features, target=None, path=data, decimal=options.decimal)
         need_column(names, options.key, path=data, option="--key")
-        kept = names if options.keep == (ALL_COLUMNS,) else options.keep
-        for name in kept:
+        columns_to_keep = names if options.keep == (ALL_COLUMNS,) else options.keep
+        for name in columns_to_keep:
             need_column(names, name, path=data, option="--keep")
 
         key = options.key
@@ -210,7 +210,7 @@ class SetsOfTable:
         elif key is None and layout.key is not None and notes_key:
             show([_note_no_key(layout.key)])
 
-        also = [name for name in dict.fromkeys([key, *kept]) if name is not None]
+        also = [name for name in dict.fromkeys([key, *columns_to_keep]) if name is not None]
         columns = layout.columns_to_read(data, names, ignore_new=options.ignore_new, also=also)
         kept_columns = [name for name in also if name != key]
         return cls(model, data, options, layout, key, kept_columns, columns)

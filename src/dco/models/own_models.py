@@ -38,12 +38,12 @@ def own_models(models: Any) -> dict[str, Any]:
     Names come from dicts and from (name, model) tuples. Other models are called by their class in
     lower case, numbered where it repeats. Texts name default models (see `default_names`).
     """
-    own = _list_models(models)
-    times_of_class = Counter(model.class_name for model in own if model.name is None)
+    listed_models = _list_models(models)
+    times_of_class = Counter(model.class_name for model in listed_models if model.name is None)
     count_so_far: Counter[str] = Counter()
 
     model_by_name: dict[str, Any] = {}
-    for own_model in own:
+    for own_model in listed_models:
         name = own_model.name
         if name is None:
             name = own_model.class_name
@@ -120,16 +120,18 @@ def with_model_param(models: Any, path: str, value: Any) -> Any:
 
     A parameter is set in the model that was passed, as scikit-learn does.
     """
-    named = own_models(models)
-    matches = [name for name in named if path == name or path.startswith(f"{name}__")]
+    models_by_name = own_models(models)
+    matches = [name for name in models_by_name if path == name or path.startswith(f"{name}__")]
     if not matches:
-        raise ValueError(f"There is no model for {path!r}; the models are {', '.join(named)}.")
+        raise ValueError(
+            f"There is no model for {path!r}; the models are {', '.join(models_by_name)}."
+        )
 
     name = max(matches, key=len)
     if path != name:
-        named[name].set_params(**{path.removeprefix(f"{name}__"): value})
+        models_by_name[name].set_params(**{path.removeprefix(f"{name}__"): value})
         return models
-    return _replace_model(models, name, value, names=iter(named))
+    return _replace_model(models, name, value, names=iter(models_by_name))
 
 
 def _replace_model(models: Any, name: str, value: Any, *, names: Iterator[str]) -> Any:

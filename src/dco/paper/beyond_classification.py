@@ -281,7 +281,8 @@ def set_aside_table(
     mean_sizes: dict[str, list[list[float]]] = {name: [] for name in STRUCTURES}
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(y))
-        fit, rest = order[:n_train], order[n_train:]
+        fit = order[:n_train]
+        rest = order[n_train:]
         tables = strong_tables(X[fit], y[fit], X[rest], y[rest], n_classes=n_classes)
         for name, table in tables.items():
             mean_sizes[name].append([mean_size(table, alpha) for alpha in alphas])

@@ -234,7 +234,8 @@ def fit_class(table: Table, rows: Integers, *, members: Class, seed: int) -> Fit
     """
     from sklearn.model_selection import KFold, cross_val_predict
 
-    X, y = table.X[rows], table.y[rows]
+    X = table.X[rows]
+    y = table.y[rows]
     folds = KFold(FOLDS, shuffle=True, random_state=seed)
     held_out: dict[str, Floats] = {}
     for name in members.models:

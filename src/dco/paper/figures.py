@@ -77,7 +77,8 @@ def render(figure: Any, name: str, note: str = "") -> Files:
     if note:
         figure.supxlabel(note, fontsize=7.5, color=INK)
 
-    svg, png = io.BytesIO(), io.BytesIO()
+    svg = io.BytesIO()
+    png = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(svg, format="svg", metadata={"Date": None})
         figure.savefig(png, format="png", dpi=150)
@@ -208,7 +209,8 @@ def prior_scales(first: tuple[str, Series], second: tuple[str, Series], *, name:
 
     Without finite widths there is no figure.
     """
-    (first_name, first_series), (second_name, second_series) = first, second
+    first_name, first_series = first
+    second_name, second_series = second
     if not (first_series.is_finite and second_series.is_finite):
         return {}
 

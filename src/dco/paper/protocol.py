@@ -173,7 +173,8 @@ def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[
 
 def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[ProtocolRow]:
     """Run BQ and DCO-Warmstart in one variant at one level."""
-    table, splits = split.table, split.splits
+    table = split.table
+    splits = split.splits
     grid = response_grid(split.study, table.y[splits.train])
     score = OnResponseGrid(grid) if variant.has_response_grid else DENSITY
     models = split.models[variant.sampler]

@@ -296,7 +296,8 @@ def run_baselines(table: Table, splits: Splits, *, alpha: float, seed: int) -> l
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    X, y = table.X[splits.train], table.y[splits.train]
+    X = table.X[splits.train]
+    y = table.y[splits.train]
 
     ridge = make_pipeline(StandardScaler(), Ridge()).fit(X, y)
     on_roles = score_on_split(

@@ -90,8 +90,8 @@ def example_rows(sizes: Floats) -> dict[int, str]:
     """
     by_size = np.argsort(sizes, kind="stable")
     kind_of: dict[int, str] = {}
-    for place, kind in KIND_BY_PLACE.items():
-        row = int(by_size[round(place * (len(by_size) - 1))])
+    for position, kind in KIND_BY_PLACE.items():
+        row = int(by_size[round(position * (len(by_size) - 1))])
         kind_of.setdefault(row, kind)
     return kind_of
 

@@ -72,7 +72,8 @@ def score_distribution(numbers: ReportNumbers) -> Any:
         figure, panels = empty_figure(height=height, panels=n_panels)
         for panel, histogram in zip(panels, histograms, strict=True):
             panel.stairs(histogram.counts, numbers.score_edges, fill=True, color=PALE)
-            low, high = numbers.score_edges[0], numbers.score_edges[-1]
+            low = numbers.score_edges[0]
+            high = numbers.score_edges[-1]
             if low <= histogram.threshold <= high:
                 panel.axvline(histogram.threshold, color=INK)
             panel.set_title(panel_title(numbers, histogram), loc="left", fontsize=9)

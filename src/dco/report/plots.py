@@ -14,12 +14,17 @@ from dco.foundations.histograms import nice_step
 from dco.report.formats import NARROW_SPACE, exponential, number
 from dco.theory import coverage_law_of_rank
 
-WIDTH, HEIGHT = 420, 244
-LEFT, RIGHT = 46, 408
-TOP, BOTTOM = 34, 202  # above TOP: a line for the name of the axis, a line for that of a mark
+WIDTH = 420
+HEIGHT = 244
+LEFT = 46
+RIGHT = 408
+TOP = 34  # above TOP: a line for the name of the axis, a line for that of a mark
+BOTTOM = 202
 COVERAGE_RIGHT = RIGHT - 12  # "100 %" may stand at the end of the axis
-EXAMPLE_WIDTH, EXAMPLE_HEIGHT = 300, 18
-SLICE_WIDTH, SLICE_HEIGHT = 150, 14
+EXAMPLE_WIDTH = 300
+EXAMPLE_HEIGHT = 18
+SLICE_WIDTH = 150
+SLICE_HEIGHT = 14
 
 
 @dataclass(frozen=True)

@@ -85,19 +85,19 @@ class KeptRows:
         sampled_share = (largest_kept + 1) / 2**64
         is_sampled = words <= np.uint64(largest_kept)
 
-        known = np.zeros(words.size, dtype=bool)
+        is_known = np.zeros(words.size, dtype=bool)
         counts = {}
         for role, role_words in self.hashes.items():
             is_of_role = np.isin(words, role_words) & is_sampled
-            known |= is_of_role
+            is_known |= is_of_role
             if is_of_role.any():
                 counts[role] = _scale_up(is_of_role, sampled_share)
 
         return UsedRows(
-            total=_scale_up(known, sampled_share),
+            total=_scale_up(is_known, sampled_share),
             counts=counts,
-            known=known,
-            others=_scale_up(is_sampled & ~known, sampled_share),
+            known=is_known,
+            others=_scale_up(is_sampled & ~is_known, sampled_share),
             exact=sampled_share == 1,
         )
 

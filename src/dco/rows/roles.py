@@ -384,7 +384,7 @@ def _remember_rows(
 ) -> tuple[RowFacts, KeptRows]:
     """Hash the rows of every role, for the certificate and to recognise them later."""
     hashes = _hash_roles(members)
-    kept = KeptRows.of(
+    kept_rows = KeptRows.of(
         {role.value: hashes[role] for role in hashes}, complete=_complete_columns(members)
     )
 
@@ -394,7 +394,7 @@ def _remember_rows(
         if role not in hashes:
             continue
         n_shared = 0
-        if kept.repeated:  # otherwise no two rows are equal, and there is nothing to look for
+        if kept_rows.repeated:  # otherwise no two rows are equal, and there is nothing to look for
             n_shared = overlap(hashes[Role.CALIBRATE], hashes[role]).size
         repeats_shared[f"{role} and calibrate"] = n_shared
 
@@ -403,7 +403,7 @@ def _remember_rows(
         repeats_shared=repeats_shared,
         are_distinct=are_distinct,
     )
-    return facts, kept
+    return facts, kept_rows
 
 
 def _hash_roles(

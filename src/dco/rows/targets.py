@@ -162,8 +162,8 @@ def check_label_kinds(labels: Mapping[str, AnyArray]) -> None:
 def note_unknown_labels(labels: AnyArray, classes: AnyArray) -> list[Note]:
     """Note labels that no set can hold. If there are no others, that is an error."""
     counts = Counter(labels.tolist())
-    known = set(classes.tolist())
-    unknown = {label: count for label, count in counts.most_common() if label not in known}
+    known_labels = set(classes.tolist())
+    unknown = {label: count for label, count in counts.most_common() if label not in known_labels}
     if not unknown:
         return []
     if len(unknown) == len(counts):

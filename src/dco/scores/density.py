@@ -229,7 +229,8 @@ class _LevelSearch:
 
     def _is_done(self, todo: Integers, here: Doubles, mass: Doubles) -> Bools:
         """Say which rows have the right mass, or no room left, and record their levels."""
-        low, high = self.low[todo], self.high[todo]
+        low = self.low[todo]
+        high = self.high[todo]
         excess = mass - self.masses[todo]
         is_close = (excess <= _EXACT_MASS) & (-excess <= self.most_missing[todo])
         is_close |= self.goal[todo] == 0
@@ -243,7 +244,8 @@ class _LevelSearch:
     ) -> Doubles:
         """Return the level to look at next: the foreseen one, or one that is sure to go on."""
         foreseen = _foresee_levels(self.mixtures, pieces, self.goal)[todo]
-        low, high = self.low[todo], self.high[todo]
+        low = self.low[todo]
+        high = self.high[todo]
 
         # where no level has been low enough, go down as for a single Gaussian, and more boldly
         # after a few turns

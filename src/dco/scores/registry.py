@@ -71,7 +71,7 @@ def registrations() -> list[Registration]:
     modules = [f"dco.scores.{name}" for name in NAMES_BY_MODULE]
     for module in modules:
         import_module(module)
-    places = {module: place for place, module in enumerate(modules)}
+    places = {module: position for position, module in enumerate(modules)}
     return sorted(
         _REGISTERED.values(),
         key=lambda registration: places.get(registration.score.__module__, len(places)),

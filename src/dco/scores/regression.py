@@ -275,7 +275,8 @@ register(
     defaults=(NormalisedResidual(),),
     records=(PointsWithSpread,),
 )
-_PLAIN, _RELATIVE = QuantileResidual(), QuantileResidual(kind="relative")
+_PLAIN = QuantileResidual()
+_RELATIVE = QuantileResidual(kind="relative")
 register(
     QuantileResidual,
     name="quantile",

@@ -13,7 +13,8 @@ from dco.service.evidence import confidence_sequence
 from dco.service.monitor import Monitor
 
 _POINTS = 200  # of a curve over rows
-_PARTS, _LEAST_PART = 24, 25  # of rows in time, and how many rows each has at least
+_PARTS = 24  # of the rows, in time
+_LEAST_PART = 25  # rows that each part has at least
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,8 +47,9 @@ class MonitorDisplay(Display):
     @classmethod
     def from_monitor(cls, monitor: Monitor, *, ax: Any = None) -> Self:
         """The rows that a monitor has seen."""
-        seen = monitor.timeline()
-        covered, below = seen["covered"], np.flatnonzero(seen["p_value"] <= monitor.error_rate)
+        timeline = monitor.timeline()
+        covered = timeline["covered"]
+        below = np.flatnonzero(timeline["p_value"] <= monitor.error_rate)
         if covered.size == 0:
             raise ValueError("The monitor has seen no rows yet: update it first.")
         rows = np.unique(

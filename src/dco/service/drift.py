@@ -39,14 +39,14 @@ class SortedScores:
         below = bisect_left(self._merged, score) + bisect_left(self._waiting, score)
         up_to = bisect_right(self._merged, score) + bisect_right(self._waiting, score)
         total = len(self._merged) + len(self._waiting)
-        place = (below + uniform * (1 + up_to - below)) / (1 + total)
+        relative_rank = (below + uniform * (1 + up_to - below)) / (1 + total)
 
         # to insert into a long list takes long, so a short one takes new scores
         insort(self._waiting, score)
         if len(self._waiting) == _MERGE_AT:
             self._merged = sorted(self._merged + self._waiting)
             self._waiting = []
-        return place
+        return relative_rank
 
 
 @dataclass(frozen=True, eq=False)

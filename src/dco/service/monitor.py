@@ -250,10 +250,10 @@ class Monitor:
         _check_lengths(len(sets), {"y": len(y), "by": len(slices)})
 
         has_known_label = sets.knows(y)
-        known = np.flatnonzero(has_known_label)
+        scorable = np.flatnonzero(has_known_label)
         scores = np.full(len(y), np.inf)  # of labels that the fit does not know
-        if known.size:
-            scores[known] = self._predictor.scores(take_features(X, known), y[known])
+        if scorable.size:
+            scores[scorable] = self._predictor.scores(take_features(X, scorable), y[scorable])
 
         calibration = self._predictor.calibration
         names = [condition.name for condition in calibration.conditions]
@@ -312,8 +312,8 @@ class Monitor:
             chance_of_hit = threshold.chance_of_hit()
             hit = threshold.is_hit(score, uniform=tie_breaker, covered=covered)
             threshold.count(hit=hit, covered=covered)
-            place = threshold.scores.place(score, uniform=place_breaker)
-            self._stakes = self._stakes.after(place)
+            rank_place = threshold.scores.place(score, uniform=place_breaker)
+            self._stakes = self._stakes.after(rank_place)
         if slice_name is not None:
             watched = self._slices.setdefault(slice_name, _WatchedSlice())
             watched.take(score, uniform=place_breaker, covered=covered)

@@ -358,8 +358,8 @@ def _read_ends(ends: ArrayLike, name: str) -> Floats:
     if array.dtype.kind != "f":
         return array.astype(np.float64)
     if np.isnan(array.min(initial=np.inf)):
-        place = int(np.flatnonzero(np.isnan(array))[0])
-        raise ValueError(f"{name} is NaN in place {place}; an end is a number or infinite.")
+        first = int(np.flatnonzero(np.isnan(array))[0])
+        raise ValueError(f"{name} is NaN in place {first}; an end is a number or infinite.")
     return array
 
 

@@ -202,12 +202,12 @@ def read_rows_with_targets(
     for table in read_batches(
         path, reader.columns, decimal=reader.layout.decimal, complete_lines=complete_lines
     ):
-        known = table
+        labelled_table = table
         if reader.layout.drop_missing_target and not refuse_missing:
-            known = without_missing_targets(table, reader.target)
-            values.left_out += len(table) - len(known)
-        if len(known):
-            rows = reader.read(known)
+            labelled_table = without_missing_targets(table, reader.target)
+            values.left_out += len(table) - len(labelled_table)
+        if len(labelled_table):
+            rows = reader.read(labelled_table)
             values.count(rows.X, reader.layout)
             yield rows
 
@@ -216,15 +216,15 @@ def rows_with_targets(model: Any, path: Path, options: TargetOptions) -> KnownRo
     """Read all rows with known targets; what the fit never saw is noted."""
     reader = _TargetReader.open(model, path, options)
     table = read_table(path, reader.columns, decimal=reader.layout.decimal)
-    known = table
+    labelled_table = table
     if reader.layout.drop_missing_target:
-        known = without_missing_targets(table, reader.target)
-    if len(known) == 0:
+        labelled_table = without_missing_targets(table, reader.target)
+    if len(labelled_table) == 0:
         raise ValueError(f"{path} has no row with a known target; give a table with such rows.")
 
-    rows = reader.read(known)
+    rows = reader.read(labelled_table)
     values = NewValues()
-    values.left_out = len(table) - len(known)
+    values.left_out = len(table) - len(labelled_table)
     values.count(rows.X, reader.layout)
     show(values.notes())
     return rows

@@ -167,8 +167,8 @@ class Layout:
                 f"{first_few([repr(name) for name in missing])}; add them."
             )
 
-        known = {*self.features, *self.dropped, self.target, self.groups, self.key, *also}
-        new = [name for name in names if name not in known]
+        columns_named = {*self.features, *self.dropped, self.target, self.groups, self.key, *also}
+        new = [name for name in names if name not in columns_named]
         if new and not ignore_new:
             raise ValueError(
                 f"{path} has columns that the model was not fitted on: "

@@ -35,8 +35,10 @@ def search(
     pieces = []
     brackets = _brackets_at_edges(mixtures, outlines, levels, rows)
 
-    # halve intervals, from the hull of the means on, until each is decided
-    row, low, high = rows, outlines.first_mean[rows], outlines.last_mean[rows]
+    # Halve intervals, from the hull of the means on, until each is decided.
+    row = rows
+    low = outlines.first_mean[rows]
+    high = outlines.last_mean[rows]
     while row.size:
         is_inside, is_outside, is_monotone = _decide(mixtures, row, levels[row], low, high)
         is_decided = is_inside | is_outside | is_monotone
@@ -57,9 +59,10 @@ def search(
             brackets += crossed
 
         is_open = ~(is_decided | is_tiny)
-        row, low, middle, high = row[is_open], low[is_open], middle[is_open], high[is_open]
-        row = np.concatenate([row, row])
-        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
+        open_middle = middle[is_open]
+        row = np.concatenate([row[is_open], row[is_open]])
+        low = np.concatenate([low[is_open], open_middle])
+        high = np.concatenate([open_middle, high[is_open]])
 
     pieces.append(_pieces_to_crossings(mixtures, outlines, levels, brackets))
     return Pieces.together(pieces)
@@ -172,7 +175,8 @@ def _find_crossings(
     A step that leaves the bracket, or is not half as long as the one before, is replaced by the
     middle of the bracket.
     """
-    inner, outer = brackets.inside.copy(), brackets.outside.copy()
+    inner = brackets.inside.copy()
+    outer = brackets.outside.copy()
     point = 0.5 * inner + 0.5 * outer
     with np.errstate(over="ignore"):
         last_step = np.abs(outer - inner)

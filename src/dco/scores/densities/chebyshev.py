@@ -180,7 +180,8 @@ def _cut_at_crossings(
     is_bad[curve_of[1:][is_disorder]] = True
 
     is_usable = ~is_bad[curve_of]
-    rows, usable_ends = curves.rows[curve_of[is_usable]], ends[is_usable]
+    rows = curves.rows[curve_of[is_usable]]
+    usable_ends = ends[is_usable]
     return Pieces(rows[::2], usable_ends[::2], usable_ends[1::2]), curves.rows[is_bad]
 
 
@@ -284,7 +285,9 @@ def _nearly_touches(heights: Doubles) -> Bools:
     """Say for each row whether a peak between grid points may reach above 0, or a valley below,
     unseen by the grid.
     """
-    before, here, after = heights[:, :-2], heights[:, 1:-1], heights[:, 2:]
+    before = heights[:, :-2]
+    here = heights[:, 1:-1]
+    after = heights[:, 2:]
     # about eight times what a parabola can rise between grid points
     margin = np.abs(before - 2 * here + after)
     is_peak = (here >= before) & (here >= after) & (here < 0) & (here + margin >= 0)
