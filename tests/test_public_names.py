@@ -255,13 +255,21 @@ def test_theory_takes_its_numbers_by_name(name):
 
 PUBLIC_MODULES = [
     "bayes",
+    "calibration",
+    "certificate",
     "datasets",
+    "evaluation",
     "models",
     "objectives",
+    "paper",
+    "recalibration",
+    "report",
     "risk",
     "scores",
     "search",
+    "service",
     "sets",
+    "storage",
     "theory",
     "tuning",
 ]

@@ -13,11 +13,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 import dco
-from dco.calibration.scored_batches import join_batches, score_batch
 from dco.foundations.notes import NoteWarning
-from dco.recalibration import recalibrate_scored
-from dco.rows.rows import Rows
-from dco.structure import rows_scored_again
+from dco.recalibration import choose_rows_to_score_again, recalibrate_scored, score_batch
 
 
 def draw_rows(n, seed, *, noise=1.0):
@@ -259,22 +256,16 @@ class RoundsRowsAlone(RegressorMixin, BaseEstimator):
 
 def score_in_batches(est, X, y, stops):
     """Score rows in batches that end before these rows."""
-    predictor = est.predictor_
-    score_again = np.union1d(*rows_scored_again(len(y)))
+    score_again = choose_rows_to_score_again(len(y))
     batches = []
     start = 0
     for stop in stops:
         is_here = (score_again >= start) & (score_again < stop)
         batches.append(
-            score_batch(
-                predictor.structure,
-                predictor.statement.calibrator,
-                Rows(X[start:stop], y[start:stop]),
-                score_again=score_again[is_here] - start,
-            )
+            score_batch(est, X[start:stop], y[start:stop], score_again=score_again[is_here] - start)
         )
         start = stop
-    return join_batches(batches)
+    return batches
 
 
 @pytest.mark.parametrize("stops", [[500], [2, 500], [200, 210, 498, 500]], ids=str)

@@ -1,14 +1,19 @@
-"""Recalibrate a fit: the same structure, new calibration rows, and a new certificate."""
+"""Recalibrate a fit: the same structure, new calibration rows, and a new certificate.
+
+Rows that do not fit into memory are scored batch by batch, wherever they lie: `score_batch` scores
+one batch, and `recalibrate_scored` calibrates on all of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dco.calibration.opening import OpenedRows, open_calibration_rows
-from dco.calibration.scored_batches import ScoredBatch, SealedScores
+from dco.calibration.scored_batches import ScoredBatch, SealedScores, join_batches, score_rows
 from dco.certificate.certify import recertify
 from dco.estimators import Decoupled
 from dco.foundations.arrays import AnyArray, Integers
@@ -22,6 +27,17 @@ from dco.rows.kept_rows import KeptRows
 from dco.rows.rows import rows_of
 from dco.rows.seal import SealedRows
 from dco.rows.targets import check_label_kinds
+from dco.scores.inverse import is_ours
+from dco.structure import rows_scored_again
+
+__all__ = [
+    "ScoredBatch",
+    "can_score_in_batches",
+    "choose_rows_to_score_again",
+    "recalibrate",
+    "recalibrate_scored",
+    "score_batch",
+]
 
 
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
@@ -59,12 +75,55 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     return _copy_with_predictor(est, recalibrated, weights=weights)
 
 
-def recalibrate_scored(est: Decoupled, scored: ScoredBatch, *, is_rest: bool = False) -> Any:
-    """Do as `recalibrate` with rows that were scored where they lie.
+def can_score_in_batches(est: Decoupled) -> bool:
+    """Say whether calibration rows can be scored in batches.
 
-    With `is_rest` they are known not to have trained or tuned the structure: they are the rest of
-    the table of the fit, and equal rows among them are repeats.
+    A score of a user's own must be checked against the sets that it makes of all rows.
     """
+    return is_ours(est.predictor_.structure.score)
+
+
+def choose_rows_to_score_again(n: int) -> Integers:
+    """Choose which of n calibration rows are scored a second time; return positions, ascending.
+
+    The second scores show whether the score of a row depends on the rows beside it.
+    """
+    in_one_batch, alone = rows_scored_again(n)
+    return np.union1d(in_one_batch, alone)
+
+
+def score_batch(
+    est: Decoupled,
+    X: Any,
+    y: Any,
+    *,
+    groups: Any = None,
+    classes: AnyArray | None = None,
+    score_again: Integers,
+) -> ScoredBatch:
+    """Score one batch of the rows for a recalibration.
+
+    `classes` are all labels of the fit and of the rows, also of other batches; None for those of
+    the fit. `score_again` has the positions, in this batch, of the rows that
+    `choose_rows_to_score_again` picked among all rows.
+    """
+    predictor = est.predictor_
+    rows = rows_of(est.check_features(X), est.check_targets(y), groups=groups, params={})
+    structure = predictor.structure
+    if classes is not None:
+        structure = replace(structure, classes=classes)
+    return score_rows(structure, predictor.statement.calibrator, rows, score_again=score_again)
+
+
+def recalibrate_scored(
+    est: Decoupled, batches: Sequence[ScoredBatch], *, is_rest: bool = False
+) -> Any:
+    """Do as `recalibrate` with rows that were scored batch by batch; batches are in their order.
+
+    With `is_rest` the rows are known not to have trained or tuned the structure: they are the rest
+    of the table of the fit, and equal rows among them are repeats.
+    """
+    scored = join_batches(batches)
     _check_groups_as_in_fit(est.predictor_, clusters=scored.clusters)
     predictor = _adapt_to_new_rows(est.predictor_, scored.y, weights=None)
     if not is_rest:

@@ -26,8 +26,10 @@ from dco.predictions import (
 from dco.scores import LAC, AbsoluteResidual, NormalisedResidual
 from dco.scores.score import Score
 from dco.sets import LabelSets
-from dco.tuning import EvaluatedCandidate, direct_tune, rank_evaluated, tune
+from dco.tuning import direct_tune, tune
+from dco.tuning.evaluated import EvaluatedCandidate
 from dco.tuning.row_weights import exact_mean
+from dco.tuning.search import rank_evaluated
 
 
 @dataclass(frozen=True)

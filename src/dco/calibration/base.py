@@ -14,6 +14,7 @@ from scipy.special import betaincinv
 
 from dco.calibration.conditions import Condition
 from dco.calibration.facts import CalibrationFacts, CertifiedThreshold, certified_threshold
+from dco.calibration.full_sets import note_new_conditions
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Threshold
@@ -202,6 +203,13 @@ class Calibration(ABC):
     def new_conditions(self, X: Any) -> Counter[str]:
         """Count the rows of each condition without calibration rows: their sets are full."""
         return Counter()
+
+    def note_new_conditions(self, n_rows_of: Counter[str], rows: str) -> list[Note]:
+        """Note how many of the rows ("200 rows") have conditions without calibration rows.
+
+        `n_rows_of` counts the rows of each such condition, as `new_conditions` does.
+        """
+        return note_new_conditions(n_rows_of, rows)
 
     def sentence(self) -> str:
         """Say what is guaranteed, to somebody who has to rely on it."""

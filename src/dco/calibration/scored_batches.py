@@ -58,7 +58,7 @@ class ScoredBatch:
         return len(self.y)
 
 
-def score_batch(
+def score_rows(
     structure: Structure, calibrator: Calibrator, rows: Rows, *, score_again: Integers
 ) -> ScoredBatch:
     """Score some rows of a table, and keep the features of those at the positions `score_again`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Protocol
 
@@ -92,6 +92,22 @@ class VerificationReport(ShownAsPrinted):
 
     def __bool__(self) -> bool:
         return self.holds
+
+    def with_check(self, check: Check, *, of_fields: Iterable[str] = ()) -> VerificationReport:
+        """Add a check to the report; the fields that it covers are no longer unchecked."""
+        report = replace(self, checks=(*self.checks, check))
+        return report.without_unchecked(of_fields)
+
+    def with_unchecked(self, fields: Iterable[str], *, reason: str) -> VerificationReport:
+        """Add fields that could not be checked to the report, with the reason."""
+        reasons = dict.fromkeys(fields, reason)
+        return replace(self, unchecked={**self.unchecked, **reasons})
+
+    def without_unchecked(self, fields: Iterable[str]) -> VerificationReport:
+        """Take fields off the list of those that could not be checked."""
+        names = set(fields)
+        unchecked = {name: why for name, why in self.unchecked.items() if name not in names}
+        return replace(self, unchecked=unchecked)
 
     def notes(self) -> list[str]:
         """Say once for each reason what was not checked."""

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 import dco
-from dco.calibration.facts import Check
-from dco.certificate.verification import VerificationReport
+from dco.certificate import Check, VerificationReport
 from dco.cli.model_files import open_model
 from dco.cli.option_records import TargetOptions
 from dco.cli.tables.fitted import StoredTable, rows_with_targets
@@ -21,7 +20,6 @@ from dco.foundations.arrays import Integers
 from dco.foundations.display import are, counted
 from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.tables import take_features
-from dco.rows.kept_rows import KeptRows
 
 OTHER_ROLES = {"train": "training", "tune": "tuning"}
 _ROLES = {**OTHER_ROLES, "calibrate": "calibration"}
@@ -123,14 +121,7 @@ def _without_empty_roles(result: Audit, estimator: Any) -> VerificationReport:
         for role in OTHER_ROLES
         if stated_rows.get(role) == 0 and not estimator.splits_[role].size
     ]
-    return _with_fewer_unchecked(result.report, empty_fields)
-
-
-def _with_fewer_unchecked(report: VerificationReport, fields: Iterable[str]) -> VerificationReport:
-    """Take fields off the list of those that were not checked."""
-    checked = set(fields)
-    unchecked = {name: why for name, why in report.unchecked.items() if name not in checked}
-    return replace(report, unchecked=unchecked)
+    return result.report.without_unchecked(empty_fields)
 
 
 # --- the rows of the fit --------------------------------------------------------------------------
@@ -240,9 +231,8 @@ class FitTable:
 
     def find_by_hashes(self, role: str) -> Integers:
         """Find the rows of the table whose hashes the model keeps for a role."""
-        kept_hashes = self.predictor.kept_rows.hashes
-        hashes_of_role = {name: hashes for name, hashes in kept_hashes.items() if name == role}
-        return np.flatnonzero(KeptRows(hashes_of_role).among(self.hashes).known)
+        rows_of_role = self.predictor.kept_rows.of_role(role)
+        return np.flatnonzero(rows_of_role.among(self.hashes).known)
 
     def _positions_at_the_fit(self, role: str) -> Integers | None:
         """Return where the rows of a role were at the fit; None if this is another table."""
@@ -311,15 +301,13 @@ def _check_role(
     fields_of_role = [f"row_fingerprints.{role}", f"rows.{role}"]
     check = _compare_role(role, certificate, table, data)
     if check is not None:
-        report_with_check = replace(report, checks=(*report.checks, check))
-        return _with_fewer_unchecked(report_with_check, fields_of_role)
+        return report.with_check(check, of_fields=fields_of_role)
 
     if table.n_absent.get(role):
         reason = f"since {data} lacks some of the rows"
     else:
         reason = "since its rows cannot be told from others"
-    reasons = dict.fromkeys(fields_of_role, reason)
-    return replace(report, unchecked={**report.unchecked, **reasons})
+    return report.with_unchecked(fields_of_role, reason=reason)
 
 
 def _compare_role(

@@ -36,12 +36,7 @@ from dco.foundations.arrays import Integers
 from dco.foundations.files import plain, put_in_place, write_file, write_files
 from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
 from dco.paper import Experiment, Options, run_splits
-from dco.tuning.default_models import (
-    Recipe,
-    check_default_names,
-    columns_of,
-    make_default_model,
-)
+from dco.tuning import make_default_models
 
 _SETTINGS_FILE = "settings.json"
 _RECORDS_FILE = "records.jsonl"
@@ -109,7 +104,7 @@ def run_comparison(order: CompareOrder, *, quiet: bool) -> Comparison:
     )
     _check_classes(source)
     parts = _hold_rows_out(source, order)
-    model_names = _choose_models(order.models, source.layout.task)
+    model_names = order.models or _usual_models(source.layout.task)
     split = _make_split(source, parts.compared, model_names, order)
     split.deal(order.seed)  # impossible sizes are refused before anything is written
 
@@ -168,26 +163,29 @@ def _hold_rows_out(source: TrainingTable, order: CompareOrder) -> _Parts:
     return _Parts(compared=np.sort(splits.train), held_out=np.sort(splits.test))
 
 
-def _choose_models(models: list[str] | None, task: str) -> list[str]:
-    """Return the models that are asked for, or those that a comparison takes by itself."""
-    if models is None:
-        usual = ["linear", "forest", "boosting"]
-        return usual if task == "classification" else [*usual, "quantiles"]
-    check_default_names(models, of_classes=task == "classification")
-    return models
+def _usual_models(task: str) -> list[str]:
+    """Name the models that are compared if --models names none."""
+    names = ["linear", "forest", "boosting"]
+    if task == "regression":
+        names.append("quantiles")
+    return names
 
 
 def _make_split(
     source: TrainingTable, rows: Integers, model_names: list[str], order: CompareOrder
 ) -> Split:
     """Make the split that is run with each seed."""
-    is_classification = source.layout.task == "classification"
-    recipe = Recipe(of_classes=is_classification, alpha=order.alpha, columns=columns_of(source.X))
+    models = make_default_models(
+        model_names,
+        source.X,
+        of_classes=source.layout.task == "classification",
+        alpha=order.alpha,
+    )
     return Split(
         X=source.X.iloc[rows].reset_index(drop=True),
         y=source.y[rows],
         groups=None if source.groups is None else source.groups[rows],
-        models={name: make_default_model(name, recipe) for name in model_names},
+        models=models,
         alpha=order.alpha,
         delta=order.delta,
         sizes=SplitSizes(

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from dco import evaluate, select_and_calibrate
+from dco import Splits, assign_roles, evaluate, select_and_calibrate
 from dco.cli.printing import number
-from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.arrays import AnyArray
 from dco.foundations.display import counted
-from dco.models.fitting import fit_model
-from dco.models.own_models import copy_and_seed
-from dco.models.records import predict_record
+from dco.foundations.tables import take_features
+from dco.models import copy_and_seed
 from dco.paper import (
     EFCP,
     METHODS,
     Measured,
     Options,
     ResultTable,
+    RoleName,
     Row,
     Task,
     group_by,
@@ -31,11 +31,8 @@ from dco.paper import (
     rows_of,
     score_on_roles,
 )
-from dco.paper.methods import RoleName
-from dco.rows.rows import Rows
-from dco.rows.splits import Splits, assign_roles
-from dco.sets.prediction_sets import PredictionSets
-from dco.tuning.candidates import learn_scores, pair_models_with_scores
+from dco.sets import PredictionSets
+from dco.tuning import fit_candidates
 
 
 @dataclass(frozen=True)
@@ -174,13 +171,23 @@ class Split:
             "pool": np.concatenate([roles.tune, roles.calibrate]),
             "test": roles.test,
         }
-        train = Rows(self.X, self.y).take(roles.train)
+        classes = None if self.y.dtype.kind == "f" else np.unique(self.y)
 
         pairs: dict[str, dict[str, Any]] = {role: {} for role in positions}
         failed = []
         for name, model in copy_and_seed(self.models, seed=seed).items():
             try:
-                of_model = self._predict_with(name, model, train, positions)
+                fitted = fit_candidates(
+                    name,
+                    model,
+                    take_features(self.X, roles.train),
+                    self.y[roles.train],
+                    classes=classes,
+                )
+                of_model = {
+                    role: fitted.predict(take_features(self.X, rows))
+                    for role, rows in positions.items()
+                }
             except Exception as error:  # a model that cannot be fitted is named and left out
                 failed.append(f"{name}: {type(error).__name__}: {error}")
                 continue
@@ -192,29 +199,6 @@ class Split:
             )
         targets = {role: self.y[rows] for role, rows in positions.items()}
         return PredictedCandidates(pairs=pairs, targets=targets, failed=failed)
-
-    def _predict_with(
-        self, name: str, model: Any, train: Rows, positions: Mapping[str, Integers]
-    ) -> dict[str, dict[str, Any]]:
-        """Fit one model, and return score and prediction of each of its candidates by role."""
-        classes = None if self.y.dtype.kind == "f" else np.unique(self.y)
-        fitted = fit_model(model, train)
-        suited = pair_models_with_scores({name: model}, None, of_classes=classes is not None)
-        candidates = learn_scores(suited, train.y, support=None)
-        record_types = dict.fromkeys(candidate.record_type for candidate in candidates)
-
-        pairs: dict[str, dict[str, Any]] = {}
-        for role, rows in positions.items():
-            X = self.X.iloc[rows]
-            records = {
-                record_type: predict_record(fitted, X, record_type, classes=classes)
-                for record_type in record_types
-            }
-            pairs[role] = {
-                candidate.name: (candidate.score, records[candidate.record_type])
-                for candidate in candidates
-            }
-        return pairs
 
     def _choose_on_calibration_rows(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
         """Run the methods that choose and calibrate on the same rows, as unions of sets."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dco.cli.printing import print_table, say
 
 if TYPE_CHECKING:  # slow to import
-    from dco import Certificate, Evaluation
-    from dco.evaluation.group_evaluation import GroupEvaluation
+    from dco import Certificate, Evaluation, GroupEvaluation
 
 _MOST_VALUES = 30  # of a column, that are printed
 _MOST_CLASSES = 10

@@ -199,7 +199,7 @@ def _write_outputs(
 ) -> None:
     """Write all outputs, or none of them."""
     from dco.foundations.files import write_files
-    from dco.storage.saving import pack
+    from dco.storage import pack
 
     model_file = outputs["out"]
     assert model_file is not None

@@ -18,7 +18,7 @@ from dco.cli.training import TrainingTable, read_training_table
 from dco.foundations.arrays import Integers
 from dco.foundations.display import counted
 from dco.foundations.parallel import on_cluster
-from dco.scores.registry import short_names
+from dco.scores import short_names
 
 _FEWEST_ROWS = 3  # one each to train, tune and calibrate
 

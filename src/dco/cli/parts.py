@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from dco.calibration.scored_batches import ScoredBatch, join_batches, score_batch
+from dco import Evaluation
 from dco.cli.model_files import open_model_once
 from dco.cli.option_records import TargetOptions
 from dco.cli.printing import progress
 from dco.cli.tables.files import files_of, name_file_in_errors, row_counts
 from dco.cli.tables.fitted import StoredTable, read_rows_with_targets
 from dco.cli.tables.rows import NewValues
-from dco.evaluation.evaluation import Evaluation
-from dco.evaluation.in_parts import PartCounts, evaluate_counts
+from dco.evaluation import PartCounts, evaluate_counts
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.foundations.tables import take_features
-from dco.recalibration import recalibrate_scored
-from dco.rows.rows import rows_of
-from dco.scores.inverse import is_ours
-from dco.structure import rows_scored_again
+from dco.recalibration import (
+    ScoredBatch,
+    can_score_in_batches,
+    choose_rows_to_score_again,
+    recalibrate_scored,
+    score_batch,
+)
 
 # plain data, which travels to workers: the file of a model with the types that are trusted
 ModelFile: TypeAlias = tuple[Path, tuple[str, ...]]
@@ -114,7 +116,7 @@ def recalibrate_in_parts(
     process that reads it, which sends back a score, a target, a fingerprint and a group of each
     row, and features only of the few rows that are scored a second time.
     """
-    if not is_ours(model.predictor_.structure.score):
+    if not can_score_in_batches(model):
         raise ValueError("Scores of your own need all predictions at once: leave --in-parts out.")
 
     counts = row_counts(data)
@@ -136,15 +138,19 @@ def recalibrate_in_parts(
 
     classes = model.predictor_.structure.classes
     scored_files = score_all(classes)
-    scored = join_batches([batch for scored in scored_files for batch in scored.batches])
-    if classes is not None and np.setdiff1d(scored.y, classes).size:
-        # labels that the fit does not know must be known in every file
-        scored_files = score_all(np.union1d(classes, scored.y))
-        scored = join_batches([batch for scored in scored_files for batch in scored.batches])
+    if classes is not None:
+        labels = np.unique(np.concatenate([np.unique(batch.y) for batch in _batches(scored_files)]))
+        if np.setdiff1d(labels, classes).size:
+            # labels that the fit does not know must be known in every file
+            scored_files = score_all(np.union1d(classes, labels))
 
     _check_rows_left_out(scored_files, left_out, model.predictor_.certificate, data)
     show(NewValues.total(scored_file.new_values for scored_file in scored_files).notes())
-    return recalibrate_scored(model, scored, is_rest=rest)
+    return recalibrate_scored(model, _batches(scored_files), is_rest=rest)
+
+
+def _batches(scored_files: list[ScoredFile]) -> list[ScoredBatch]:
+    return [batch for scored_file in scored_files for batch in scored_file.batches]
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +185,7 @@ def plan_files(counts: Mapping[Path, int], left_out: Mapping[str, Integers]) -> 
     """
     all_left_out = np.sort(np.concatenate([np.arange(0), *left_out.values()]))
     n_scored = sum(counts.values()) - all_left_out.size
-    score_again = np.union1d(*rows_scored_again(n_scored))
+    score_again = choose_rows_to_score_again(n_scored)
 
     plans = []
     first_row = 0  # of this file, among all rows
@@ -218,8 +224,6 @@ def score_file(
     that the caller can check that they are the rows meant.
     """
     model = open_model_once(*file)
-    structure = replace(model.predictor_.structure, classes=classes)
-    calibrator = model.predictor_.statement.calibrator
     scored_file = ScoredFile(batches=[], hashes_left_out=[], new_values=NewValues())
 
     first_row = 0  # of this batch, among the rows of the file
@@ -228,21 +232,25 @@ def score_file(
         for batch in read_rows_with_targets(
             model, plan.path, reading, scored_file.new_values, refuse_missing=True
         ):
-            X = model.check_features(batch.X)
-            y = model.check_targets(batch.y)
-            rows = rows_of(X, y, groups=batch.by, params={})
-
-            left_out = _within(plan.left_out, first_row, first_row + len(rows))
-            hashes = row_fingerprints(take_features(rows.X, left_out), rows.y[left_out])
+            n_rows = len(batch.y)
+            left_out = _within(plan.left_out, first_row, first_row + n_rows)
+            hashes = row_fingerprints(take_features(batch.X, left_out), batch.y[left_out])
             scored_file.hashes_left_out.append(hashes)
-            first_row += len(rows)
+            first_row += n_rows
 
-            positions = np.setdiff1d(np.arange(len(rows)), left_out)
+            positions = np.setdiff1d(np.arange(n_rows), left_out)
             if positions.size == 0:
                 continue
             score_again = _within(plan.score_again, first_scored, first_scored + positions.size)
             scored_file.batches.append(
-                score_batch(structure, calibrator, rows.take(positions), score_again=score_again)
+                score_batch(
+                    model,
+                    take_features(batch.X, positions),
+                    batch.y[positions],
+                    groups=None if batch.by is None else batch.by[positions],
+                    classes=classes,
+                    score_again=score_again,
+                )
             )
             first_scored += positions.size
     return scored_file

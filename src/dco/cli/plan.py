@@ -27,7 +27,7 @@ from dco.foundations.notes import show
 
 if TYPE_CHECKING:
     from dco import Plan
-    from dco.certificate.planning import Outlook
+    from dco.certificate import Outlook
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)  # of the rows, in the outlook
 _WIDEST_DRAWING = 25  # characters

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from dco import Points
-from dco.calibration.full_sets import note_new_conditions
 from dco.cli.model_files import StatedPromise, open_model, open_model_once, stated_promise
 from dco.cli.option_records import OtherPromise, Work
 from dco.cli.outputs import check_apart, check_folder, check_output, finish_from_here
@@ -57,7 +56,7 @@ from dco.foundations.display import counted
 from dco.foundations.files import new_file, put_in_place
 from dco.foundations.notes import Note, show
 from dco.foundations.parallel import run_many
-from dco.storage.saving import versions
+from dco.storage import versions
 
 ALL_COLUMNS = "all"
 
@@ -170,9 +169,9 @@ class _Run:
     def show_notes(self, new_values: NewValues, *, now: str = "") -> None:
         """Note what the fit never saw, once for each kind; `now` follows the number of rows."""
         rows = counted(new_values.rows, "row") + now
-        rows_of_fit = self.model.predictor_.kept_rows
-        show(note_new_conditions(new_values.conditions, rows))
-        show(rows_of_fit.note_gaps(new_values.gaps, new_values.rows))
+        predictor = self.model.predictor_
+        show(predictor.calibration.note_new_conditions(new_values.conditions, rows))
+        show(predictor.kept_rows.note_gaps(new_values.gaps, new_values.rows))
         show(new_values.notes())
 
 

@@ -60,7 +60,7 @@ def command(
     from dco.cli.tables.fitted import rows_with_targets
     from dco.foundations.files import write_files
     from dco.recalibration import recalibrate
-    from dco.storage.saving import pack
+    from dco.storage import pack
 
     if not in_parts and (rest or work.is_asked_for()):
         raise click.UsageError(

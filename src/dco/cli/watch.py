@@ -144,8 +144,7 @@ def watch_table(
     from dco.cli.tables.fitted import read_rows_with_targets
     from dco.cli.tables.rows import NewValues
     from dco.foundations.notes import Note, show
-    from dco.service.monitor import Monitor
-    from dco.service.state import settings_of
+    from dco.service import Monitor, settings_of
 
     estimator = open_model(model_file, trust)
     text_before = read_if_there(state_file)
@@ -187,7 +186,7 @@ def read_if_there(path: Path) -> str | None:
 
 def parse_state(text: str, path: Path) -> Any:
     """Read the state in a file, or say that it is none."""
-    from dco.service.state import settings_of
+    from dco.service import settings_of
 
     try:
         state = json.loads(text)
@@ -236,7 +235,7 @@ def replace_state(state_file: Path, contents: dict[Path, str], *, text_before: s
 
 def print_report(watched: Watched, data: Path) -> None:
     """Print what is known, with tables by condition and by slice."""
-    from dco.service.monitor_report import report_sentences, report_tables
+    from dco.service import report_sentences, report_tables
 
     say(f"{counted(watched.n_new_rows, 'new row')} of {data}.")
     say(*report_sentences(watched.report))

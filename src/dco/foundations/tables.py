@@ -13,6 +13,7 @@ from dco.foundations.arrays import AnyArray, Bools, Integers
 from dco.foundations.extras import require
 
 __all__ = [
+    "MISSING",
     "check_table",
     "is_frame",
     "is_missing",
@@ -21,6 +22,8 @@ __all__ = [
     "stack_features",
     "take_features",
 ]
+
+MISSING = "(missing)"  # stands for a missing value where values name groups of rows
 
 
 def check_table(X: Any) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dco.models.own_models import copy_and_seed as copy_and_seed
     from dco.models.quantile_pair import QuantilePair as QuantilePair
     from dco.models.residual_spread import ResidualSpread as ResidualSpread
     from dco.models.transformed_target import TransformedTarget as TransformedTarget
@@ -16,12 +17,14 @@ _MODULE_OF = {
     "QuantilePair": "dco.models.quantile_pair",
     "ResidualSpread": "dco.models.residual_spread",
     "TransformedTarget": "dco.models.transformed_target",
+    "copy_and_seed": "dco.models.own_models",
 }
 
 __all__ = [
     "QuantilePair",
     "ResidualSpread",
     "TransformedTarget",
+    "copy_and_seed",
 ]
 
 

@@ -13,9 +13,8 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
 from dco.foundations.notes import Message
-from dco.foundations.tables import is_frame, is_missing, n_rows
+from dco.foundations.tables import MISSING, is_frame, is_missing, n_rows
 
-MISSING = "(missing)"  # the condition of the rows whose value is missing
 LABEL_CLUSTERS = "label-clusters"
 
 

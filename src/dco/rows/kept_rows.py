@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,11 @@ class KeptRows:
         """Recognise rows of the fit; None if they are no more than new rows equal by chance."""
         used = self.among(hashes)
         return used if used.total > self.by_chance(len(hashes)) else None
+
+    def of_role(self, role: str) -> KeptRows:
+        """Keep the hashes of one role alone, to recognise its rows and no others."""
+        hashes = {name: words for name, words in self.hashes.items() if name == role}
+        return replace(self, hashes=hashes)
 
     def among(self, hashes: Hashes) -> UsedRows:
         """Recognise rows of the fit, and estimate how many there are from the hashes kept."""

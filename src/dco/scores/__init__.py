@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dco.scores.levelled import Levelled
     from dco.scores.margin import Margin
     from dco.scores.never_empty import NeverEmpty
-    from dco.scores.registry import register
+    from dco.scores.registry import register, short_names
     from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
     from dco.scores.saps import SAPS
     from dco.scores.score import Score
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Modules with their public names. Their order is that in which scores are tried.
 NAMES_BY_MODULE = {
     "score": ["Score"],
-    "registry": ["register"],
+    "registry": ["register", "short_names"],
     "label_score": ["LabelScore"],
     "bayesian_classes": ["PosteriorNLL", "AddOneIn"],
     "lac": ["LAC"],
@@ -70,6 +70,7 @@ __all__ = [
     "Within",
     "act",
     "register",
+    "short_names",
 ]
 
 

@@ -1,17 +1,17 @@
 """Candidates, and the exact search for the smallest sets on tuning rows."""
 
-from dco.tuning.evaluated import EvaluatedCandidate, evaluate_candidate
+from dco.tuning.default_models import make_default_models
+from dco.tuning.fitted_candidates import FittedCandidates, fit_candidates
 from dco.tuning.ranking import FailedCandidate, Ranking, RankingRow
-from dco.tuning.search import direct_tune, rank_evaluated, tune, tuning_threshold
+from dco.tuning.search import direct_tune, tune
 
 __all__ = [
-    "EvaluatedCandidate",
     "FailedCandidate",
+    "FittedCandidates",
     "Ranking",
     "RankingRow",
     "direct_tune",
-    "evaluate_candidate",
-    "rank_evaluated",
+    "fit_candidates",
+    "make_default_models",
     "tune",
-    "tuning_threshold",
 ]

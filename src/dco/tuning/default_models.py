@@ -63,6 +63,19 @@ def check_default_names(names: Iterable[str], *, of_classes: bool) -> None:
             )
 
 
+def make_default_models(
+    names: Iterable[str], X: Any, *, of_classes: bool, alpha: float = 0.1
+) -> dict[str, Any]:
+    """Make unfitted default models for the columns of a table, by their names.
+
+    `alpha` is the level for which ``quantiles`` predicts its two quantiles.
+    """
+    listed_names = list(names)
+    check_default_names(listed_names, of_classes=of_classes)
+    recipe = Recipe(of_classes=of_classes, alpha=alpha, columns=columns_of(X))
+    return {name: make_default_model(name, recipe) for name in listed_names}
+
+
 def make_default_model(name: str, recipe: Recipe) -> Any:
     """Make an unfitted pipeline."""
     from sklearn.pipeline import Pipeline

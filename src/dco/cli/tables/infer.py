@@ -21,8 +21,9 @@ from dco.cli.tables.looks import look_of
 from dco.cli.tables.table import Column, Table
 from dco.foundations.arrays import Floats
 from dco.foundations.notes import Note
-from dco.rows.conditions import LABEL_CLUSTERS, MISSING
+from dco.foundations.tables import MISSING
 
+LABEL_CLUSTERS = "label-clusters"  # a condition by itself, as the estimators take it
 _MOST_CLASSES = 20  # whole numbers with more values than this are a quantity
 _ROWS_A_CLASS = 5  # so many rows on average share a value, if whole numbers are classes
 

@@ -22,7 +22,7 @@ from dco.foundations.arrays import AnyArray
 from dco.foundations.display import are, counted
 from dco.foundations.extras import require
 from dco.foundations.notes import Note
-from dco.rows.conditions import MISSING
+from dco.foundations.tables import MISSING
 
 _EXAMPLES = 3  # of unseen categories, in a note
 
