@@ -26,7 +26,7 @@ from dco.sets.prediction_sets import PredictionSets, Row, Rows, positions_of
 # Decides for one y per row whether the row's set holds it.
 Member: TypeAlias = Callable[[ArrayLike], Bools]
 
-_PIECES_SHOWN = 3  # of a set that is printed
+_MOST_INTERVALS_PRINTED = 3  # of one set
 
 
 class SetsOnTheLine(PredictionSets):
@@ -40,6 +40,7 @@ class SetsOnTheLine(PredictionSets):
     member: Member | None
 
     def __post_init__(self) -> None:
+        """Check that lower and upper ends are real numbers, one of each per interval."""
         lower = _read_ends(self.lower, "lower")
         upper = _read_ends(self.upper, "upper")
         if lower.ndim != 1 or lower.shape != upper.shape:
@@ -63,14 +64,14 @@ class SetsOnTheLine(PredictionSets):
         return np.asarray(np.isinf(self.sizes()))
 
     def describe_row(self, row: int) -> str:
-        """Write the set of one row as [a, b] or [c, d], with its first intervals."""
-        pieces = [f"[{number(low)}, {number(high)}]" for low, high in self.pieces(row)]
-        if not pieces:
+        """Write the set of one row as text, such as "[1, 2] or [5, 8] or [9, 10] or ..."."""
+        intervals = [f"[{number(low)}, {number(high)}]" for low, high in self.pieces(row)]
+        if not intervals:
             return "{}"
-        shown = pieces[:_PIECES_SHOWN]
-        if len(pieces) > _PIECES_SHOWN:
-            shown.append("...")
-        return " or ".join(shown)
+        parts = intervals[:_MOST_INTERVALS_PRINTED]
+        if len(intervals) > _MOST_INTERVALS_PRINTED:
+            parts.append("...")
+        return " or ".join(parts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,14 +95,17 @@ class Intervals(SetsOnTheLine):
     @overload
     def __getitem__(self, key: Rows) -> Intervals: ...
     def __getitem__(self, key: Row | Rows) -> tuple[float, float] | Intervals:
-        """Return the ends of one row's interval; for a slice, a list of row numbers or a mask, the
-        intervals of those rows.
+        """Return some rows: ``intervals[3]`` as (lower, upper), several rows as `Intervals`.
+
+        Several rows are chosen by a slice, a list of row numbers or a mask.
         """
         rows = positions_of(key, len(self))
         if isinstance(rows, int):
             return float(self.lower[rows]), float(self.upper[rows])
         return Intervals(
-            self.lower[rows], self.upper[rows], _member_of_rows(self.member, len(self), rows)
+            lower=self.lower[rows],
+            upper=self.upper[rows],
+            member=_member_of_rows(self.member, len(self), rows),
         )
 
     def __iter__(self) -> Iterator[tuple[float, float]]:
@@ -146,8 +150,7 @@ class Intervals(SetsOnTheLine):
         return np.array(ends, dtype=np.float64).reshape(-1, 2)
 
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
-        """Return the part of each interval in [lower, upper]; one number for all rows, or one per
-        row.
+        """Cut each interval at [lower, upper]; one number for all rows, or one per row.
 
         Coverage is kept where y always lies there, such as ``clip(lower=0)`` for a price: only what
         cannot happen is cut off. An interval wholly outside becomes empty.
@@ -165,16 +168,16 @@ class Intervals(SetsOnTheLine):
         )
 
     def mapped(self, function: Callable[[Any], Any], inverse: Callable[[Any], Any]) -> Intervals:
-        """Return the sets on the scale of an increasing function.
+        """Map the intervals to another scale by an increasing function.
 
-        ``sets.mapped(np.exp, np.log)`` is for those of a model of log y. y is in them where
-        inverse(y) is in these, so coverage is kept. Ends are rounded outwards: exp(log(y)) may
-        differ from y.
+        ``sets.mapped(np.exp, np.log)`` turns intervals for log y into intervals for y. A value y is
+        in a mapped interval exactly where inverse(y) is in the original one, so coverage is kept.
+        Ends are rounded outwards, since exp(log(y)) may differ from y.
         """
         is_empty = self.is_empty()
-        with np.errstate(all="ignore"):
-            is_turned = function(self.lower) > function(self.upper)
-        if np.any(is_turned & ~is_empty):
+        with np.errstate(all="ignore"):  # ends outside the domain become NaN, and compare as false
+            is_reversed = function(self.lower) > function(self.upper)
+        if np.any(is_reversed & ~is_empty):
             raise ValueError(
                 "function must be increasing, but it maps some lower ends above the upper ones."
             )
@@ -203,7 +206,7 @@ class IntervalUnions(SetsOnTheLine):
 
     Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i +
     1] - 1``. `member`, where it is given, decides membership by the score that made the sets, and
-    every member lies in a piece; see `Intervals`.
+    every member lies in one of the intervals; see `Intervals`.
     """
 
     row_pointers: Integers
@@ -212,15 +215,16 @@ class IntervalUnions(SetsOnTheLine):
     member: Member | None = None
 
     def __post_init__(self) -> None:
+        """Check that the pointers cover all intervals; the ends are checked by the parent class."""
         super().__post_init__()
         pointers = np.asarray(self.row_pointers)
-        is_sound = (
+        covers_all_intervals = (
             pointers.ndim == 1
             and pointers.size > 0
             and pointers[0] == 0
             and pointers[-1] == len(self.lower)
         )
-        if not is_sound:
+        if not covers_all_intervals:
             raise ValueError(
                 f"row_pointers must run from 0 to the number of intervals, {len(self.lower)}, one "
                 f"more than there are rows; got shape {pointers.shape}."
@@ -231,10 +235,14 @@ class IntervalUnions(SetsOnTheLine):
     def of_pieces(
         cls, n: int, rows: Integers, lower: Floats, upper: Floats, member: Member | None = None
     ) -> IntervalUnions:
-        """Make the unions of n rows from pieces and the row of each; those of a row ascend."""
-        order = np.argsort(rows, kind="stable")
-        pieces_of_row = np.bincount(rows, minlength=n)
-        return cls(start_positions(pieces_of_row), lower[order], upper[order], member)
+        """Make the unions of n rows from a list of intervals that says which row each belongs to.
+
+        `rows`, `lower` and `upper` have one entry per interval. Intervals of different rows may be
+        mixed; those of one row must be listed from left to right.
+        """
+        by_row = np.argsort(rows, kind="stable")
+        n_intervals = np.bincount(rows, minlength=n)
+        return cls(start_positions(n_intervals), lower[by_row], upper[by_row], member)
 
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
@@ -244,23 +252,21 @@ class IntervalUnions(SetsOnTheLine):
     @overload
     def __getitem__(self, key: Rows) -> IntervalUnions: ...
     def __getitem__(self, key: Row | Rows) -> list[tuple[float, float]] | IntervalUnions:
-        """Return the intervals of one row as pairs; for a slice, a list of row numbers or a mask,
-        the unions of those rows.
+        """Return some rows: ``unions[3]`` as a list of (lower, upper), several rows as unions.
+
+        Several rows are chosen by a slice, a list of row numbers or a mask.
         """
         rows = positions_of(key, len(self))
         if isinstance(rows, int):
             return [(low, high) for low, high in self.pieces(rows).tolist()]
 
-        # number the pieces of the wanted rows one after the other, then move the numbers of each
-        # row by the distance from its new first piece to its old one
-        n_pieces = np.diff(self.row_pointers)[rows]
-        new_pointers = start_positions(n_pieces)
-        old_starts = self.row_pointers[:-1][rows]
-        distances = old_starts - new_pointers[:-1]
-        positions = np.arange(new_pointers[-1]) + np.repeat(distances, n_pieces)
+        # The intervals of all rows lie in one array, those of a row side by side.
+        n_intervals = np.diff(self.row_pointers)[rows]
+        starts = self.row_pointers[:-1][rows]
+        positions = _concatenate_ranges(starts, n_intervals)
 
         return IntervalUnions(
-            row_pointers=new_pointers,
+            row_pointers=start_positions(n_intervals),
             lower=self.lower[positions],
             upper=self.upper[positions],
             member=_member_of_rows(self.member, len(self), rows),
@@ -308,21 +314,25 @@ class IntervalUnions(SetsOnTheLine):
     def clip(
         self, lower: ArrayLike | None = None, upper: ArrayLike | None = None
     ) -> IntervalUnions:
-        """Return the part of each row's set in [lower, upper]; see `Intervals.clip`.
+        """Cut each row's set at [lower, upper]; one number for all rows, or one per row.
 
-        Pieces wholly outside are left out.
+        Intervals of the union that lie wholly outside are left out. Coverage is kept where y always
+        lies in [lower, upper]; see `Intervals.clip`.
         """
         low, high = _read_limits(lower, upper, len(self))
-        rows = self.rows()
-        cut_lower = np.maximum(self.lower, low[rows])
-        cut_upper = np.minimum(self.upper, high[rows])
-        remains = cut_lower <= cut_upper
+
+        # Every interval is cut at the limits of its row. It is empty if it lies wholly outside.
+        row_of_interval = self.rows()
+        cut_lower = np.maximum(self.lower, low[row_of_interval])
+        cut_upper = np.minimum(self.upper, high[row_of_interval])
+        is_kept = cut_lower <= cut_upper
+
         return IntervalUnions.of_pieces(
             len(self),
-            rows[remains],
-            cut_lower[remains],
-            cut_upper[remains],
-            self.member and partial(_is_member_within, self.member, low, high),
+            row_of_interval[is_kept],
+            lower=cut_lower[is_kept],
+            upper=cut_upper[is_kept],
+            member=self.member and partial(_is_member_within, self.member, low, high),
         )
 
     def hull(self) -> Intervals:
@@ -351,27 +361,27 @@ class IntervalUnions(SetsOnTheLine):
 
 
 def _read_ends(ends: ArrayLike, name: str) -> Floats:
-    """Return ends as floating-point numbers."""
+    """Read interval ends as floating-point numbers; they may be infinite, but not NaN."""
     array = np.asarray(ends)
     if array.size and array.dtype.kind not in "iubf":
         raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
     if array.dtype.kind != "f":
         return array.astype(np.float64)
     if np.isnan(array.min(initial=np.inf)):
-        first = int(np.flatnonzero(np.isnan(array))[0])
-        raise ValueError(f"{name} is NaN in place {first}; an end is a number or infinite.")
+        position = int(np.flatnonzero(np.isnan(array))[0])
+        raise ValueError(f"{name} is NaN in place {position}; an end is a number or infinite.")
     return array
 
 
 def _read_limits(
     lower: ArrayLike | None, upper: ArrayLike | None, n_rows: int
 ) -> tuple[Floats, Floats]:
-    """Return the limits of each row, infinite where None was given."""
+    """Read the limits of `clip`: (n,) lower and (n,) upper ones, infinite where None was passed."""
     low = _read_limit(-np.inf if lower is None else lower, "lower", n_rows)
     high = _read_limit(np.inf if upper is None else upper, "upper", n_rows)
-    crossed = np.flatnonzero(low > high)
-    if crossed.size:
-        row = int(crossed[0])
+    crossed_rows = np.flatnonzero(low > high)
+    if crossed_rows.size:
+        row = int(crossed_rows[0])
         raise ValueError(
             f"lower must not exceed upper, got {low[row]:g} and {high[row]:g} for row {row}."
         )
@@ -389,36 +399,68 @@ def _read_limit(limit: ArrayLike, name: str, n_rows: int) -> Floats:
     return np.broadcast_to(values.astype(np.float64), n_rows)
 
 
+def _concatenate_ranges(starts: Integers, lengths: Integers) -> Integers:
+    """Join ranges of numbers: starts [5, 0] and lengths [2, 3] give [5, 6, 0, 1, 2]."""
+    positions_of_starts = start_positions(lengths)
+    shifts = starts - positions_of_starts[:-1]
+    return np.arange(positions_of_starts[-1]) + np.repeat(shifts, lengths)
+
+
 def _member_of_rows(member: Member | None, n_rows: int, rows: Integers) -> Member | None:
-    """Return the rule of membership for some rows of n."""
+    """Restrict a rule of membership for n rows to some of them, in the order of `rows`."""
     return None if member is None else partial(_is_member_of_rows, member, n_rows, rows)
 
 
-def _is_member_of_rows(member: Member, n_rows: int, rows: Integers, y: ArrayLike) -> Bools:
-    """Ask a rule that wants a value of every row about some rows.
+def _is_member_of_rows(member: Member, n_rows: int, selected_rows: Integers, y: ArrayLike) -> Bools:
+    """Decide membership for a selection of rows, by a rule that needs a value for every row.
 
-    One question is enough, or as many as the commonest row was chosen times.
+    The selection may repeat a row, as in ``sets[[3, 3, 1]]``, but one call of the rule takes only
+    one value for each row. So the first call decides the first occurrence of every selected row,
+    the second call the second occurrence, and so on.
+
+    Parameters
+    ----------
+    member
+        The rule: takes `n_rows` values and returns `n_rows` booleans.
+    selected_rows
+        (m,) row numbers, in any order.
+    y
+        (m,) the value to look up in the set of each selected row.
     """
-    values = as_float_targets(y, len(rows))
-    is_member = np.zeros(len(rows), dtype=bool)
-    open_questions = np.arange(len(rows))
-    while open_questions.size:
-        asked_rows, first = np.unique(rows[open_questions], return_index=True)
-        value_of_row = np.zeros(n_rows)
-        value_of_row[asked_rows] = values[open_questions[first]]
-        is_member[open_questions[first]] = member(value_of_row)[asked_rows]
-        open_questions = np.delete(open_questions, first)
+    values = as_float_targets(y, len(selected_rows))
+    occurrences = _number_occurrences(selected_rows)
+    n_calls = occurrences.max(initial=-1) + 1
+
+    is_member = np.zeros(len(selected_rows), dtype=bool)
+    for call in range(n_calls):
+        in_this_call = np.flatnonzero(occurrences == call)
+        rows = selected_rows[in_this_call]  # no row twice
+
+        value_of_row = np.zeros(n_rows)  # the answer for rows that are not selected is ignored
+        value_of_row[rows] = values[in_this_call]
+        is_member[in_this_call] = member(value_of_row)[rows]
     return is_member
 
 
+def _number_occurrences(numbers: Integers) -> Integers:
+    """Count the earlier occurrences of each number: [7, 3, 7, 7] -> [0, 0, 1, 2]."""
+    order = np.argsort(numbers, kind="stable")
+    ascending = numbers[order]
+    first_positions = np.searchsorted(ascending, ascending, side="left")
+
+    occurrences = np.empty(len(numbers), dtype=np.int64)
+    occurrences[order] = np.arange(len(numbers)) - first_positions
+    return occurrences
+
+
 def _is_member_within(member: Member, low: Floats, high: Floats, y: ArrayLike) -> Bools:
-    """Decide membership of sets that were cut at limits."""
+    """Decide membership of sets that were cut at the limits `low` and `high` of each row."""
     values = as_float_targets(y, len(low))
     return np.asarray(member(values) & (low <= values) & (values <= high))
 
 
 def _is_member_on_scale(member: Member, inverse: Callable[[Any], Any], y: ArrayLike) -> Bools:
-    """Decide membership of sets that were mapped to another scale."""
+    """Decide membership of sets that were mapped to another scale: take y back, then ask."""
     with np.errstate(all="ignore"):  # a y outside the domain, such as log(-1): NaN is in no set
         return member(inverse(np.asarray(y, dtype=np.float64)))
 
@@ -426,25 +468,39 @@ def _is_member_on_scale(member: Member, inverse: Callable[[Any], Any], y: ArrayL
 def _map_ends(
     ends: Floats, function: Callable[[Any], Any], inverse: Callable[[Any], Any], *, side: float
 ) -> Floats:
-    """Return function(ends), moved outwards until the inverse is beyond the end.
+    """Map one end of each interval to another scale, and round it outwards.
 
-    `side` is -1 for lower ends and 1 for upper ones.
+    Because of rounding errors, inverse(function(end)) may lie inside the interval, and members
+    close to the end would then be lost. Such an end is moved outwards, by steps that double, until
+    its inverse lies beyond the end it came from.
+
+    Parameters
+    ----------
+    ends
+        (n,) the lower ends, or the upper ones, on the scale of the intervals.
+    function, inverse
+        An increasing function to the new scale, and its inverse.
+    side
+        -1.0 for lower ends, 1.0 for upper ones: the direction that leads outwards.
     """
     largest = np.finfo(np.float64).max
     with np.errstate(all="ignore"):
         mapped = np.array(function(ends.astype(np.float64)), dtype=np.float64)
-        inside = np.flatnonzero(np.isfinite(ends))  # ends that may have to move
-        if side < 0:
-            mapped[inside] = np.minimum(mapped[inside], largest)
-        else:
-            mapped[inside] = np.maximum(mapped[inside], -largest)
 
-        step = np.spacing(np.abs(mapped[inside]))
-        while inside.size:
-            is_inside = side * inverse(mapped[inside]) <= side * ends[inside]
-            is_inside &= np.isfinite(mapped[inside])
-            inside = inside[is_inside]
-            step = step[is_inside]
-            mapped[inside] += side * step
-            step *= 2
+        # 1. Infinite ends stay. A finite end that overflowed inwards starts at the largest float.
+        moving = np.flatnonzero(np.isfinite(ends))
+        if side < 0:
+            mapped[moving] = np.minimum(mapped[moving], largest)
+        else:
+            mapped[moving] = np.maximum(mapped[moving], -largest)
+
+        # 2. Move ends outwards until none is inside any more.
+        steps = np.spacing(np.abs(mapped[moving]))
+        while moving.size:
+            is_inside = side * inverse(mapped[moving]) <= side * ends[moving]
+            must_move = is_inside & np.isfinite(mapped[moving])
+            moving = moving[must_move]
+            steps = steps[must_move]
+            mapped[moving] += side * steps
+            steps *= 2
     return mapped

@@ -23,7 +23,7 @@ from dco.foundations.arrays import (
 from dco.foundations.display import counted
 from dco.sets.prediction_sets import PredictionSets, Row, Rows, positions_of
 
-_LABELS_SHOWN = 5  # of a set that is printed
+_MOST_LABELS_PRINTED = 5  # of one set
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,6 +43,7 @@ class LabelSets(PredictionSets):
     holds_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        """Check the membership matrix and the names of its columns."""
         members = to_array(self.members)
         if members.ndim != 2:
             raise ValueError(f"members must be an (n, K) matrix, got shape {members.shape}.")
@@ -71,8 +72,9 @@ class LabelSets(PredictionSets):
     @overload
     def __getitem__(self, key: Rows) -> LabelSets: ...
     def __getitem__(self, key: Row | Rows) -> AnyArray | LabelSets:
-        """Return the labels of one row's set; for a slice, a list of row numbers or a mask, the
-        sets of those rows.
+        """Return some rows: ``sets[3]`` as an array of labels, several rows as `LabelSets`.
+
+        Several rows are chosen by a slice, a list of row numbers or a mask.
         """
         rows = positions_of(key, len(self))
         if isinstance(rows, int):
@@ -87,12 +89,12 @@ class LabelSets(PredictionSets):
         return (sets[row] for row in range(len(sets)))
 
     def describe_row(self, row: int) -> str:
-        """Write the set of one row as {a, b}, with its first labels."""
+        """Write the set of one row as text, such as "{cat, dog}"; a large one ends in "..."."""
         labels = [f"{label!s:.20}" for label in self[row]]
-        shown = labels[:_LABELS_SHOWN]
-        if len(labels) > _LABELS_SHOWN:
-            shown.append("...")
-        return "{" + ", ".join(shown) + "}"
+        parts = labels[:_MOST_LABELS_PRINTED]
+        if len(labels) > _MOST_LABELS_PRINTED:
+            parts.append("...")
+        return "{" + ", ".join(parts) + "}"
 
     def describe_kind(self) -> str:
         """Say how many labels there are."""
@@ -108,10 +110,10 @@ class LabelSets(PredictionSets):
         A label that is not among the classes is in no set.
         """
         columns = self._columns_of(y)
-        is_known = columns >= 0
-        places = to_device_of(np.where(is_known, columns, 0), self.members)
+        is_class = columns >= 0
+        safe_columns = to_device_of(np.where(is_class, columns, 0), self.members)
         rows = namespace(self.members).arange(len(self), device=self.members.device)
-        return self.members[rows, places] & to_device_of(is_known, self.members)  # type: ignore[no-any-return]
+        return self.members[rows, safe_columns] & to_device_of(is_class, self.members)  # type: ignore[no-any-return]
 
     def knows(self, y: ArrayLike) -> Bools:
         """Say for each row whether its label is among the classes: no other can be in a set."""
@@ -130,12 +132,14 @@ class LabelSets(PredictionSets):
         return self.sizes() == 1  # type: ignore[no-any-return]
 
     def in_order(self, classes: ArrayLike) -> LabelSets:
-        """Return the same sets with labels in the order of `classes`, which must name the same
-        labels.
+        """Return the same sets with the columns of the matrix in the order of `classes`.
+
+        `classes` must hold the labels of these sets, each once.
         """
         names = as_labels(classes)
         columns = codes_of(names, self._names())
-        if len(names) != self.n_classes or len(set(columns.tolist()) - {-1}) < self.n_classes:
+        named_columns = set(columns.tolist()) - {-1}
+        if len(names) != self.n_classes or len(named_columns) < self.n_classes:
             raise ValueError(
                 f"classes must be the {counted(self.n_classes, 'label')} of these sets in another "
                 "order."
@@ -161,10 +165,13 @@ class LabelSets(PredictionSets):
     def to_lists(self) -> list[list[Any]]:
         """Return the labels of each set as Python lists."""
         sets = self.on_host()
-        places = np.flatnonzero(sets.members)  # row after row
-        labels = self._names()[places % max(self.n_classes, 1)].tolist()
-        ends = np.cumsum([0, *sets.sizes()]).tolist()
-        return [labels[start:end] for start, end in pairwise(ends)]
+
+        # The labels of all sets in one list, row after row, which is then cut by the sizes.
+        cells = np.flatnonzero(sets.members)
+        columns = cells % max(self.n_classes, 1)
+        labels = self._names()[columns].tolist()
+        boundaries = np.cumsum([0, *sets.sizes()]).tolist()
+        return [labels[start:end] for start, end in pairwise(boundaries)]
 
     def columns(self) -> Mapping[str, Any]:
         """Return the columns ``set``, lists of labels, and ``size``."""
@@ -175,7 +182,10 @@ class LabelSets(PredictionSets):
         return np.arange(self.n_classes) if self.classes is None else self.classes
 
     def _columns_of(self, y: ArrayLike) -> Integers:
-        """Return the column of each row's label, -1 for a label that is not among the classes."""
+        """Return the column of each row's label in the matrix, -1 for a label that has no column.
+
+        Without classes, the labels are the column numbers themselves.
+        """
         labels = as_labels(y)
         if labels.shape != (len(self),):
             raise ValueError(
@@ -189,23 +199,29 @@ class LabelSets(PredictionSets):
                 f"0..{self.n_classes - 1}. Pass classes= "
                 "to the prediction record to use other labels."
             )
-        is_known = (labels >= 0) & (labels < self.n_classes)
-        return np.where(is_known, labels, -1).astype(np.int64)
+        is_column = (labels >= 0) & (labels < self.n_classes)
+        return np.where(is_column, labels, -1).astype(np.int64)
 
 
 def codes_of(y: AnyArray, classes: AnyArray) -> Integers:
-    """Return the place of each label in `classes`, -1 for a label that is not there."""
+    """Return the position of each label of `y` in `classes`, -1 for a label that is not there.
+
+    With classes ["a", "b"], y = ["b", "x", "a"] gives [1, -1, 0].
+    """
+    # Labels of several types cannot be sorted, but they can be looked up.
     if y.dtype == object or classes.dtype == object:
-        # labels of several kinds have no order, but they have equality
-        place_of = {label: place for place, label in enumerate(classes.tolist())}
-        return np.array([place_of.get(label, -1) for label in y.tolist()], dtype=np.int64)
+        position_of = {label: position for position, label in enumerate(classes.tolist())}
+        return np.array([position_of.get(label, -1) for label in y.tolist()], dtype=np.int64)
 
-    are_integers = y.dtype.kind == classes.dtype.kind == "i"
+    # Classes m, m + 1, m + 2, ... are the usual case: one subtraction gives the position.
+    are_integers = y.dtype.kind == "i" and classes.dtype.kind == "i"
     if are_integers and np.array_equal(classes, np.arange(len(classes)) + classes[:1]):
-        codes = y.astype(np.int64) - classes[0]  # the usual case, and fast
-        return np.where((codes >= 0) & (codes < len(classes)), codes, -1)
+        positions = y.astype(np.int64) - classes[0]
+        is_class = (positions >= 0) & (positions < len(classes))
+        return np.where(is_class, positions, -1)
 
+    # Other classes are searched in sorted order, and the class that is found is compared.
     order = np.argsort(classes, kind="stable")
-    places = np.searchsorted(classes, y, sorter=order)
-    nearest = order[np.minimum(places, len(classes) - 1)]
+    sorted_positions = np.searchsorted(classes, y, sorter=order)
+    nearest = order[np.minimum(sorted_positions, len(classes) - 1)]
     return np.where(classes[nearest] == y, nearest, -1)

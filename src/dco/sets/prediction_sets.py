@@ -91,15 +91,17 @@ class PredictionSets(ABC):
 
 
 def positions_of(key: Row | Rows, n_rows: int) -> int | Integers:
-    """Return the row number, or the row numbers, that an index means, as NumPy reads it.
+    """Translate the key of ``sets[key]`` into row numbers from 0 to n_rows - 1.
 
-    An index is a number, a slice, a list of numbers or a mask.
+    One row number gives an int. A slice, a list of row numbers, or a mask (one boolean per row)
+    gives an array. As in NumPy, negative numbers count from the end: with 5 rows, -1 gives 4.
     """
     if isinstance(key, slice):
         return np.arange(n_rows)[key]
     rows = np.asarray(key, dtype=object) if isinstance(key, tuple) else to_numpy(key)
 
-    if rows.ndim == 1 and rows.dtype.kind == "b":
+    is_mask = rows.ndim == 1 and rows.dtype.kind == "b"
+    if is_mask:
         if rows.size != n_rows:
             raise IndexError(
                 f"a mask must have a mark for each row: got {counted(rows.size, 'mark')} for "
@@ -107,7 +109,8 @@ def positions_of(key: Row | Rows, n_rows: int) -> int | Integers:
             )
         return np.flatnonzero(rows)
 
-    if rows.ndim > 1 or (rows.size and rows.dtype.kind not in "iu"):
+    are_integers = rows.size == 0 or rows.dtype.kind in "iu"
+    if rows.ndim > 1 or not are_integers:
         raise IndexError(
             f"rows are chosen by a number, a slice, a list of numbers or a mask, got {key!r:.100}."
         )

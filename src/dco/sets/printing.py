@@ -24,7 +24,10 @@ class Describable(Protocol):
 
 
 def summarise_sets(sets: Describable) -> str:
-    """Write a line about sets: how many, how large, and the first few."""
+    """Write one line about prediction sets for ``print``: how many, how large, the first few.
+
+    For example "Intervals(200 rows, mean size 3.1, 0 empty: [1, 4], [2, 5], [0, 3], ...)".
+    """
     name = type(sets).__name__
     n_rows = len(sets)
     if n_rows == 0:
@@ -34,26 +37,31 @@ def summarise_sets(sets: Describable) -> str:
         f"{counted(n_rows, 'row')}{sets.describe_kind()}, mean size {_mean_size(sets)}, "
         f"{int(np.count_nonzero(sets.is_empty()))} empty"
     )
-    shown = [sets.describe_row(row) for row in range(min(n_rows, _SETS_IN_LINE))]
+    first_sets = [sets.describe_row(row) for row in range(min(n_rows, _SETS_IN_LINE))]
     if n_rows > _SETS_IN_LINE:
-        shown.append("...")
-    return f"{name}({facts}: {', '.join(shown)})"
+        first_sets.append("...")
+    return f"{name}({facts}: {', '.join(first_sets)})"
 
 
 def tabulate_sets(sets: Describable) -> str:
-    """Write the first sets as an HTML table, below a line about all of them."""
+    """Write the first prediction sets as an HTML table for notebooks.
+
+    The caption says how many sets there are in all, and their mean size.
+    """
+    name = type(sets).__name__
     n_rows = len(sets)
+    if n_rows == 0:
+        return html_table(["row", "set", "size"], [], caption=f"{name}: no rows")
+
+    caption = f"{name}: {counted(n_rows, 'row')}, mean size {_mean_size(sets)}"
+    if n_rows > _SETS_IN_TABLE:
+        caption += f", the first {_SETS_IN_TABLE} here"
+
     sizes = np.asarray(sets.sizes(), dtype=np.float64)
     rows = [
         [str(row), sets.describe_row(row), number(float(sizes[row]))]
         for row in range(min(n_rows, _SETS_IN_TABLE))
     ]
-
-    caption = f"{type(sets).__name__}: no rows"
-    if n_rows:
-        caption = f"{type(sets).__name__}: {counted(n_rows, 'row')}, mean size {_mean_size(sets)}"
-    if n_rows > _SETS_IN_TABLE:
-        caption += f", the first {_SETS_IN_TABLE} here"
     return html_table(["row", "set", "size"], rows, caption=caption)
 
 
