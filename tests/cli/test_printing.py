@@ -15,7 +15,7 @@ from dco.cli import printing
 from dco.cli.comparison import round_for_reading
 from dco.cli.plan import print_outlooks
 from dco.cli.printing import print_table
-from dco.cli.reproduce import spare_columns
+from dco.cli.reproduce import optional_columns
 from dco.foundations.progress import watch_search
 from dco.paper import Measured, ResultTable
 
@@ -74,7 +74,7 @@ def printed(monkeypatch, width, *arguments, show=print_table, **options):
 
 @pytest.mark.parametrize("width", [66, 80, 100, 140])
 def test_no_word_and_no_number_is_broken(monkeypatch, width):
-    lines = printed(monkeypatch, width, COLUMNS, ROWS, spare=[COLUMNS[-1], "P95 size"])
+    lines = printed(monkeypatch, width, COLUMNS, ROWS, optional=[COLUMNS[-1], "P95 size"])
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     for whole in (
@@ -117,8 +117,8 @@ def test_words_longer_than_a_line_may_break(monkeypatch, width, row):
 
 def test_what_is_left_out_is_told_and_the_guarantee_of_the_papers_tables_stays(monkeypatch):
     printed(monkeypatch, 80, COLUMNS, ROWS)
-    assert print_table(COLUMNS, ROWS, spare=COLUMNS[:3:-1]) == COLUMNS[-1:]
-    assert print_table(COLUMNS[:2], ROWS, spare=["coverage"]) == []
+    assert print_table(COLUMNS, ROWS, optional=COLUMNS[:3:-1]) == COLUMNS[-1:]
+    assert print_table(COLUMNS[:2], ROWS, optional=["coverage"]) == []
     columns = [
         "method",
         "tuned",
@@ -130,7 +130,7 @@ def test_what_is_left_out_is_told_and_the_guarantee_of_the_papers_tables_stays(m
         "width off",
         "reference",
     ]
-    assert spare_columns(columns) == ["z", "width off", "reference", "rule"]
+    assert optional_columns(columns) == ["z", "width off", "reference", "rule"]
 
 
 def test_a_title_has_the_width_of_the_terminal(monkeypatch):
@@ -156,7 +156,7 @@ def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch, width):
 
 @pytest.mark.parametrize("places", [slice(0, 4), slice(0, None)], ids=["table", "blocks"])
 def test_what_is_not_on_a_terminal_keeps_every_column_within_80(capsys, places):
-    print_table(COLUMNS[places], [row[places] for row in ROWS], spare=COLUMNS[1:])
+    print_table(COLUMNS[places], [row[places] for row in ROWS], optional=COLUMNS[1:])
     told = capsys.readouterr().out
     for row in ROWS:
         assert all(cell in told for cell in row[places] if isinstance(cell, str))

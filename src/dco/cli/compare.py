@@ -122,6 +122,7 @@ def _facts(comparison: Comparison, order: CompareOrder) -> dict[str, Any]:
 
 
 def _print_comparison(comparison: Comparison, order: CompareOrder, notes: list[str]) -> None:
+    """Print the tables of all kinds of guarantee, the notes, and what to do next."""
     from dco.cli.comparison import ADVICE, CANDIDATE, round_for_reading
 
     say(comparison.reason)
@@ -130,9 +131,9 @@ def _print_comparison(comparison: Comparison, order: CompareOrder, notes: list[s
             table.columns,
             round_for_reading(table).rows,
             title=table.title,
-            spare=[CANDIDATE, "P95 size"],
+            optional=[CANDIDATE, "P95 size"],
         )
-    say(comparison.tables[0].caption)
+    say(comparison.tables[0].caption)  # all tables have the same
     print_notes([*comparison.failed, *notes])
     say(f"Records and tables are in {order.out}.", ADVICE)
     if comparison.held_out is None:
@@ -143,12 +144,14 @@ def _print_comparison(comparison: Comparison, order: CompareOrder, notes: list[s
 
 
 def _fit_command(held_out: Path | None, order: CompareOrder) -> str | None:
-    """Write the `dco fit` on the rows held out, with columns, level and models of the comparison.
+    """Write the `dco fit` command for the rows held out; None if there are none.
 
-    What `dco fit` has by itself is left out.
+    It has the columns, the level and the models of the comparison. Options that have the default of
+    `dco fit` are left out.
     """
     if held_out is None:
         return None
+
     columns = order.columns
     words = ["dco", "fit", str(held_out), "--target", columns.target]
     if columns.decimal != ".":
@@ -157,7 +160,7 @@ def _fit_command(held_out: Path | None, order: CompareOrder) -> str | None:
         words += ["--dates", columns.date_order]
     if columns.task is not None:
         words += ["--task", columns.task]
-    if order.alpha != 0.1:
+    if order.alpha != opt.USUAL_ALPHA:
         words += ["--alpha", str(order.alpha)]
     if order.models is not None:
         words += ["--models", ",".join(order.models)]

@@ -40,6 +40,7 @@ from dco.tuning import make_default_models
 
 _SETTINGS_FILE = "settings.json"
 _RECORDS_FILE = "records.jsonl"
+_HOLD_OUT_STREAM = 3  # any number: together with --seed it seeds the draw of the rows held out
 _OUTPUT_FILES = (
     _RECORDS_FILE,
     "held-out.csv",
@@ -75,60 +76,65 @@ class CompareOrder:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Tables by kind of guarantee, and what else there is to say."""
+    """The result of `dco compare`: one table for each kind of guarantee, and sentences."""
 
     tables: list[Any]
-    reason: str  # which task was found, and why
+    reason: str  # why the target was taken for a quantity or for labels
     failed: list[str]  # models that failed in some split
     held_out: Path | None  # the file with the rows that were held out
 
 
 @dataclass(frozen=True)
 class _Settings(Options):
-    """What all records of one comparison have in common."""
+    """The settings that all records of one comparison share."""
 
     common: Mapping[str, Any] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:
-        """Return what a record must share to be taken up again."""
+        """Return the settings that a stored record must have, so that a run can be resumed."""
         # another release may have other default models
         return {**self.common, "dco": version("decoupled-conformal")}
 
 
 def run_comparison(order: CompareOrder, *, quiet: bool) -> Comparison:
-    """Read, hold rows out, run the splits that are not on record, make the tables."""
+    """Run every method of the paper on many random splits of a table, and write the results.
+
+    A stopped run continues with --resume: splits that have a record are not run again. `quiet`
+    shows no progress bar.
+    """
     # 1. Read the table, and hold rows out that no split sees.
-    _check_input_is_kept(order.data, order.out)
+    _check_out_is_apart(order.data, order.out)
     source = read_training_table(
         order.data, order.columns, sample_rows=order.sample_rows, seed=order.seed
     )
     _check_classes(source)
-    parts = _hold_rows_out(source, order)
+    rows = _hold_rows_out(source, order)
     model_names = order.models or _usual_models(source.layout.task)
-    split = _make_split(source, parts.compared, model_names, order)
+    split = _make_split(source, rows.compared, model_names, order)
     split.deal(order.seed)  # impossible sizes are refused before anything is written
 
-    # 2. Take a folder to work in.
-    settings = _settings_of(order, source, model_names, has_held_out=parts.held_out.size > 0)
-    folder = _begin(order.out, settings, resume=order.resume, force=order.force)
+    # 2. Choose a folder to work in.
+    settings = _settings_of(order, source, model_names, has_held_out=rows.held_out.size > 0)
+    folder = _prepare_folder(order.out, settings, resume=order.resume, force=order.force)
 
     # 3. Run the splits that have no record.
     records = _run_splits(split, settings, folder, order, quiet=quiet)
 
-    # 4. Write tables and the rows held out.
+    # 4. Write the tables and the rows held out. From here on Ctrl-C is ignored.
     tables = comparison_tables(records, order.alpha, groups=order.columns.groups)
-    held_out = source.table.take(parts.held_out)
-    name = _held_out_name(order.data) if len(held_out) else None
+    held_out = source.table.take(rows.held_out)
+    held_out_format = _held_out_format(order.data)
     finish_from_here()
-    _write_outputs(folder, tables, held_out, name)
+    _write_outputs(folder, tables, held_out, held_out_format)
     if folder != order.out:
         _replace_results(folder, order.out)
 
+    held_out_file = order.out / f"held-out.{held_out_format}"
     return Comparison(
         tables=tables,
         reason=_explain(source, order),
         failed=failures(records),
-        held_out=None if name is None else order.out / name,
+        held_out=held_out_file if len(held_out) else None,
     )
 
 
@@ -136,7 +142,9 @@ def run_comparison(order: CompareOrder, *, quiet: bool) -> Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _RowPositions:
+    """Which rows of the table are compared, and which are held out; ascending."""
+
     compared: Integers
     held_out: Integers
 
@@ -149,9 +157,10 @@ def _check_classes(source: TrainingTable) -> None:
         )
 
 
-def _hold_rows_out(source: TrainingTable, order: CompareOrder) -> _Parts:
-    """Draw the rows to keep out; not by the seeds of the splits."""
-    seed = int(np.random.SeedSequence([order.seed, 3]).generate_state(1)[0])
+def _hold_rows_out(source: TrainingTable, order: CompareOrder) -> _RowPositions:
+    """Draw the rows that --hold-out keeps out of the comparison, whole groups at a time."""
+    # another random stream than those of the splits, which start from order.seed as well
+    seed = int(np.random.SeedSequence([order.seed, _HOLD_OUT_STREAM]).generate_state(1)[0])
     splits = dco.assign_roles(
         len(source.y),
         tune=0,
@@ -160,11 +169,11 @@ def _hold_rows_out(source: TrainingTable, order: CompareOrder) -> _Parts:
         groups=source.groups,
         random_state=seed,
     )
-    return _Parts(compared=np.sort(splits.train), held_out=np.sort(splits.test))
+    return _RowPositions(compared=np.sort(splits.train), held_out=np.sort(splits.test))
 
 
 def _usual_models(task: str) -> list[str]:
-    """Name the models that are compared if --models names none."""
+    """Return the names of the models that are compared without --models."""
     names = ["linear", "forest", "boosting"]
     if task == "regression":
         names.append("quantiles")
@@ -174,7 +183,7 @@ def _usual_models(task: str) -> list[str]:
 def _make_split(
     source: TrainingTable, rows: Integers, model_names: list[str], order: CompareOrder
 ) -> Split:
-    """Make the split that is run with each seed."""
+    """Put the rows to compare, the models and the options together, for splits with any seed."""
     models = make_default_models(
         model_names,
         source.X,
@@ -198,7 +207,11 @@ def _make_split(
 def _settings_of(
     order: CompareOrder, source: TrainingTable, model_names: list[str], *, has_held_out: bool
 ) -> dict[str, Any]:
-    """Return what the records of a comparison share: everything that changes a number."""
+    """Collect everything that changes a number in the results.
+
+    A run is resumed only if these settings are the same. `has_held_out` says whether rows were held
+    out: only then does the seed matter for which rows are compared.
+    """
     return {
         "rows": role_fingerprint(row_fingerprints(source.X, source.y)),
         "target": source.layout.target,
@@ -216,6 +229,7 @@ def _settings_of(
 
 
 def _explain(source: TrainingTable, order: CompareOrder) -> str:
+    """Say why the target is a quantity or labels, and how many rows --sample-rows drew."""
     if order.sample_rows is None:
         return source.reason
     return (
@@ -227,19 +241,26 @@ def _explain(source: TrainingTable, order: CompareOrder) -> str:
 def _run_splits(
     split: Split, settings: Mapping[str, Any], folder: Path, order: CompareOrder, *, quiet: bool
 ) -> list[Any]:
-    """Run, keep and resume the splits like those of the paper; return their records."""
+    """Run the splits that have no record in the folder, and return the records of all.
+
+    Each split is stored when it is finished. The splits have the seeds `order.seed`,
+    `order.seed + 1`, and so on.
+    """
+
+    def make_tables(records: Sequence[Any], options: Options) -> list[Any]:
+        return comparison_tables(records, order.alpha, groups=order.columns.groups)
+
+    # the comparison runs like an experiment of the paper, whose description nobody sees here
     experiment = Experiment(
         name="compare",
         summary="The methods of the paper on a table.",
         needs="a table",
         minutes=0,
-        tables=lambda records, options: comparison_tables(
-            records, order.alpha, groups=order.columns.groups
-        ),
+        tables=make_tables,
         run_split=split,
         row_kinds=(MethodRow, FailedRow),
     )
-    with progress("Splits", order.splits, quiet=quiet) as reached:
+    with progress("Splits", order.splits, quiet=quiet) as show_n_done:
         return run_splits(
             experiment,
             folder / _RECORDS_FILE,
@@ -247,15 +268,18 @@ def _run_splits(
             options=_Settings((order.alpha,), common=settings),
             jobs=order.work.jobs,
             scheduler=order.work.scheduler,
-            progress=lambda done, total, seconds_left: reached(done),
+            progress=lambda n_done, n_splits, seconds_left: show_n_done(n_done),
         )
 
 
 # --- the folder -----------------------------------------------------------------------------------
 
 
-def _check_input_is_kept(data: Path, out: Path) -> None:
-    """Refuse to write where the table is: rows that are held out could be written over it."""
+def _check_out_is_apart(data: Path, out: Path) -> None:
+    """Refuse to write results to a folder that has the table in it.
+
+    The file with the rows held out could otherwise replace the table.
+    """
     if data.is_dir():
         check_apart(out, data)
     folder = data.parent.resolve()
@@ -265,68 +289,75 @@ def _check_input_is_kept(data: Path, out: Path) -> None:
         )
 
 
-def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool) -> Path:
-    """Return the folder to work in, which is empty or belongs to the same order.
+def _prepare_folder(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool) -> Path:
+    """Choose the folder in which this run writes its files, and store the settings there.
 
-    It is the folder of the results; where --force replaces earlier results, a folder in it until
-    all is done.
+    With --resume, that is the folder of a stopped run with the same settings, which continues
+    there. Otherwise it is `out` if that is new or empty. If --force replaces earlier results in
+    `out`, it is a folder inside it, so that they stay until this run is complete.
     """
+    # 1. Refuse an output that is no folder.
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; the results go to a folder. Choose another name.")
     check_folder(out if out.exists() else out.parent)
 
+    # 2. Look for a stopped run with the same settings.
+    unfinished = out / UNFINISHED
     plain_settings = plain(settings)
-    is_in_use = out.exists() and any(out.iterdir())
-    in_results = out / _SETTINGS_FILE
-    in_unfinished = out / UNFINISHED / _SETTINGS_FILE
-    same = find_plan_to_continue(
-        [in_unfinished, in_results],
+    has_files = out.exists() and any(out.iterdir())
+    settings_to_continue = find_plan_to_continue(
+        [unfinished / _SETTINGS_FILE, out / _SETTINGS_FILE],
         plain_settings,
-        in_use=out if is_in_use else None,
+        in_use=out if has_files else None,
         resume=resume,
         force=force,
     )
-    if same is not None:
-        return same.parent
+    if settings_to_continue is not None:
+        return settings_to_continue.parent
 
-    settings_file = in_unfinished if is_in_use else in_results
-    shutil.rmtree(in_unfinished.parent, ignore_errors=True)
-    settings_file.parent.mkdir(exist_ok=True)
-    write_file(settings_file, json.dumps(plain_settings, indent=1))
-    return settings_file.parent
-
-
-def _held_out_name(data: Path) -> str:
-    """Name the file of the rows held out, which the other commands read like the table."""
-    kind = table_format(data)
-    return f"held-out.{PARQUET if kind == FOLDER else kind}"
+    # 3. Begin a new run.
+    shutil.rmtree(unfinished, ignore_errors=True)
+    folder = unfinished if has_files else out
+    folder.mkdir(exist_ok=True)
+    write_file(folder / _SETTINGS_FILE, json.dumps(plain_settings, indent=1))
+    return folder
 
 
-def _write_outputs(folder: Path, tables: Sequence[Any], held_out: Table, name: str | None) -> None:
-    """Write the tables and the rows held out: all, or none."""
-    # The caption is the same for all tables, so it stands under the first alone.
-    others = [replace(table, caption="") for table in tables[1:]]
-    pages = [round_for_reading(table).to_markdown() for table in [tables[0], *others]]
+def _held_out_format(data: Path) -> str:
+    """Return the format for the rows held out: that of the table, Parquet for a folder."""
+    data_format = table_format(data)
+    return PARQUET if data_format == FOLDER else data_format
+
+
+def _write_outputs(
+    folder: Path, tables: Sequence[Any], held_out: Table, held_out_format: str
+) -> None:
+    """Write the tables, and the rows held out if there are any: all files, or none of them."""
+    # All tables have the same caption: it is printed under the first only.
+    without_caption = [replace(table, caption="") for table in tables[1:]]
+    pages = [round_for_reading(table).to_markdown() for table in [tables[0], *without_caption]]
     json_of_tables = ",\n".join(table.to_json() for table in tables)
+
     contents: dict[Path, str | bytes] = {
         folder / "tables.md": "\n".join([*pages, ADVICE, ""]),
         folder / "tables.json": f"[{json_of_tables}]\n",
     }
-    if name is not None:
+    if len(held_out):
         buffer = io.BytesIO()
-        write_tables([held_out.cells], buffer, name.partition(".")[2])
-        contents[folder / name] = buffer.getvalue()
+        write_tables([held_out.cells], buffer, held_out_format)
+        contents[folder / f"held-out.{held_out_format}"] = buffer.getvalue()
     write_files(contents)
 
 
 def _replace_results(folder: Path, out: Path) -> None:
-    """Replace earlier results by finished ones, and leave none of those.
+    """Move the files of a finished run from `folder` to `out`, over those of an earlier run.
 
-    Rows that were held out then may be compared now.
+    No file of the earlier run stays: an old file of rows held out may have rows that this run has
+    compared.
     """
-    names = [name for name in (_SETTINGS_FILE, *_OUTPUT_FILES) if (folder / name).exists()]
+    new_names = [name for name in (_SETTINGS_FILE, *_OUTPUT_FILES) if (folder / name).exists()]
     put_in_place(
-        {out / name: folder / name for name in names},
-        remove=[out / name for name in _OUTPUT_FILES if name not in names],
+        {out / name: folder / name for name in new_names},
+        remove=[out / name for name in _OUTPUT_FILES if name not in new_names],
     )
     shutil.rmtree(folder, ignore_errors=True)

@@ -37,13 +37,13 @@ from dco.tuning import fit_candidates
 
 @dataclass(frozen=True)
 class Family:
-    """Methods with the same kind of guarantee, and the one that the others are compared with."""
+    """Methods with the same kind of guarantee; sizes are compared with those of `reference`."""
 
-    compared_with: str
+    reference: str
     methods: tuple[str, ...]
 
 
-# Methods that deploy no single candidate.
+# Methods that choose and calibrate on the same rows, and may use several candidates at once.
 SELECTIONS: dict[Any, str] = {"modsel": "ModSel-CP", "yk-adjust": "YK-adjust"}
 # The methods in the order of the tables, by their guarantee.
 FAMILIES = {
@@ -54,10 +54,14 @@ FAMILIES = {
     "pac": Family("dco_pac", ("dco_pac", "bq", "bcp_crc", "ltt")),
     "none": Family("dco_warmstart", ("direct_tune", "efcp")),
 }
-# The rows that methods may look at; those that test are not among them.
+# The rows that methods may look at (not the test rows); "pool" is "tune" and "calibrate" together.
 ROLES_OF_METHODS: tuple[RoleName, ...] = ("tune", "calibrate", "pool")
 METHODS_OF_TABLES = [method for family in FAMILIES.values() for method in family.methods]
-_NAMES = {name: method.name for name, method in METHODS.items()} | SELECTIONS | {"efcp": "EFCP"}
+_PRINTED_NAMES = {
+    **{name: method.name for name, method in METHODS.items()},
+    **SELECTIONS,
+    "efcp": "EFCP",
+}
 CANDIDATE = "candidate, most often"
 ADVICE = (
     "Fit a method or a level picked from this table on rows that were not in it: the table has "
@@ -84,7 +88,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class MethodRow(Row):
-    """What a method did on one split; sets that are chosen row by row have no threshold."""
+    """The result of one method on one split.
+
+    `candidate` is the one that the method deployed. A method that deploys several candidates has no
+    threshold, and `candidate` is then the one that takes part in most sets.
+    """
 
     method: str
     candidate: str
@@ -98,7 +106,7 @@ class MethodRow(Row):
 
 @dataclass(frozen=True)
 class FailedRow(Row):
-    """A model that failed on one split, and why."""
+    """A model that could not be fitted on one split: its name and the error message."""
 
     failed: str
 
@@ -114,9 +122,10 @@ class SplitSizes:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """One random split of the table, on which every method is run.
+    """A table to compare methods on. Calling it with a seed splits the rows and runs every method.
 
-    Models are fitted on training rows; coverage and size are measured on test rows.
+    Models are fitted on training rows; coverage and size are measured on test rows. `groups` has a
+    value for each row: rows with equal values belong together and get the same role.
     """
 
     X: Any
@@ -129,21 +138,26 @@ class Split:
     objective: str = "mean_size"
 
     def __call__(self, seed: int, options: Options) -> list[Row]:
-        """Return a row for each method on one split, and one for each model that failed."""
+        """Split the table with this seed, run every method, and measure it on the test rows.
+
+        Returns one `MethodRow` for each method, in the order of the tables, after one `FailedRow`
+        for each model that could not be fitted. `options` is there because `Experiment` passes it.
+        """
         with warnings.catch_warnings():
-            # Infinite thresholds and unconverged fits show in the numbers.
+            # Infinite thresholds and models that did not converge are visible in the results.
             warnings.simplefilter("ignore")
             predicted = self._predict_candidates(seed)
             deployments = [
-                *self._choose_on_calibration_rows(predicted),
-                *self._choose_on_tuning_rows(predicted),
+                *self._deploy_selections(predicted),
+                *self._deploy_single_candidates(predicted),
             ]
-        by_method = {deployment.method: deployment for deployment in deployments}
-        in_order = [by_method[method] for method in METHODS_OF_TABLES if method in by_method]
 
-        rows: list[Row] = [FailedRow(reason) for reason in predicted.failed]
-        rows += [_measure(deployment, predicted.targets["test"]) for deployment in in_order]
-        return rows
+        deployment_of = {deployment.method: deployment for deployment in deployments}
+        results: list[Row] = [FailedRow(reason) for reason in predicted.failed]
+        for method in METHODS_OF_TABLES:
+            if method in deployment_of:
+                results.append(_measure(deployment_of[method], predicted.targets["test"]))
+        return results
 
     def deal(self, seed: int) -> Splits:
         """Deal rows to training, tuning, calibration and test."""
@@ -163,7 +177,11 @@ class Split:
         return roles
 
     def _predict_candidates(self, seed: int) -> PredictedCandidates:
-        """Fit every model on the training rows, and predict the other rows with it."""
+        """Fit every model on the training rows, and predict the rows of all other roles with it.
+
+        A model that fails is left out, with its error message in `failed`. If every model fails,
+        that is an error.
+        """
         roles = self.deal(seed)
         positions = {
             "tune": roles.tune,
@@ -171,84 +189,104 @@ class Split:
             "pool": np.concatenate([roles.tune, roles.calibrate]),
             "test": roles.test,
         }
-        classes = None if self.y.dtype.kind == "f" else np.unique(self.y)
 
-        pairs: dict[str, dict[str, Any]] = {role: {} for role in positions}
+        candidates: dict[str, dict[str, Any]] = {role: {} for role in positions}
         failed = []
         for name, model in copy_and_seed(self.models, seed=seed).items():
             try:
-                fitted = fit_candidates(
-                    name,
-                    model,
-                    take_features(self.X, roles.train),
-                    self.y[roles.train],
-                    classes=classes,
-                )
-                of_model = {
-                    role: fitted.predict(take_features(self.X, rows))
-                    for role, rows in positions.items()
-                }
-            except Exception as error:  # a model that cannot be fitted is named and left out
+                candidates_of_model = self._fit_and_predict(name, model, roles.train, positions)
+            except Exception as error:  # one bad model must not stop the comparison
                 failed.append(f"{name}: {type(error).__name__}: {error}")
                 continue
-            for role, candidates in of_model.items():
-                pairs[role] |= candidates
-        if not pairs["test"]:
+            for role in positions:
+                candidates[role] |= candidates_of_model[role]
+
+        if not candidates["test"]:
             raise ValueError(
                 f"Every model failed on the training rows of split {seed}. {'; '.join(failed)}"
             )
         targets = {role: self.y[rows] for role, rows in positions.items()}
-        return PredictedCandidates(pairs=pairs, targets=targets, failed=failed)
+        return PredictedCandidates(candidates, targets, failed)
 
-    def _choose_on_calibration_rows(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
-        """Run the methods that choose and calibrate on the same rows, as unions of sets."""
-        new = {name: prediction for name, (_, prediction) in predicted.pairs["test"].items()}
+    def _fit_and_predict(
+        self, name: str, model: Any, train_rows: AnyArray, positions: Mapping[str, AnyArray]
+    ) -> dict[str, Any]:
+        """Fit a model on the training rows, and predict the rows of each role.
+
+        `positions` are the rows of each role. Returns by role what `PredictedCandidates` keeps: the
+        score and the prediction of each candidate that the model makes.
+        """
+        is_regression = self.y.dtype.kind == "f"
+        fitted_model = fit_candidates(
+            name,
+            model,
+            take_features(self.X, train_rows),
+            self.y[train_rows],
+            classes=None if is_regression else np.unique(self.y),
+        )
+        return {
+            role: fitted_model.predict(take_features(self.X, rows))
+            for role, rows in positions.items()
+        }
+
+    def _deploy_selections(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
+        """Run the methods that choose and calibrate on the same rows (`SELECTIONS`).
+
+        Their set of a row may be the union of the sets of several candidates.
+        """
+        test_predictions = {
+            name: prediction for name, (_, prediction) in predicted.candidates["test"].items()
+        }
         for method in SELECTIONS:
             selected = select_and_calibrate(
-                predicted.pairs["pool"],
+                predicted.candidates["pool"],
                 predicted.targets["pool"],
-                new,
+                test_predictions,
                 alpha=self.alpha,
                 method=method,
             )
+            candidate_in_most_sets = next(iter(selected.winners))  # ordered by number of sets
             yield Deployment(
                 method=method,
-                candidate=next(iter(selected.winners)),  # the one in most sets
+                candidate=candidate_in_most_sets,
                 sets=selected.sets,
                 n_calibration=selected.n,
             )
 
-    def _choose_on_tuning_rows(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
-        """Run the methods that deploy one candidate; those that suit none are left out."""
-        pairs: dict[RoleName, Any] = {}
+    def _deploy_single_candidates(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
+        """Run the methods that deploy one candidate with one threshold.
+
+        A method that can use none of the candidates is left out: CQR without a quantile model, say.
+        """
+        candidates: dict[RoleName, Any] = {}
         targets: dict[RoleName, AnyArray] = {}
         for role in ROLES_OF_METHODS:
-            pairs[role] = predicted.pairs[role]
+            candidates[role] = predicted.candidates[role]
             targets[role] = predicted.targets[role]
-        candidates = score_on_roles(pairs, targets)
+        scored_candidates = score_on_roles(candidates, targets)
+
         for name in METHODS_OF_TABLES:
             if name in SELECTIONS:
                 continue
             method = METHODS.get(name, EFCP)
-            suited = {
-                candidate: on_roles
-                for candidate, on_roles in candidates.items()
-                if method.suits(on_roles.tune.score)
+            suitable = {
+                candidate: scored
+                for candidate, scored in scored_candidates.items()
+                if method.suits(scored.tune.score)
             }
-            if not suited:  # no quantile model among the candidates, say
+            if not suitable:
                 continue
 
-            choice = method(
-                Task(
-                    candidates=suited,
-                    y_tune=predicted.targets["tune"],
-                    fixed=next(iter(suited)),
-                    alpha=self.alpha,
-                    delta=self.delta,
-                    objective=self.objective,
-                )
+            task = Task(
+                candidates=suitable,
+                y_tune=targets["tune"],
+                fixed=next(iter(suitable)),  # for the methods that tune nothing
+                alpha=self.alpha,
+                delta=self.delta,
+                objective=self.objective,
             )
-            score, prediction = predicted.pairs["test"][choice.candidate]
+            choice = method(task)
+            score, prediction = predicted.candidates["test"][choice.candidate]
             yield Deployment(
                 method=name,
                 candidate=choice.candidate,
@@ -260,19 +298,26 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class PredictedCandidates:
-    """The candidates on the rows of each role, and what is known of these rows.
+    """What the methods of one split work on: candidates (a model with a score) by role.
 
-    `pairs` has the score and the prediction of each candidate by role, `failed` why models failed.
+    Attributes
+    ----------
+    candidates
+        By role, then by the name of the candidate: a pair (score, prediction of the rows).
+    targets
+        The true values of the rows of each role.
+    failed
+        The models that could not be fitted, each with its error message.
     """
 
-    pairs: Mapping[str, Mapping[str, Any]]
+    candidates: Mapping[str, Mapping[str, Any]]
     targets: Mapping[str, AnyArray]
     failed: list[str]
 
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
-    """The sets of the test rows by one method; sets chosen row by row have no threshold."""
+    """The sets that a method makes for the test rows; see `MethodRow` for the other fields."""
 
     method: str
     candidate: str
@@ -299,87 +344,116 @@ def _measure(deployment: Deployment, targets: AnyArray) -> MethodRow:
 def comparison_tables(
     records: Sequence[Any], alpha: float, *, groups: str | None = None
 ) -> list[ResultTable]:
-    """Make a table for each kind of guarantee, from the records alone.
+    """Make one table for each kind of guarantee, with one row for each method.
 
-    `groups` is the column whose equal values mark rows that belong together.
+    Parameters
+    ----------
+    records
+        The results of all splits, as `run_splits` returns them.
+    alpha
+        The share of rows whose set may miss the true value; for the caption.
+    groups
+        The column whose equal values mark rows that belong together, if there is one; for the
+        caption.
     """
-    rows_of_method = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
-    caption = _caption(records, alpha, groups)
+    results = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
+    caption = _caption(len(records), alpha, groups)
+
     tables = []
     for guarantee, family in FAMILIES.items():
-        rows = tuple(
-            _table_row(method, rows_of_method[method], rows_of_method[family.compared_with])
-            for method in family.methods
-            if method in rows_of_method
-        )
+        rows = []
+        for method in family.methods:
+            if method in results:
+                rows.append(_table_row(method, results[method], results[family.reference]))
         if rows:
-            tables.append(ResultTable(_HEADINGS[guarantee], caption, _COLUMNS, rows, digits=4))
+            heading = _HEADINGS[guarantee]
+            tables.append(ResultTable(heading, caption, _COLUMNS, tuple(rows), digits=4))
     return tables
 
 
 def _table_row(
-    method: str, rows: list[MethodRow], compared_with: list[MethodRow]
+    method: str, results: list[MethodRow], reference_results: list[MethodRow]
 ) -> tuple[Any, ...]:
-    """Summarise a method over splits, with its difference in size to another if it is known."""
-    sizes = [row.mean_size for row in rows]
-    other_sizes = [row.mean_size for row in compared_with]
-    are_finite = all(size < math.inf for size in sizes + other_sizes)
+    """Summarise a method over all splits as one row of a table, in the order of `_COLUMNS`.
+
+    `results` has one entry for each split; `reference_results` are those of the method that sizes
+    are compared with. Two cells stay empty where there is nothing to compare: for the reference
+    itself, for other numbers of splits, and if a mean size is infinite.
+    """
+    sizes = [result.mean_size for result in results]
+    reference_sizes = [result.mean_size for result in reference_results]
+    are_finite = all(size < math.inf for size in sizes + reference_sizes)
+
     size_difference = None
     p_value = None
-    if rows is not compared_with and len(sizes) == len(other_sizes) and are_finite:
-        comparison = paired_comparison(sizes, other_sizes)
+    is_reference = results is reference_results
+    if not is_reference and len(sizes) == len(reference_sizes) and are_finite:
+        comparison = paired_comparison(sizes, reference_sizes)
         size_difference = comparison.mean_difference
         p_value = comparison.p_value
 
-    ((most_often, _),) = Counter(row.candidate for row in rows).most_common(1)
+    n_splits_of_candidate = Counter(result.candidate for result in results)
+    most_frequent_candidate = n_splits_of_candidate.most_common(1)[0][0]
     return (
-        _NAMES[method],
-        rows[0].calibration_rows,
-        Measured.of(row.coverage for row in rows),
+        _PRINTED_NAMES[method],
+        results[0].calibration_rows,
+        Measured.of(result.coverage for result in results),
         Measured.of(sizes),
-        Measured.of(row.p95_size for row in rows),
+        Measured.of(result.p95_size for result in results),
         size_difference,
         p_value,
-        most_often,
+        most_frequent_candidate,
     )
 
 
-def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
-    """Explain the columns of the tables, and what their p-values are about."""
-    text = (
-        f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n "
-        f"is the number of rows behind the threshold; size − DCO is the difference in mean size to "
-        f"DCO with the same kind of guarantee (to DCO-Warmstart if there is none). Splits of one "
-        f"table are not independent: the p-values are about splits of this table. ModSel-CP makes "
-        f"unions of candidates' sets; the one named is in most. EFCP chooses and calibrates on the "
-        f"same rows: with M candidates and independent rows it covers at least "
-        f"1 − alpha − (1/3 + √(log(2M)/2))/√n. ROCP is left out: it needs a loss matrix."
+def _caption(n_splits: int, alpha: float, groups: str | None) -> str:
+    """Write the caption of the tables: what the columns are, and what the p-values are about.
+
+    `groups` is the column that marks rows which belong together, if there is one.
+    """
+    about_columns = (
+        f"Mean ± standard deviation over {counted(n_splits, 'split')}, alpha = {alpha:g}; n is the "
+        "number of rows behind the threshold; size − DCO is the difference in mean size to DCO "
+        "with the same kind of guarantee (to DCO-Warmstart if there is none)."
     )
+    about_p_values = (
+        "Splits of one table are not independent: the p-values are about splits of this table."
+    )
+    about_modsel = "ModSel-CP makes unions of candidates' sets; the one named is in most."
+    about_efcp = (
+        "EFCP chooses and calibrates on the same rows: with M candidates and independent rows it "
+        "covers at least 1 − alpha − (1/3 + √(log(2M)/2))/√n."
+    )
+    about_rocp = "ROCP is left out: it needs a loss matrix."
+    sentences = [about_columns, about_p_values, about_modsel, about_efcp, about_rocp]
+
     if groups is not None:
-        text += (
-            f" Rows come in groups ({groups}), and these methods count rows as if each came alone: "
-            f"the guarantees of the headings need not hold here. `dco fit --groups` has one for "
-            f"groups."
+        about_groups = (
+            f"Rows come in groups ({groups}), and these methods count rows as if each came alone: "
+            "the guarantees of the headings need not hold here. `dco fit --groups` has one for "
+            "groups."
         )
-    return text
+        sentences.append(about_groups)
+    return " ".join(sentences)
 
 
 def failures(records: Sequence[Any]) -> list[str]:
-    """Name the models that failed in some split, each reason once."""
+    """List the models that failed in some split: "forest: ValueError: ... (in 3 of 50 splits)"."""
     reasons = Counter(row.failed for row in rows_of(records, FailedRow))
     return [f"{reason} (in {count} of {len(records)} splits)" for reason, count in reasons.items()]
 
 
 def round_for_reading(table: ResultTable) -> ResultTable:
-    """Write the cells of a table as people read them.
-
-    A standard deviation has two digits, and its mean has the same decimals.
-    """
-    rows = tuple(tuple(_cell(cell) for cell in row) for row in table.rows)
+    """Turn the cells of a table into text that is short enough to read."""
+    rows = tuple(tuple(_cell_text(cell) for cell in row) for row in table.rows)
     return replace(table, rows=rows)
 
 
-def _cell(cell: Any) -> str:
+def _cell_text(cell: Any) -> str:
+    """Write a cell: a mean 0.90123 with standard deviation 0.01234 becomes "0.901 ± 0.012".
+
+    The standard deviation gets two significant digits, and the mean as many decimals.
+    """
     if isinstance(cell, str):
         return cell
     if not isinstance(cell, Measured):

@@ -92,7 +92,7 @@ def _print_slices(evaluation: Evaluation) -> None:
         rows,
         title=f"Coverage {' and '.join(kinds)} (the intervals hold for all at once; the promise is "
         "about none of them alone)",
-        spare=["mean size"],
+        optional=["mean size"],
     )
     if len(classes) > _MOST_CLASSES:
         say(
@@ -121,7 +121,7 @@ def _print_values(evaluation: Evaluation, certificate: Certificate, by: str | No
             cells += _test_cells(group, is_too_low=group.group in evaluation.too_low)
 
     title = f"By {by or 'condition'} ({_describe_promise(certificate, by)})"
-    print_table(columns, rows, title=title, spare=["median", "95 % up to", "expected"])
+    print_table(columns, rows, title=title, optional=["median", "95 % up to", "expected"])
     if len(shown) < len(groups):
         say(f"and {len(groups) - len(shown)} more, none with more rows: --json lists them all.")
 

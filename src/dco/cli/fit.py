@@ -281,7 +281,7 @@ def _print_ranking(ranking: Any) -> None:
             row_cells.append("yes" if row.feasible else "no")
 
     title = f"{counted(len(rows), 'candidate')} on the tuning rows, best first"
-    print_table(names, cells, title=title, spare=["95 % up to"])
+    print_table(names, cells, title=title, optional=["95 % up to"])
     if len(rows) > _MOST_CANDIDATES:
         say(f"and {len(rows) - _MOST_CANDIDATES} more: --json lists them all.")
     say("missed: the share of tuning rows whose set misses the true value.")

@@ -24,7 +24,8 @@ from dco.foundations.notes import Note
 
 Decorator: TypeAlias = Callable[[Any], Any]
 
-_DELTA = 0.05
+USUAL_ALPHA = 0.1
+_USUAL_DELTA = 0.05
 _OBJECTIVES = "dco.tuning.objectives:OBJECTIVES"
 _RULES = "dco.calibration:GUARANTEES"
 _OF_MODEL = "that of the model"
@@ -117,12 +118,12 @@ def _choose_alpha(alpha: float | None, confidence: float | None) -> float | None
 
 def _choose_alpha_or_usual(alpha: float | None, confidence: float | None) -> float:
     asked = _choose_alpha(alpha, confidence)
-    return 0.1 if asked is None else asked
+    return USUAL_ALPHA if asked is None else asked
 
 
 def _guarantee_options(*, default: str | None) -> Decorator:
     """Offer --guarantee and --delta; the default None is that of a fitted model."""
-    default_delta = _OF_MODEL if default is None else _DELTA
+    default_delta = _OF_MODEL if default is None else _USUAL_DELTA
     return combine(
         click.option(
             "--guarantee",
@@ -149,7 +150,7 @@ def _make_promise(
     return Promise(
         alpha=_choose_alpha_or_usual(alpha, confidence),
         guarantee=guarantee,
-        delta=_DELTA if delta is None else delta,
+        delta=_USUAL_DELTA if delta is None else delta,
     )
 
 
@@ -184,9 +185,12 @@ def note_large_alpha(alpha: float | None) -> list[Note]:
     ]
 
 
-level_option = as_record("alpha", _choose_alpha_or_usual, _level_options("0.1"))
+level_option = as_record("alpha", _choose_alpha_or_usual, _level_options(str(USUAL_ALPHA)))
 promise_options = as_record(
-    "promise", _make_promise, _level_options("0.1"), _guarantee_options(default="marginal")
+    "promise",
+    _make_promise,
+    _level_options(str(USUAL_ALPHA)),
+    _guarantee_options(default="marginal"),
 )
 model_options = as_record(
     "promise", _make_other_promise, _level_options(_OF_MODEL), _guarantee_options(default=None)

@@ -21,7 +21,7 @@ from dco.cli.printing import (
     print_notes,
     print_table,
     say,
-    spare_width,
+    width_left,
 )
 from dco.foundations.notes import show
 
@@ -176,7 +176,7 @@ def print_outlooks(outlooks: Sequence[Outlook], alpha: float) -> None:
     ]
     title = "Coverage to expect, by the number of rows"
 
-    width = spare_width(columns, rows, most=_WIDEST_DRAWING)
+    width = width_left(columns, rows, at_most=_WIDEST_DRAWING)
     if width >= len("coverage"):
         columns.append("coverage")
         for cells, drawing in zip(rows, _draw_lines(outlooks, alpha, width), strict=True):

@@ -22,9 +22,10 @@ from dco.foundations.display import number as format_number
 from dco.foundations.files import plain
 from dco.foundations.progress import SearchProgress, watch_search
 
-_WIDTH_OFF_TERMINAL = 80  # columns of a table; sentences are not wrapped there
+_WIDTH_OFF_TERMINAL = 80  # characters in a line of a table; sentences are not wrapped there
 _LONGEST_WORD = 30  # a longer one, such as the name of a file, may be broken
-_GAP = 2  # between the columns of a table, and half of it on either side
+_GAP = 2  # blanks between the columns of a table
+_BLOCK_INDENT = 2  # blanks before the cells of a row that is printed as a block of lines
 _NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"
 _SILENT_WARNINGS = (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)
 
@@ -39,7 +40,7 @@ def print_json(value: Any) -> None:
 
 
 def say(*sentences: str, err: bool = False) -> None:
-    """Print sentences, wrapped on a terminal only; with `err` beside the result."""
+    """Print sentences, wrapped on a terminal only; with `err` to standard error."""
     console = _console(sys.stderr if err else sys.stdout)
     for sentence in sentences:
         console.print(printable(sentence), soft_wrap=not console.is_terminal)
@@ -51,7 +52,7 @@ def printable(text: str) -> str:
 
 
 def number(value: Any) -> str:
-    """Write a number in four significant digits, a count in full."""
+    """Write a number in four significant digits, a count in full, and "–" if there is none."""
     if value is None:
         return "–"
     if isinstance(value, float):
@@ -60,6 +61,7 @@ def number(value: Any) -> str:
 
 
 def _console(file: Any) -> Any:
+    """Make a console that prints text as it is, without markup, colours or emoji."""
     from rich.console import Console
 
     return Console(
@@ -76,15 +78,26 @@ def _console(file: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Column:
-    """The texts of a column, and how wide it must and would like to be.
+    """A column of a table as text.
 
-    `least_width` breaks no number and no word, `full_width` has every cell on one line.
+    Attributes
+    ----------
+    name
+        The heading.
+    cells
+        The text of each row.
+    is_numeric
+        Whether all cells are numbers; they are then aligned to the right.
+    min_width
+        The width in characters that breaks no number and no word.
+    full_width
+        The width in characters that has every cell on one line.
     """
 
     name: str
     cells: list[str]
     is_numeric: bool
-    least_width: int
+    min_width: int
     full_width: int
 
 
@@ -93,71 +106,82 @@ def print_table(
     rows: Iterable[Sequence[Any]],
     *,
     title: str | None = None,
-    spare: Sequence[str] = (),
+    optional: Sequence[str] = (),
 ) -> list[str]:
-    """Print a table: numbers to the right, numbers and words whole.
+    """Print a table, without breaking numbers or words.
 
-    On a terminal columns of `spare` are left out, in that order, until the others fit, and are
-    returned. Where not even those fit, each row is a block of lines, with nothing left out;
-    elsewhere nothing is ever left out.
+    Where the table is too wide for a terminal, columns named in `optional` are left out, the first
+    of them first, until the others fit. If they never fit, all columns are printed, each row as a
+    block of lines. Nothing is left out in a file or a pipe.
+
+    Returns the names of the columns that were left out.
     """
     console = _console(sys.stdout)
-    all_columns = _lay_out(columns, rows)
-    shown = all_columns
+    all_columns = _make_columns(columns, rows)
+
+    # 1. Leave columns out until the others fit.
+    columns_to_print = all_columns
     left_out: list[str] = []
-    for name in spare if console.is_terminal else ():
-        if _least_width(shown) > console.width:
-            shown = [column for column in shown if column.name != name]
+    if console.is_terminal:
+        for name in optional:
+            if _min_table_width(columns_to_print) <= console.width:
+                break
+            columns_to_print = [column for column in columns_to_print if column.name != name]
             left_out.append(name)
 
+    # 2. Print the table, or blocks of lines if it is still too wide.
     if title is not None:
         _print_title(console, title)
-    if _least_width(shown) > console.width:
+    if _min_table_width(columns_to_print) > console.width:
         _print_blocks(console, all_columns)
         return []
-    _print_grid(console, shown)
+    _print_grid(console, columns_to_print)
     return left_out
 
 
-def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:
-    """Return how wide one more column of a table may be, up to `most`."""
-    room: int = _console(sys.stdout).width - _least_width(_lay_out(columns, rows)) - _GAP
-    return max(0, min(most, room))
+def width_left(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, at_most: int) -> int:
+    """Return how many characters wide one more column of this table may be, up to `at_most`."""
+    table_width = _min_table_width(_make_columns(columns, rows))
+    n_characters: int = _console(sys.stdout).width - table_width - _GAP
+    return max(0, min(at_most, n_characters))
 
 
-def _lay_out(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[_Column]:
-    body = list(rows)
+def _make_columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[_Column]:
+    all_rows = list(rows)
     return [
-        _lay_out_column(name, [row[position] for row in body])
+        _make_column(name, [row[position] for row in all_rows])
         for position, name in enumerate(names)
     ]
 
 
-def _lay_out_column(name: str, values: list[Any]) -> _Column:
-    """Turn the values of a column into text, and measure how wide it must and may be."""
+def _make_column(name: str, values: list[Any]) -> _Column:
+    """Turn the values of a column into text, and measure how wide the column must be."""
     from rich.cells import cell_len
 
     cells = [printable(value if isinstance(value, str) else number(value)) for value in values]
+    are_numbers = all(cell == "–" or re.fullmatch(_NUMBER, cell) for cell in cells)
+
     words = name.split()
     for cell in cells:
         words += [cell] if _must_stay_whole(cell) else cell.split()
     longest_word = max((cell_len(word) for word in words), default=0)
+
     return _Column(
         name=name,
         cells=cells,
-        is_numeric=all(cell == "–" or re.fullmatch(_NUMBER, cell) for cell in cells),
-        least_width=min(longest_word, _LONGEST_WORD),
+        is_numeric=are_numbers,
+        min_width=min(longest_word, _LONGEST_WORD),
         full_width=max(cell_len(text) for text in [*cells, name]),
     )
 
 
 def _must_stay_whole(cell: str) -> bool:
-    """Say whether a cell is a range, a mean with its deviation, or a drawing."""
+    """Say whether a cell must not be broken at its blanks: "0.1 to 0.3", "0.2 ± 0.1", a drawing."""
     return re.fullmatch(rf"{_NUMBER} (to|±) {_NUMBER}|[ ─|o]+", cell) is not None
 
 
-def _least_width(columns: Iterable[_Column]) -> int:
-    return sum(column.least_width + _GAP for column in columns)
+def _min_table_width(columns: Iterable[_Column]) -> int:
+    return sum(column.min_width + _GAP for column in columns)
 
 
 def _print_title(console: Any, title: str) -> None:
@@ -168,47 +192,50 @@ def _print_title(console: Any, title: str) -> None:
 
 
 def _print_grid(console: Any, columns: Sequence[_Column]) -> None:
-    """Print columns side by side; the first ones get the room that is left.
+    """Print columns side by side.
 
-    Widths are set here, since rich would narrow columns by their share, through words.
+    Every column gets its smallest width; what is left of the line goes to the first columns, up to
+    their full width. (rich would make all columns narrower in proportion, and break words.)
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    room = console.width - _least_width(columns)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    width_to_give = console.width - _min_table_width(columns)
     for column in columns:
-        more = max(0, min(room, column.full_width - column.least_width))
-        room -= more
+        extra_width = max(0, min(width_to_give, column.full_width - column.min_width))
+        width_to_give -= extra_width
         table.add_column(
             Text(column.name),
             justify="right" if column.is_numeric else "left",
-            width=column.least_width + more,
+            width=column.min_width + extra_width,
             overflow="fold",
         )
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*map(Text, cells))
+
+    for row in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*map(Text, row))
     console.print(table)
 
 
 def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
-    """Print each row as a block: a head, and below it the other cells after their columns.
+    """Print each row as a block of lines, for a table that is too wide for the terminal.
 
-    The head is the cell of the first column that holds words.
+    The first line of a block is the cell of the first column that holds words, in bold. The other
+    cells follow, one on each line: "coverage: 0.91".
     """
     from rich.padding import Padding
     from rich.text import Text
 
-    head = next((column for column in columns if not column.is_numeric), columns[0])
-    others = [column for column in columns if column is not head]
-    for row, name in enumerate(head.cells):
-        console.print(Text(name, style="bold"))
-        for column in others:
+    name_column = next((column for column in columns if not column.is_numeric), columns[0])
+    other_columns = [column for column in columns if column is not name_column]
+    for row, row_name in enumerate(name_column.cells):
+        console.print(Text(row_name, style="bold"))
+        for column in other_columns:
             cell = column.cells[row]
             if cell:
-                text = f"{column.name}: {cell}" if column.name else cell
-                console.print(Padding(Text(text), (0, 0, 0, 2)))
+                line = f"{column.name}: {cell}" if column.name else cell
+                console.print(Padding(Text(line), (0, 0, 0, _BLOCK_INDENT)))
     console.print()
 
 
@@ -219,12 +246,15 @@ def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
 def progress(
     description: str, total: int | None, *, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar, or a running clock without a total; yield ``reached(steps)``.
+    """Show a progress bar on standard error while the `with` block runs.
 
-    It is shown on standard error, on terminals only. What a search says of itself stands beside it.
+    The block gets a function to call with the number of steps done so far. `total` is the number of
+    all steps; if it is None, a running clock is shown. While candidates are searched, the bar says
+    which model is being fitted. Nothing is shown with `quiet`, or where standard error is no
+    terminal.
     """
     if quiet or not sys.stderr.isatty():
-        yield lambda steps: None
+        yield lambda n_done: None
         return
 
     with _progress_bar(has_total=total is not None) as bar:
@@ -234,27 +264,23 @@ def progress(
             bar.update(task, description=f"{description}: {search_in_words(search)}")
 
         with watch_search(show_search):
-            yield lambda steps: bar.update(task, completed=steps)
+            yield lambda n_done: bar.update(task, completed=n_done)
 
 
 def _progress_bar(*, has_total: bool) -> Any:
+    """Make a bar with the share done and the time left, or with the time elapsed."""
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        ProgressColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+    columns: list[rich_progress.ProgressColumn] = [
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+    ]
     if has_total:
-        columns += [TaskProgressColumn(), TimeRemainingColumn()]
+        columns += [rich_progress.TaskProgressColumn(), rich_progress.TimeRemainingColumn()]
     else:
-        columns += [TimeElapsedColumn()]
-    return Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        columns += [rich_progress.TimeElapsedColumn()]
+    return rich_progress.Progress(*columns, console=Console(file=sys.stderr), transient=True)
 
 
 def search_in_words(search: SearchProgress) -> str:
@@ -270,9 +296,10 @@ def search_in_words(search: SearchProgress) -> str:
 
 @contextmanager
 def collected_notes(target: str | None = None) -> Iterator[list[str]]:
-    """Yield a list that holds, at the end, each note and warning once, as a sentence.
+    """Collect the warnings of the `with` block as sentences, each of them once.
 
-    Sentences name options, and the column of the target.
+    The block gets an empty list, which is filled when the block ends. Sentences name options of the
+    command line, and the column `target` where a warning is about the label.
     """
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
@@ -286,13 +313,17 @@ def collected_notes(target: str | None = None) -> Iterator[list[str]]:
     for warning in caught:
         if issubclass(warning.category, _SILENT_WARNINGS):
             continue
-        assert isinstance(warning.message, Warning)
-        text = " ".join(spell_error(warning.message, target=target).split())
-        if text not in notes:
-            notes.append(text)
+        assert isinstance(warning.message, Warning)  # Python allows a text here, too
+        sentence = _in_one_line(spell_error(warning.message, target=target))
+        if sentence not in notes:
+            notes.append(sentence)
 
 
 def print_notes(notes: Iterable[str]) -> None:
     """Print notes beside the result, to standard error."""
     for sentence in notes:
-        say(f"Note: {' '.join(sentence.split())}", err=True)
+        say(f"Note: {_in_one_line(sentence)}", err=True)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())

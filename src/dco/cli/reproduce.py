@@ -171,7 +171,7 @@ def print_result_table(table: Any) -> None:
         say(table.to_markdown())
         return
     left_out = print_table(
-        table.columns, table.shown(), title=table.title, spare=spare_columns(table.columns)
+        table.columns, table.shown(), title=table.title, optional=optional_columns(table.columns)
     )
     say(table.caption)
     if left_out:
@@ -179,7 +179,7 @@ def print_result_table(table: Any) -> None:
     say("")
 
 
-def spare_columns(columns: Sequence[str]) -> list[str]:
+def optional_columns(columns: Sequence[str]) -> list[str]:
     """List the columns that a narrow terminal can leave out: differences and laws first, then
     others from the right.
     """
