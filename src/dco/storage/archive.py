@@ -29,7 +29,11 @@ def versions() -> dict[str, str]:
 
 
 def add_manifest(skops_content: bytes) -> bytes:
-    """Turn what skops wrote into the content of a model file."""
+    """Add the manifest to the archive that skops wrote, and return the content of a model file.
+
+    The manifest holds the format's version, the versions of packages, and the SHA-256 of every
+    other member of the archive.
+    """
     with zipfile.ZipFile(io.BytesIO(skops_content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     manifest = {
@@ -53,7 +57,11 @@ def read_manifest(content: bytes) -> Any:
 
 
 def check_archive(content: bytes, path: object) -> None:
-    """Refuse what is no model file, and one with members that are missing, added or changed."""
+    """Refuse content that is not a model file, and one whose members are not as they were written.
+
+    Missing, added and changed members are found by the hashes in the file's manifest. `path` is
+    named in the error.
+    """
     if not content.startswith(_FIRST_BYTES_OF_ZIP):
         sentence = f"{path} is not a model file."
         if content[:1] == _FIRST_BYTE_OF_PICKLE:
@@ -72,7 +80,11 @@ def check_archive(content: bytes, path: object) -> None:
 
 
 def _find_problem(archive: zipfile.ZipFile) -> str | None:
-    """Say what is wrong with an archive, if anything is."""
+    """Compare an archive with its manifest, and say what is wrong; None if nothing is.
+
+    The text goes on from the path of the file: "... was edited: its members are not those that
+    dco.json lists."
+    """
     names = archive.namelist()
     if MANIFEST not in names or _SCHEMA not in names:
         return f"was not written by dco.save: it has no {MANIFEST} or no {_SCHEMA}."
@@ -83,9 +95,11 @@ def _find_problem(archive: zipfile.ZipFile) -> str | None:
             f"has format {manifest['format']!r}, but this version of dco reads format {FORMAT}: "
             "use the one that wrote it, or fit again."
         )
-    if set(manifest["sha256"]) != set(names) - {MANIFEST}:
+
+    digests = manifest["sha256"]
+    if set(digests) != set(names) - {MANIFEST}:
         return f"was edited: its members are not those that {MANIFEST} lists."
-    for name, digest in manifest["sha256"].items():
+    for name, digest in digests.items():
         if hashlib.sha256(archive.read(name)).hexdigest() != digest:
             return f"is damaged or was edited: the SHA-256 of {name} is not the one in {MANIFEST}."
     return None

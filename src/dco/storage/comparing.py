@@ -18,18 +18,23 @@ _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 def find_difference(
     original: Any, copy: Any, compared: dict[tuple[int, int], Any] | None = None
 ) -> str | None:
-    """Return the path of the first part that differs ("" for the whole); None if none does.
+    """Return the path of the first part of an object that differs from its copy.
 
-    Parts are the same if they agree in type and content, NaN with NaN. Functions and classes are
-    the same only if they are one object. `compared` holds the pairs that have been met.
+    The path is written as in Python: ".models[0].coef_". It is "" if the objects differ as a whole
+    (in type, say), and None if they agree. Numbers and texts are the same if type and content
+    agree, NaN with NaN. Functions and classes are the same only if they are one object.
+
+    `compared` holds the pairs that were compared so far, so that an object that contains itself
+    does not lead round in circles. Leave it out: only the recursion passes it on.
     """
     compared = {} if compared is None else compared
-    if original is copy or (id(original), id(copy)) in compared:
+    pair = (id(original), id(copy))
+    if original is copy or pair in compared:
         return None
     if type(original) is not type(copy) or isinstance(original, (type, *_FUNCTIONS)):
         return ""
 
-    compared[id(original), id(copy)] = original, copy
+    compared[pair] = original, copy  # an id is not used again while its object is kept
     if is_plain(original):
         return None if _is_same_plain(original, copy) else ""
 
@@ -45,10 +50,10 @@ def find_difference(
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:
-    """Return what makes up an object, each part with its name in a path.
+    """List the parts of an object, each with the name that it has in a path.
 
-    An object tells its parts by its own `__getstate__`; compiled classes without one tell by
-    `__reduce__`.
+    {"a": 1} -> [("['a']", 1)], and an object with the attribute a -> [(".a", 1)]. What has no parts
+    of its own, such as a number, gives an empty list.
     """
     if is_plain(value):
         return []
@@ -68,53 +73,76 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def _state_of(value: Any) -> Any:
-    """Return the state of an object as pickle would ask for it."""
-    state = value.__getstate__() if hasattr(value, "__getstate__") else attributes_of(value)
+    """Return what pickle would store of an object: in most cases a dict of its attributes.
+
+    A compiled class without a state of its own gives a tuple instead: the arguments from which
+    `__reduce__` would build the object again.
+    """
+    state = value.__getstate__()
     if state is None:
-        try:
-            state = value.__reduce__()[1:]
-        except Exception:
-            return {}  # nothing to compare: the types agree
-    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):
-        attributes, slots = state
-        return {**(attributes or {}), **slots}
-    return state
+        state = _arguments_to_rebuild(value)
+
+    # A class with __slots__ gives two dicts: the other attributes (None if it has no others), and
+    # the slots.
+    is_pair_of_dicts = isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict)
+    if not is_pair_of_dicts:
+        return state
+    attributes, slots = state
+    return {**(attributes or {}), **slots}
+
+
+def _arguments_to_rebuild(value: Any) -> Any:
+    """Return the arguments that pickle would pass to the constructor of an object.
+
+    An empty dict where the object cannot be pickled: then there is nothing to compare but types.
+    """
+    try:
+        return value.__reduce__()[1:]
+    except Exception:
+        return {}
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Return what an object holds, in its dictionary and in slots."""
+    """Return the attributes of an object by name, those in ``__slots__`` included."""
     attributes = dict(getattr(value, "__dict__", {}))
     for base in type(value).__mro__:
         slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+        if isinstance(slots, str):  # a single slot may be written without a tuple
+            slots = (slots,)
+        for name in slots:
+            is_attribute = name not in ("__dict__", "__weakref__")
+            if is_attribute and hasattr(value, name):
                 attributes[name] = getattr(value, name)
     return attributes
 
 
 def walk(value: Any) -> Iterator[Any]:
-    """Yield every object that can be reached from another one, once."""
-    pending = [value]
-    visited: dict[int, Any] = {}  # keeps the objects, so that no id is taken again
-    while pending:
-        reached = pending.pop()
-        is_leaf = isinstance(reached, str | bytes | int | float | type | None)
-        if is_leaf or id(reached) in visited:
-            continue
-        visited[id(reached)] = reached
-        yield reached
+    """Yield an object and every object inside it, however deep, each once.
 
-        if isinstance(reached, dict):
-            pending += reached.values()
-        elif isinstance(reached, list | tuple | Set):
-            pending += reached
-        elif isinstance(reached, np.ndarray) and reached.dtype == object:
-            pending += reached.ravel().tolist()
-        pending += attributes_of(reached).values()
+    Inside are the items of containers and the attributes of objects. Numbers, texts and classes
+    are left out.
+    """
+    pending = [value]
+    visited: dict[int, Any] = {}  # by id; the objects are kept, so that no id is used again
+    while pending:
+        current = pending.pop()
+        is_leaf = isinstance(current, str | bytes | int | float | type | None)
+        if is_leaf or id(current) in visited:
+            continue
+        visited[id(current)] = current
+        yield current
+
+        if isinstance(current, dict):
+            pending += current.values()
+        elif isinstance(current, list | tuple | Set):
+            pending += current
+        elif isinstance(current, np.ndarray) and current.dtype == object:
+            pending += current.ravel().tolist()
+        pending += attributes_of(current).values()
 
 
 def is_plain(value: Any) -> bool:
-    """Say whether a value has no parts of its own, so that it is compared as a whole."""
+    """Return whether a value has no parts of its own, so that it is compared as a whole."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype != object)
     is_one_value = isinstance(
@@ -138,6 +166,7 @@ def _is_same_plain(one: Any, other: Any) -> bool:
 
 
 def _is_same_sparse(one: Any, other: Any) -> bool:
+    """Compare two sparse matrices cell by cell; the order of their cells counts."""
     cells = one.tocoo()
     other_cells = other.tocoo()
     if cells.shape != other_cells.shape:

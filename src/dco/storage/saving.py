@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -29,13 +29,14 @@ __all__ = [
 ]
 
 _ADVICE = "The page 'Saving and loading' of the documentation lists what can be saved."
-_OTHER_WAYS = {  # packages whose models keep their numbers where no file of ours can take them from
+# Packages whose models keep their numbers where no file of ours can take them from.
+_ADVICE_BY_PACKAGE = {
     "catboost": "CatBoost models are saved by CatBoost: model.save_model(path), beside "
     "est.certificate_.to_json().",
     "skorch": "skorch nets are saved by skorch: net.save_params(f_params=path), beside "
     "est.certificate_.to_json().",
 }
-_PARTS_LOOKED_AT = 10_000
+_MOST_PARTS_SEARCHED = 10_000  # so that advice about a huge model does not take minutes
 
 
 # ---------------------------------------------------------------- saving
@@ -61,67 +62,85 @@ def pack(estimator: Any) -> bytes:
 
     try:
         content = add_manifest(skops.io.dumps(estimator))
-        different_part = find_difference(estimator, _copy_of(content))
+        different_part = find_difference(estimator, _load_own(content))
     except Exception as failure:
-        raise TypeError(
-            f"{type(estimator).__name__}{_path_of_culprit(estimator)} cannot be saved: {failure}. "
-            f"{_advice_for(estimator)}"
-        ) from failure
+        culprit = f"{type(estimator).__name__}{_path_of_culprit(estimator)}"
+        advice = _advice_for(estimator)
+        raise TypeError(f"{culprit} cannot be saved: {failure}. {advice}") from failure
     if different_part is not None:
-        raise TypeError(
-            f"{type(estimator).__name__}{different_part} would not come back from a file as it is "
-            f"now. {_ADVICE}"
-        )
+        culprit = f"{type(estimator).__name__}{different_part}"
+        raise TypeError(f"{culprit} would not come back from a file as it is now. {_ADVICE}")
+
     _note_types_of_main(content)
     return content
 
 
-def _copy_of(content: bytes) -> Any:
+def _load_own(content: bytes) -> Any:
     """Load what this process has just packed: its types are the caller's own and trusted."""
     import skops.io
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a class on its way out can still be saved
+        warnings.simplefilter("ignore")  # a deprecated class can still be saved
         return skops.io.loads(content, trusted=skops.io.get_untrusted_types(data=content))
 
 
 def _path_of_culprit(value: Any) -> str:
-    """Return the path of the innermost part that does not survive a round trip by itself."""
-    import skops.io
+    """Find the attribute because of which an object cannot be saved: ".models[0].estimator".
 
-    with suppress(Exception):  # of an object that does not tell its parts
-        # what was given comes before what fitted
-        for name, part in sorted(parts_of(value), key=lambda named: named[0].endswith("_")):
-            survives = False
-            with suppress(Exception):
-                survives = find_difference(part, _copy_of(skops.io.dumps(part))) is None
-            if not survives:
-                return name + _path_of_culprit(part)
+    Each part is saved by itself, and the search goes on inside the first one that fails. Returns ""
+    where all parts can be saved, or where the object does not give its parts.
+    """
+    try:
+        parts = parts_of(value)
+    except Exception:
+        return ""
+
+    # Parameters, which the caller knows, come before fitted attributes, which end in "_".
+    parameters_first = sorted(parts, key=lambda named_part: named_part[0].endswith("_"))
+    for name, part in parameters_first:
+        if not _can_be_saved(part):
+            return name + _path_of_culprit(part)
     return ""
 
 
+def _can_be_saved(value: Any) -> bool:
+    """Return whether an object comes back from skops as it is now."""
+    import skops.io
+
+    try:
+        return find_difference(value, _load_own(skops.io.dumps(value))) is None
+    except Exception:
+        return False
+
+
 def _advice_for(estimator: Any) -> str:
-    """Say how else a model of these packages is saved."""
-    reached = islice(walk(estimator), _PARTS_LOOKED_AT)
-    packages = {type(part).__module__.partition(".")[0] for part in reached}
-    return next((way for package, way in _OTHER_WAYS.items() if package in packages), _ADVICE)
+    """Say how a model is saved otherwise, by the package that one of its parts comes from."""
+    parts = islice(walk(estimator), _MOST_PARTS_SEARCHED)
+    packages = {type(part).__module__.partition(".")[0] for part in parts}
+    for package, advice in _ADVICE_BY_PACKAGE.items():
+        if package in packages:
+            return advice
+    return _ADVICE
 
 
 def _note_types_of_main(content: bytes) -> None:
-    """Note types and functions of the running script: another process cannot import them."""
+    """Show a note if a model file holds types or functions of the running script.
+
+    Python calls that script ``__main__``, and another process cannot import from it.
+    """
     import skops.io
 
-    names = [
-        name.removeprefix("__main__.")
-        for name in skops.io.get_untrusted_types(data=content)
-        if name.startswith("__main__.")
-    ]
-    if names:
-        text = (
-            f"{', '.join(names)} is defined in the script or notebook that runs now (__main__), so "
-            "another process cannot read this file."
-        )
-        show([Note("main-types", text, "Define it in a module, import it, and save again.")])
+    prefix = "__main__."
+    types_in_file = skops.io.get_untrusted_types(data=content)
+    names = [name.removeprefix(prefix) for name in types_in_file if name.startswith(prefix)]
+    if not names:
+        return
+
+    text = (
+        f"{', '.join(names)} is defined in the script or notebook that runs now (__main__), so "
+        "another process cannot read this file."
+    )
+    show([Note("main-types", text, "Define it in a module, import it, and save again.")])
 
 
 # ---------------------------------------------------------------- loading
@@ -141,31 +160,33 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
 
     trusted_by_caller = _names_of(trusted)
     allowed = trusted_names() | trusted_by_caller
+
+    # 1. Check the file before anything in it is built.
     content = Path(path).read_bytes()
     check_archive(content, path)
-
-    with _corrupt_if_it_fails(path):
+    with _raise_as_corrupt(path):
         types_in_file = set(skops.io.get_untrusted_types(data=content))
     _check_trusted(types_in_file - allowed, path, trusted_by_caller=trusted_by_caller)
     _check_importable(types_in_file, path)
 
-    with _corrupt_if_it_fails(path), warnings.catch_warnings():
-        # one for each part of the model; ours is one for all
+    # 2. Build the estimator. scikit-learn would warn of another version once for each part of it.
+    with _raise_as_corrupt(path), warnings.catch_warnings():
         warnings.simplefilter("ignore", InconsistentVersionWarning)
         estimator = skops.io.loads(content, trusted=sorted(allowed))
         other_versions = _other_versions(content)
+
+    # 3. Warn once instead.
     if other_versions:
-        text = (
-            f"{path} was written with {' and '.join(other_versions)}: it may predict otherwise "
-            "than when it was calibrated."
-        )
-        remedy = "`dco audit` with the rows of the fit computes the calibration scores again."
-        show([Note("other-versions", text, remedy)])
+        show([_note_other_versions(path, other_versions)])
     return estimator
 
 
 def _names_of(trusted: Iterable[str | type]) -> frozenset[str]:
-    """Return the full names of the types that a caller trusts, by type, by name or by package."""
+    """Return the full names of the types that a caller trusts.
+
+    The caller gives types, full names of types, or packages: a name in `PACKAGES` stands for all
+    types of that package.
+    """
     if not isinstance(trusted, Iterable) or isinstance(trusted, str | type):
         raise TypeError(
             f"trusted must be a list of types or of their full names, got {trusted!r}: write "
@@ -192,40 +213,62 @@ def _check_trusted(untrusted: set[str], path: object, *, trusted_by_caller: froz
 
 
 def _shorten(names: Iterable[str]) -> list[str]:
-    """Write the types of a package by the name of the package."""
+    """Replace the types of a package in `PACKAGES` by the name of the package."""
     package_of = {name: package for package, types in PACKAGES.items() for name in types}
     return sorted({package_of.get(name, name) for name in names})
 
 
 def _check_importable(names: Iterable[str], path: object) -> None:
-    """Refuse a file whose trusted types do not exist here; a missing package is an ImportError."""
+    """Refuse a file with types that do not exist here.
+
+    `names` are full names, such as "sklearn.tree._tree.Tree". A package that is not installed is an
+    ImportError, a module without the type is a MissingTypeError.
+    """
     for name in sorted(names):
-        module, _, attribute = name.rpartition(".")
-        if hasattr(import_module(module), attribute):
+        module_name, _, type_name = name.rpartition(".")
+        module = import_module(module_name)
+        if hasattr(module, type_name):
             continue
-        if module == "__main__":
-            why = (
+
+        reason = (
+            f"the module {module_name} here has no {type_name}. Install the version that wrote it"
+        )
+        if module_name == "__main__":
+            reason = (
                 "it was defined in the script or notebook that saved the file. Define it in a "
                 "module, import it there, and save again"
             )
-        else:
-            why = f"the module {module} here has no {attribute}. Install the version that wrote it"
-        raise MissingTypeError(f"{path} needs {name}, which cannot be imported: {why}.")
+        raise MissingTypeError(f"{path} needs {name}, which cannot be imported: {reason}.")
 
 
 def _other_versions(content: bytes) -> list[str]:
-    """List packages that shape predictions and had another version when the file was written."""
-    written = read_manifest(content).get("versions", {})
-    here = versions()
-    return [
-        f"{package} {written[package]} (here: {here.get(package)})"
-        for package in ("decoupled-conformal", "scikit-learn")
-        if package in written and written[package] != here.get(package)
-    ]
+    """List the packages that had another version when the file was written.
+
+    Only those that a model predicts with count. Each is listed as "scikit-learn 1.5 (here: 1.6)".
+    """
+    versions_then = read_manifest(content).get("versions", {})
+    versions_now = versions()
+    differences = []
+    for package in ("decoupled-conformal", "scikit-learn"):
+        then = versions_then.get(package)
+        now = versions_now.get(package)
+        if package in versions_then and then != now:
+            differences.append(f"{package} {then} (here: {now})")
+    return differences
+
+
+def _note_other_versions(path: object, other_versions: Sequence[str]) -> Note:
+    """Warn that a file was written with other versions, such as "scikit-learn 1.5 (here: 1.6)"."""
+    text = (
+        f"{path} was written with {' and '.join(other_versions)}: it may predict otherwise "
+        "than when it was calibrated."
+    )
+    remedy = "`dco audit` with the rows of the fit computes the calibration scores again."
+    return Note("other-versions", text, remedy)
 
 
 @contextmanager
-def _corrupt_if_it_fails(path: object) -> Iterator[None]:
+def _raise_as_corrupt(path: object) -> Iterator[None]:
     """Turn any failure to read a file into a CorruptModelError.
 
     A package that is not installed stays an ImportError.

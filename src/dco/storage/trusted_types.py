@@ -14,7 +14,7 @@ from dco.scores.registry import trusted_names as trusted_scores
 
 
 def _full_names(listed: str) -> tuple[str, ...]:
-    """The full names, from lines of a module and names in it."""
+    """Read full names from lines like "collections: OrderedDict deque", a module and its types."""
     lines = (line.split(":") for line in listed.strip().splitlines())
     return tuple(f"{module.strip()}.{name}" for module, names in lines for name in names.split())
 
@@ -112,7 +112,8 @@ PACKAGES = {
 
 
 def trusted_names() -> frozenset[str]:
-    """Every type that a file may hold without the caller's consent, beside those that skops trusts
-    by itself.
+    """Return the types that a file may hold without the caller's consent, by their full names.
+
+    Types that skops trusts by itself are not listed.
     """
     return frozenset((*PLAIN, *SKLEARN, *OWN, *trusted_guarantees(), *trusted_scores()))
