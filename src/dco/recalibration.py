@@ -41,23 +41,34 @@ __all__ = [
 
 
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
-    """Return a copy of a fitted estimator whose structure is calibrated on new rows.
+    """Calibrate a fitted estimator on new rows, and return it as a copy; `est` does not change.
 
     Nothing is fitted and nothing is chosen: the structure was frozen before it saw these rows, so
     the statement of the fit holds for rows exchangeable with them. The new certificate has the
-    fingerprint of the old one in ``replaces``; `est` stays as it is. Rows that trained or tuned the
-    structure are refused. Which rows are taken, and when, must not depend on how their sets did:
-    after an alarm, take rows that came later. `groups` is needed if the fit had it. `weights`, as
-    of the estimator, say how the mix of rows to come differs from that of these rows; weights of
-    the fit no longer count.
+    fingerprint of the old one in ``replaces``.
+
+    Parameters
+    ----------
+    est
+        A fitted `DecoupledClassifier` or `DecoupledRegressor`.
+    X, y
+        The new calibration rows. Rows that trained or tuned the structure are refused. Which rows
+        are taken, and when, must not depend on how their sets did: after an alarm, take rows that
+        came later.
+    groups
+        One label per row, if the fit had groups too.
+    weights
+        As of the estimator: how much more frequent rows are among future rows than among these.
+        Weights of the fit no longer count.
     """
+    # 1. Check the rows.
     rows = rows_of(est.check_features(X), est.check_targets(y), groups=groups, params={})
     _check_groups_as_in_fit(est.predictor_, clusters=rows.clusters)
-    predictor = _adapt_to_new_rows(est.predictor_, rows.y, weights=weights)
-
     hashes = row_fingerprints(rows.X, rows.y)
-    _check_unused(predictor.kept_rows, hashes)
+    predictor = _adapt_to_new_rows(est.predictor_, rows.y, weights=weights)
+    _check_not_used_in_fit(predictor.kept_rows, hashes)
 
+    # 2. Seal them, and open the seal once, for the structure of the fit.
     sealed = SealedRows(
         rows.X, rows.y, clusters=rows.clusters, fingerprint=role_fingerprint(hashes)
     )
@@ -69,6 +80,8 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
         support=facts_of_fit.support,
         seed=facts_of_fit.seed or 0,
     )
+
+    # 3. Take new thresholds, and certify them.
     recalibrated = _calibrate(
         predictor, sealed, opened, hashes=hashes, n_missing=missing_cells(rows.X)
     )
@@ -84,9 +97,10 @@ def can_score_in_batches(est: Decoupled) -> bool:
 
 
 def choose_rows_to_score_again(n: int) -> Integers:
-    """Choose which of n calibration rows are scored a second time; return positions, ascending.
+    """Choose which of n calibration rows are scored twice; return their positions, ascending.
 
-    The second scores show whether the score of a row depends on the rows beside it.
+    The second time they are scored alone or in a smaller batch. If the two scores differ, a score
+    depends on the other rows, and the model is refused.
     """
     in_one_batch, alone = rows_scored_again(n)
     return np.union1d(in_one_batch, alone)
@@ -101,34 +115,54 @@ def score_batch(
     classes: AnyArray | None = None,
     score_again: Integers,
 ) -> ScoredBatch:
-    """Score one batch of the rows for a recalibration.
+    """Score one batch of the new calibration rows, where they do not fit into memory together.
 
-    `classes` are all labels of the fit and of the rows, also of other batches; None for those of
-    the fit. `score_again` has the positions, in this batch, of the rows that
-    `choose_rows_to_score_again` picked among all rows.
+    `recalibrate_scored` then takes all batches.
+
+    Parameters
+    ----------
+    est
+        The fitted estimator that is recalibrated.
+    X, y, groups
+        The rows of this batch, their targets, and one group label per row if the fit had groups.
+    classes
+        All labels of the fit and of the new rows, those of other batches included. None: the new
+        rows have no other labels than the fit.
+    score_again
+        The rows of this batch that are scored twice, as positions in the batch: those that
+        `choose_rows_to_score_again` picked among all rows.
     """
-    predictor = est.predictor_
     rows = rows_of(est.check_features(X), est.check_targets(y), groups=groups, params={})
-    structure = predictor.structure
+    structure = est.predictor_.structure
     if classes is not None:
         structure = replace(structure, classes=classes)
-    return score_rows(structure, predictor.statement.calibrator, rows, score_again=score_again)
+    calibrator = est.predictor_.statement.calibrator
+    return score_rows(structure, calibrator, rows, score_again=score_again)
 
 
 def recalibrate_scored(
     est: Decoupled, batches: Sequence[ScoredBatch], *, is_rest: bool = False
 ) -> Any:
-    """Do as `recalibrate` with rows that were scored batch by batch; batches are in their order.
+    """Calibrate a fitted estimator on rows that `score_batch` has scored, and return it as a copy.
 
-    With `is_rest` the rows are known not to have trained or tuned the structure: they are the rest
-    of the table of the fit, and equal rows among them are repeats.
+    Parameters
+    ----------
+    est
+        The fitted estimator; it does not change.
+    batches
+        All batches, in the order of their rows.
+    is_rest
+        Whether the rows are the rest of the table of the fit, so that none of them trained or tuned
+        the structure. Rows that equal one that did are then repeats, and are not refused.
     """
+    # 1. Check the rows.
     scored = join_batches(batches)
     _check_groups_as_in_fit(est.predictor_, clusters=scored.clusters)
     predictor = _adapt_to_new_rows(est.predictor_, scored.y, weights=None)
     if not is_rest:
-        _check_unused(predictor.kept_rows, scored.hashes)
+        _check_not_used_in_fit(predictor.kept_rows, scored.hashes)
 
+    # 2. Seal their scores, and open the seal once, for the structure of the fit.
     sealed = SealedScores(scored)
     facts_of_fit = predictor.certificate.structure
     opened = sealed.open_scores(
@@ -137,6 +171,8 @@ def recalibrate_scored(
         support=facts_of_fit.support,
         seed=facts_of_fit.seed or 0,
     )
+
+    # 3. Take new thresholds, and certify them.
     recalibrated = _calibrate(
         predictor, sealed, opened, hashes=scored.hashes, n_missing=scored.missing_cells
     )
@@ -145,22 +181,25 @@ def recalibrate_scored(
 
 def _check_groups_as_in_fit(predictor: DecoupledPredictor, *, clusters: AnyArray | None) -> None:
     """Refuse new rows with groups= if the fit had none, and rows without if it had them."""
-    had_groups = predictor.calibration.scored.clusters is not None
-    has_groups = clusters is not None
-    if had_groups == has_groups:
-        return
-    raise ValueError(
-        f"The fit had {'' if had_groups else 'no '}groups=, and its statement is about such "
-        "rows: recalibrate in the same way."
-    )
+    fit_had_groups = predictor.calibration.scored.clusters is not None
+    if fit_had_groups and clusters is None:
+        raise ValueError(
+            "The fit had groups=, and its statement is about such rows: recalibrate in the same "
+            "way."
+        )
+    if not fit_had_groups and clusters is not None:
+        raise ValueError(
+            "The fit had no groups=, and its statement is about such rows: recalibrate in the same "
+            "way."
+        )
 
 
 def _adapt_to_new_rows(
     predictor: DecoupledPredictor, y: AnyArray, *, weights: Any
 ) -> DecoupledPredictor:
-    """Add the labels of the new rows, and set their weights; the rest is still that of the fit.
+    """Return the predictor of the fit with the labels and the weights of the new rows.
 
-    A label that the model never saw scores +inf.
+    Labels of the new rows are added to the classes; one that the model never saw scores +inf.
     """
     structure = predictor.structure
     if structure.classes is not None:
@@ -171,15 +210,19 @@ def _adapt_to_new_rows(
     return replace(predictor, structure=structure, statement=statement)
 
 
-def _check_unused(kept: KeptRows, hashes: Hashes) -> None:
-    """Refuse rows that trained or tuned the structure, if they are more than repeats explain."""
-    used = _without_calibration_rows(kept).used(hashes)
+def _check_not_used_in_fit(kept: KeptRows, hashes: Hashes) -> None:
+    """Refuse rows that trained or tuned the structure, if they are more than repeats explain.
+
+    `kept` recognises rows of the fit; `hashes` has the hash of each new row.
+    """
+    used = _without_calibration_rows(kept).recognise_unless_by_chance(hashes)
     if used is None:
         return
-    roles = ", ".join(f"{count} in {role}" for role, count in used.counts.items())
+    by_role = [f"{count} in {role}" for role, count in used.n_rows_by_role.items()]
     raise OverlappingRolesError(
-        f"{counted(used.total, 'row')} of {len(hashes)} took part in the fit ({roles}); coverage "
-        "needs calibration rows that fitting and tuning never saw. Leave them out."
+        f"{counted(used.n_rows, 'row')} of {len(hashes)} took part in the fit "
+        f"({', '.join(by_role)}); coverage needs calibration rows that fitting and tuning never "
+        f"saw. Leave them out."
     )
 
 
@@ -197,39 +240,50 @@ def _calibrate(
     hashes: Hashes,
     n_missing: Integers,
 ) -> DecoupledPredictor:
-    """Take thresholds from the opened rows, certify them, and remember the rows.
+    """Return the predictor with thresholds, a certificate and a memory of the new rows.
 
-    `n_missing` counts the missing cells of the new rows, by column.
+    Parameters
+    ----------
+    predictor
+        The predictor of the fit, adapted to the labels and weights of the new rows.
+    sealed, opened
+        The new calibration rows under their seal, and what came out of it: scores and notes.
+    hashes
+        The hash of each new row.
+    n_missing
+        The missing cells of the new rows, counted by column.
     """
     calibration = predictor.statement.calibrate(opened.scored)
 
-    other_rows = _without_calibration_rows(predictor.kept_rows)
-    n_shared = other_rows.among(hashes).counts
+    # Certify the new thresholds, and how many new rows equal a row of another role by chance.
+    kept_rows = predictor.kept_rows
+    other_roles = _without_calibration_rows(kept_rows)
+    n_equal_by_role = other_roles.recognise(hashes).n_rows_by_role
     certificate = recertify(
         predictor.certificate,
         predictor.structure,
         calibration,
         sealed,
         repeats_shared={
-            f"{role} and calibrate": n_shared.get(role, 0) for role in other_rows.hashes
+            f"{role} and calibrate": n_equal_by_role.get(role, 0) for role in other_roles.hashes
         },
     )
 
-    is_complete = predictor.kept_rows.complete & (n_missing == 0)
+    # Remember the new calibration rows in place of the old ones.
+    is_complete = kept_rows.complete & (n_missing == 0)
     new_hashes = KeptRows.of({"calibrate": hashes}, is_complete).hashes
-    kept_rows = replace(
-        predictor.kept_rows,
-        hashes={**predictor.kept_rows.hashes, **new_hashes},
-        complete=is_complete,
-    )
+    kept_rows = replace(kept_rows, hashes={**kept_rows.hashes, **new_hashes}, complete=is_complete)
 
+    # The new rows have no positions in the table of the fit.
     no_rows = np.arange(0)
+    splits = replace(predictor.splits, calibrate=no_rows, test=no_rows, seed=None)
+
     return replace(
         predictor,
         calibration=calibration,
         certificate=certificate,
         kept_rows=kept_rows,
-        splits=replace(predictor.splits, calibrate=no_rows, test=no_rows, seed=None),
+        splits=splits,
         notes=(*opened.notes, *calibration.notes(classes=predictor.structure.classes)),
     )
 

@@ -105,13 +105,13 @@ def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
     est = ridge().fit(X[:4000], y[:4000])
     kept = est.predictor_.kept_rows
     assert all(own.size == 500 for own in kept.hashes.values())
-    found = kept.used(row_fingerprints(X[2000:], y[2000:]))
+    found = kept.recognise_unless_by_chance(row_fingerprints(X[2000:], y[2000:]))
     # a binomial share of the sample: 5 standard deviations
-    assert found.total == pytest.approx(2000, rel=0.2)
+    assert found.n_rows == pytest.approx(2000, rel=0.2)
     with pytest.warns(UserWarning, match="About"):
         found = est.evaluate(X[2000:], y[2000:])
     assert (found.no_verdict or "").startswith("about ")
-    assert kept.used(row_fingerprints(X[4000:], y[4000:])) is None
+    assert kept.recognise_unless_by_chance(row_fingerprints(X[4000:], y[4000:])) is None
 
 
 def test_a_saved_estimator_knows_the_rows_of_its_fit(tmp_path) -> None:

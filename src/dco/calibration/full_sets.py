@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold
-from dco.rows.sizes import FEWEST_LEFT
+from dco.rows.sizes import FEWEST_FOR_OTHER_ROLES
 
 
 def note_full_sets(
@@ -34,7 +34,7 @@ def note_full_sets(
 
     # Where all rows of the fit would be enough, other sizes of the roles help.
     advice = ""
-    if dealt_from is not None and smallest + FEWEST_LEFT <= dealt_from:
+    if dealt_from is not None and smallest + FEWEST_FOR_OTHER_ROLES <= dealt_from:
         advice = ": leave ⟨calibrate_size⟩ and ⟨tune_size⟩ out"
     elif dealt_from is not None:
         advice = f", and there are {dealt_from} in all"

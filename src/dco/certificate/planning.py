@@ -20,7 +20,7 @@ from dco.foundations.ranks import (
     rank_for,
     smallest_n_for,
 )
-from dco.rows.sizes import FEWEST_LEFT
+from dco.rows.sizes import FEWEST_FOR_OTHER_ROLES
 from dco.theory import (
     calibration_size,
     coverage_law_of_rank,
@@ -340,7 +340,7 @@ def _check_enough_rows(
 ) -> None:
     """Refuse rows that leave too few to train and tune on beside a finite threshold."""
     needed = request.fewest_calibration_rows
-    if n_rows - n_test >= needed + FEWEST_LEFT:
+    if n_rows - n_test >= needed + FEWEST_FOR_OTHER_ROLES:
         return
     set_aside = f" less {counted(n_test, 'test row')}" if n_test else ""
     raise InfeasibleLevelError(

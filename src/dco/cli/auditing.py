@@ -172,8 +172,8 @@ class FitTable:
         n_rows = len(hashes)
         stored = StoredTable.of(estimator)
         n_set_aside = 0 if stored is None else stored.n_rows - len(stored.fitted_rows)
-        used = predictor.kept_rows.among(hashes)
-        error = 0 if used.exact else _SAMPLING_ERROR * n_rows
+        used = predictor.kept_rows.recognise(hashes)
+        error = 0 if used.is_exact else _SAMPLING_ERROR * n_rows
         absent = predictor.kept_rows.absent(hashes)
         return cls(
             predictor=predictor,
@@ -181,8 +181,8 @@ class FitTable:
             fitted_rows=_fitted_rows(stored, n_rows),
             has_more_rows=stored is not None and n_rows > stored.n_rows,
             n_absent={role: n for role, n in absent.items() if n},
-            n_strangers=max(0, int(used.others - n_set_aside - error)),
-            knows_every_row=used.exact,
+            n_strangers=max(0, int(used.n_new - n_set_aside - error)),
+            knows_every_row=used.is_exact,
         )
 
     def find_calibration_rows(self) -> FoundRows:
@@ -232,7 +232,7 @@ class FitTable:
     def find_by_hashes(self, role: str) -> Integers:
         """Find the rows of the table whose hashes the model keeps for a role."""
         rows_of_role = self.predictor.kept_rows.of_role(role)
-        return np.flatnonzero(rows_of_role.among(self.hashes).known)
+        return np.flatnonzero(rows_of_role.recognise(self.hashes).is_recognised)
 
     def _positions_at_the_fit(self, role: str) -> Integers | None:
         """Return where the rows of a role were at the fit; None if this is another table."""

@@ -64,11 +64,11 @@ class PartCounts:
         """Count one part."""
         outcomes = Outcomes.of(predictor.sets(X, calibration), y)
         groups = calibration.evaluated_groups(X, y)
-        equal = predictor.kept_rows.among(row_fingerprints(X, y))
+        equal = predictor.kept_rows.recognise(row_fingerprints(X, y))
         return cls(
-            repeated=GroupCounts.of(outcomes, groups, where=equal.known),
-            others=GroupCounts.of(outcomes, groups, where=~equal.known),
-            is_exact=equal.exact,
+            repeated=GroupCounts.of(outcomes, groups, where=equal.is_recognised),
+            others=GroupCounts.of(outcomes, groups, where=~equal.is_recognised),
+            is_exact=equal.is_exact,
         )
 
     def __add__(self, other: PartCounts) -> PartCounts:

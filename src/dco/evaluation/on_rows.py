@@ -89,14 +89,14 @@ def evaluate_on_rows(
 def find_repeats(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Repeats:
     """Find rows that equal rows of the fit, and decide what to do with them."""
     hashes = row_fingerprints(X, y)
-    equal = predictor.kept_rows.among(hashes)
+    equal = predictor.kept_rows.recognise(hashes)
     repeats = decide_on_repeats(
-        equal.total,
+        equal.n_rows,
         len(y),
-        by_role=equal.counts,
+        by_role=equal.n_rows_by_role,
         by_chance=predictor.kept_rows.by_chance(len(y)),
-        is_exact=equal.exact,
-        rows=tuple(np.flatnonzero(equal.known).tolist()),
+        is_exact=equal.is_exact,
+        rows=tuple(np.flatnonzero(equal.is_recognised).tolist()),
     )
     if repeats.no_verdict is not None:
         return repeats

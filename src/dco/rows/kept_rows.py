@@ -18,29 +18,33 @@ from dco.foundations.notes import Note
 from dco.foundations.tables import is_frame, missing_cells
 
 KEPT_HASHES = 2**16  # of each role, half a megabyte at most
-_BY_CHANCE = 0.01  # probability under exchangeability below which missing values are noted
+LARGEST_UINT64 = 2**64 - 1
+# Columns with new gaps are noted where chance would leave so many with a probability below this.
+_UNLIKELY = 0.01
+_DEVIATIONS_ABOVE_MEAN = 5  # standard deviations that a bound on chance allows
 
 
 @dataclass(frozen=True, eq=False)
-class UsedRows:
-    """Rows that equal rows of a fit.
+class RecognisedRows:
+    """Which of some new rows equal rows of a fit.
 
-    `known` marks those that were recognised: all of them if `exact`, otherwise a random sample,
-    from which `total`, the `counts` by role, and the number of the `others` are estimated.
+    `is_recognised` marks the new rows that equal a row of the fit. If not `is_exact`, only a random
+    sample of the new rows could be looked up: the others are not marked, and the three counts are
+    estimates.
     """
 
-    total: int
-    counts: Mapping[str, int]
-    known: Bools
-    others: int
-    exact: bool
+    n_rows: int  # recognised rows in all
+    n_rows_by_role: Mapping[str, int]
+    n_new: int  # rows that equal no row of the fit
+    is_recognised: Bools
+    is_exact: bool
 
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Recognise rows of a fit among later rows.
+    """What a fit keeps of its rows, to recognise them among later rows.
 
-    `hashes` holds, for each role, the first 64 bits of the hashes of its rows, the `KEPT_HASHES`
+    `hashes` holds, for each role, the first 64 bits of the hashes of its rows: the `KEPT_HASHES`
     smallest, ascending. Hashes are uniform, so these are a random sample of the role, and a new row
     can be looked up if its own hash is small enough to be in the sample. `repeated` is the share of
     the `n` rows that have a copy among them: of new rows, that share has one by chance. `complete`
@@ -54,79 +58,98 @@ class KeptRows:
 
     @classmethod
     def of(cls, hashes_by_role: Mapping[str, Hashes], complete: Bools) -> KeptRows:
-        """Keep the smallest hashes of each role, and count rows that have a copy among all rows."""
-        words = {role: np.sort(first_words(hashes)) for role, hashes in hashes_by_role.items()}
-        all_words = np.sort(np.concatenate(list(words.values())))
+        """Keep the smallest hashes of each role, and the share of all rows that have a copy.
+
+        `hashes_by_role` has one hash per row; `complete` marks the columns without a missing cell.
+        """
+        numbers_by_role = {
+            role: np.sort(first_words(hashes)) for role, hashes in hashes_by_role.items()
+        }
+        all_numbers = np.sort(np.concatenate(list(numbers_by_role.values())))
 
         # Equal rows have equal hashes, which are neighbours when sorted.
-        is_repeat = all_words[1:] == all_words[:-1]
-        has_copy = np.zeros(all_words.size, dtype=bool)
-        has_copy[1:] |= is_repeat
-        has_copy[:-1] |= is_repeat
+        equals_next = all_numbers[1:] == all_numbers[:-1]
+        has_copy = np.zeros(all_numbers.size, dtype=bool)
+        has_copy[1:] |= equals_next
+        has_copy[:-1] |= equals_next
 
         return cls(
-            hashes={role: _keep_smallest(role_words) for role, role_words in words.items()},
-            repeated=np.count_nonzero(has_copy) / all_words.size,
-            n=all_words.size,
+            hashes={role: _keep_smallest(numbers) for role, numbers in numbers_by_role.items()},
+            repeated=np.count_nonzero(has_copy) / all_numbers.size,
+            n=all_numbers.size,
             complete=complete,
         )
 
     # ----------------------------------------------------------------------------- recognise rows
 
-    def used(self, hashes: Hashes) -> UsedRows | None:
-        """Recognise rows of the fit; None if they are no more than new rows equal by chance."""
-        used = self.among(hashes)
-        return used if used.total > self.by_chance(len(hashes)) else None
+    def recognise(self, hashes: Hashes) -> RecognisedRows:
+        """Find which new rows equal rows of the fit; `hashes` has the hash of each new row.
+
+        Of a role with many rows only the smallest hashes are kept. A new row can be looked up only
+        if its hash is at most the largest of these. Hashes are uniform, so the share of rows that
+        can be looked up is known, and counts are divided by it.
+        """
+        numbers = first_words(hashes)
+        largest_number = self._largest_searchable_number()
+        is_searchable = numbers <= np.uint64(largest_number)
+        searchable_share = (largest_number + 1) / (LARGEST_UINT64 + 1)
+
+        is_recognised = np.zeros(numbers.size, dtype=bool)
+        n_rows_by_role = {}
+        for role, kept_numbers in self.hashes.items():
+            is_of_role = np.isin(numbers, kept_numbers) & is_searchable
+            is_recognised |= is_of_role
+            if is_of_role.any():
+                n_rows_by_role[role] = _scale_up(is_of_role, searchable_share)
+
+        return RecognisedRows(
+            n_rows=_scale_up(is_recognised, searchable_share),
+            n_rows_by_role=n_rows_by_role,
+            n_new=_scale_up(is_searchable & ~is_recognised, searchable_share),
+            is_recognised=is_recognised,
+            is_exact=searchable_share == 1,
+        )
+
+    def recognise_unless_by_chance(self, hashes: Hashes) -> RecognisedRows | None:
+        """Recognise rows of the fit; None if no more rows are equal than chance explains."""
+        recognised = self.recognise(hashes)
+        is_by_chance = recognised.n_rows <= self.by_chance(len(hashes))
+        return None if is_by_chance else recognised
 
     def of_role(self, role: str) -> KeptRows:
         """Keep the hashes of one role alone, to recognise its rows and no others."""
-        hashes = {name: words for name, words in self.hashes.items() if name == role}
+        hashes = {name: numbers for name, numbers in self.hashes.items() if name == role}
         return replace(self, hashes=hashes)
 
-    def among(self, hashes: Hashes) -> UsedRows:
-        """Recognise rows of the fit, and estimate how many there are from the hashes kept."""
-        words = first_words(hashes)
-        largest_kept = self._largest_complete_word()
-        sampled_share = (largest_kept + 1) / 2**64
-        is_sampled = words <= np.uint64(largest_kept)
-
-        is_known = np.zeros(words.size, dtype=bool)
-        counts = {}
-        for role, role_words in self.hashes.items():
-            is_of_role = np.isin(words, role_words) & is_sampled
-            is_known |= is_of_role
-            if is_of_role.any():
-                counts[role] = _scale_up(is_of_role, sampled_share)
-
-        return UsedRows(
-            total=_scale_up(is_known, sampled_share),
-            counts=counts,
-            known=is_known,
-            others=_scale_up(is_sampled & ~is_known, sampled_share),
-            exact=sampled_share == 1,
-        )
-
-    def _largest_complete_word(self) -> int:
+    def _largest_searchable_number(self) -> int:
         """Return the number up to which all hashes of all roles were kept."""
-        full_samples = [words for words in self.hashes.values() if words.size == KEPT_HASHES]
-        return min((int(words[-1]) for words in full_samples), default=2**64 - 1)
+        last_numbers = [
+            int(numbers[-1]) for numbers in self.hashes.values() if numbers.size == KEPT_HASHES
+        ]
+        return min(last_numbers, default=LARGEST_UINT64)
 
     def absent(self, hashes: Hashes) -> dict[str, int]:
-        """Count, for each role, the hashes kept that none of these rows has."""
-        words = first_words(hashes)
+        """Count, for each role, the kept hashes that no row of a table has.
+
+        `hashes` has the hash of each row of the table.
+        """
+        numbers = first_words(hashes)
         return {
-            role: int(np.count_nonzero(~np.isin(role_words, words)))
-            for role, role_words in self.hashes.items()
+            role: int(np.count_nonzero(~np.isin(kept_numbers, numbers)))
+            for role, kept_numbers in self.hashes.items()
         }
 
     def by_chance(self, n: int) -> float:
-        """Bound how many of n new rows equal a row of the fit by chance: the mean and five standard
-        deviations.
+        """Bound how many of n new rows equal a row of the fit by chance.
+
+        The bound is mean + 5 standard deviations. With p the share of the N rows of the fit that
+        have a copy, the mean is n p and the variance n p (1 - p) (1 + n / N).
         """
-        if self.repeated == 0:
+        p = self.repeated
+        if p == 0:
             return 0.0
-        variance = n * self.repeated * (1 - self.repeated) * (1 + n / self.n)
-        return n * self.repeated + 5 * math.sqrt(variance)
+        variance = n * p * (1 - p) * (1 + n / self.n)
+        return n * p + _DEVIATIONS_ABOVE_MEAN * math.sqrt(variance)
 
     # --------------------------------------------------------------------------------- note gaps
 
@@ -139,20 +162,22 @@ class KeptRows:
         return Counter({names[column]: int(missing[column]) for column in np.flatnonzero(missing)})
 
     def note_gaps(self, gaps: Counter[Any], n: int) -> list[Note]:
-        """Note columns of which so many of n new rows lack a value that rows like those of the fit
-        hardly would.
+        """Warn of columns that had no missing value in the fit and have many in n new rows.
 
-        If all rows are exchangeable, c rows of N + n without a value are all among the n new ones
-        with probability at most (n / (N + n))**c, N rows being in the fit.
+        `gaps` counts the missing values of each such column. A column is reported if so many are
+        unlikely for rows like those of the fit: if all rows are exchangeable, c missing values
+        among the N rows of the fit and the n new ones all fall on new rows with probability at most
+        (n / (N + n))**c.
         """
         share_of_new_rows = n / (n + self.n)
-        columns = [
-            f"{name!r} in {count}"
-            for name, count in gaps.most_common()
-            if share_of_new_rows**count < _BY_CHANCE
-        ]
+        columns = []
+        for name, count in gaps.most_common():
+            probability = share_of_new_rows**count
+            if probability < _UNLIKELY:
+                columns.append(f"{name!r} in {count}")
         if not columns:
             return []
+
         text = (
             f"{counted(len(columns), 'column')} had no missing value in the fit and "
             f"{have(len(columns))} some in {counted(n, 'new row')} ({first_few(columns)}): such "
@@ -162,13 +187,14 @@ class KeptRows:
 
 
 def _keep_smallest(ascending: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the `KEPT_HASHES` smallest of the numbers, each once."""
+    """Return the `KEPT_HASHES` smallest of some ascending numbers, each once."""
     is_first = np.ones(ascending.size, dtype=bool)
     is_first[1:] = ascending[1:] != ascending[:-1]
     smallest: NDArray[np.uint64] = ascending[is_first][:KEPT_HASHES]
     return smallest.copy()  # so that the other numbers can be forgotten
 
 
-def _scale_up(is_counted: Bools, sampled_share: float) -> int:
-    """Estimate how many rows there are from those in the sample."""
-    return min(round(np.count_nonzero(is_counted) / sampled_share), is_counted.size)
+def _scale_up(is_counted: Bools, searchable_share: float) -> int:
+    """Estimate a count among all rows from the marked rows among those that can be looked up."""
+    n_counted = np.count_nonzero(is_counted)
+    return min(round(n_counted / searchable_share), is_counted.size)

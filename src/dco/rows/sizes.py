@@ -11,19 +11,20 @@ from dco.foundations.ranks import as_count
 from dco.rows.splits import Size
 
 QUARTER = 0.25
-# Hundreds of rows rank candidates alike in fewer folds.
 FOLDS = 5
-FOLDS_OF_HUNDREDS = 3
-# Rows that calibration leaves to train and tune on, at least: one in each fold. A `plan` too.
-FEWEST_LEFT = FOLDS
+# With hundreds of rows, three folds rank candidates as five do, in less time.
+FOLDS_FROM_HUNDREDS = 3
+HUNDREDS = 100
+# The fewest rows for all roles but calibration: one in each fold.
+FEWEST_FOR_OTHER_ROLES = FOLDS
 
 
 @dataclass(frozen=True)
 class RoleSizes:
     """How many rows (or clusters) tune and calibrate, each a share or a count. The others train.
 
-    With `folds`, candidates are ranked by folds of the training rows and no row is set aside to
-    tune. ``tune=0`` is for a single candidate, which is not compared.
+    With `folds`, candidates are ranked by cross-validation on the training rows, and `tune` is not
+    used. ``tune=0`` is for a single candidate, which needs no ranking.
     """
 
     tune: Size = QUARTER
@@ -46,54 +47,64 @@ def default_sizes(
     deals_tuning: bool = True,
     fold_below: int = 0,
 ) -> RoleSizes:
-    """Fill in what the caller did not say about the roles of n rows (or clusters).
+    """Choose how many of n rows (or clusters) tune and calibrate, where the caller did not say.
 
-    A quarter tunes and a quarter calibrates. If a quarter gives no finite threshold, calibration
-    gets the smallest number that does. Candidates are then ranked by folds if they can be, so that
-    no row is lost to tuning; so they are below `fold_below` rows, and where calibration leaves so
-    few rows that fewer would train than tune.
+    A quarter tunes, a quarter calibrates, and the others train, with two exceptions:
+
+    1. If a quarter is too small for a finite threshold, more rows calibrate: as many as that takes.
+    2. With few rows, candidates are ranked by folds, so that no row is lost to tuning. Rows are few
+       below `fold_below`, after exception 1, or if fewer rows would train than tune.
 
     Parameters
     ----------
     smallest_calibration
-        The calibration rows that a finite threshold takes.
+        How many calibration rows a finite threshold takes.
     tune, calibrate, folds
-        What the caller asked for, None for what is left open.
+        What the caller asked for; None where this function chooses.
     may_fold
         Whether candidates can be ranked by folds: the winner is refitted, and the caller brings no
         rows of a role.
     deals_tuning
         Whether some of these rows tune while others train: the caller brings no tuning rows, and
         not all models are frozen.
+    fold_below
+        The number of rows below which candidates are ranked by folds; 0 for no such limit.
     """
     n_quarter = _as_number(QUARTER, n)
-    holds_out_tuning = deals_tuning and folds is None
+    holds_out_tuning_rows = deals_tuning and folds is None
 
-    # Calibration leaves some rows to train, and those that were asked for to tune.
-    n_to_leave = FEWEST_LEFT
-    if holds_out_tuning and tune is not None:
-        n_to_leave += _as_number(tune, n)
-
-    is_raised = calibrate is None and n_quarter < smallest_calibration <= n - n_to_leave
-    if is_raised:
+    # 1. Calibration rows: a quarter, or more if a finite threshold takes more and the other roles
+    #    can spare them.
+    n_for_other_roles = FEWEST_FOR_OTHER_ROLES
+    if holds_out_tuning_rows and tune is not None:
+        n_for_other_roles += _as_number(tune, n)
+    most_calibration = n - n_for_other_roles
+    is_enlarged = calibrate is None and n_quarter < smallest_calibration <= most_calibration
+    if is_enlarged:
         calibrate = smallest_calibration
     elif calibrate is None:
         calibrate = QUARTER
-    n_left = n - _as_number(calibrate, n)
 
-    # With few rows, no row is set aside to tune, or a quarter of what calibration leaves.
-    trains_fewer_than_tunes = n_left < 2 * n_quarter
-    are_few = is_raised or trains_fewer_than_tunes or n < fold_below
-    if may_fold and are_few and n_left >= FEWEST_LEFT and tune is None and folds is None:
-        folds = FOLDS_OF_HUNDREDS if 100 <= n < fold_below else FOLDS
-    elif is_raised and holds_out_tuning and tune is None:
-        tune = n_left // 4
+    # 2. Folds, if the remaining rows are few.
+    n_remaining = n - _as_number(calibrate, n)
+    would_train_fewer_than_tune = n_remaining < 2 * n_quarter
+    has_few_rows = is_enlarged or would_train_fewer_than_tune or n < fold_below
+    can_fold = may_fold and n_remaining >= FEWEST_FOR_OTHER_ROLES
+    if tune is None and folds is None and can_fold and has_few_rows:
+        folds = FOLDS_FROM_HUNDREDS if HUNDREDS <= n < fold_below else FOLDS
+        return RoleSizes(tune=QUARTER, calibrate=calibrate, folds=folds)
 
-    return RoleSizes(tune=QUARTER if tune is None else tune, calibrate=calibrate, folds=folds)
+    # 3. Tuning rows: a quarter of all rows, or of the remaining ones after exception 1.
+    if tune is None:
+        tune = n_remaining // 4 if is_enlarged and holds_out_tuning_rows else QUARTER
+    return RoleSizes(tune=tune, calibrate=calibrate, folds=folds)
 
 
 def _as_number(size: Size, n: int) -> int:
-    """Return how many of n rows a count or a share means, rounded half up; 0 for neither."""
+    """Return how many of n rows a size means: a count itself, a share times n, rounded half up.
+
+    A size that is neither (it is refused later) counts as 0.
+    """
     if isinstance(size, Integral):
         return int(size)
     is_share = isinstance(size, Real) and 0 <= size <= 1

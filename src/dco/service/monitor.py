@@ -268,7 +268,7 @@ class Monitor:
             conditions=conditions,
             slices=slices,
             fingerprints=_in_hex(hashes),
-            was_in_fit=self._predictor.kept_rows.among(hashes).known,
+            was_in_fit=self._predictor.kept_rows.recognise(hashes).is_recognised,
         )
 
     def _take(self, batch: _ScoredBatch) -> int:
