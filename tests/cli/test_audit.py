@@ -138,7 +138,7 @@ def test_rows_that_are_missing_are_said_to_be_missing(dco, home, rows, table):
     )
 
 
-def test_rows_set_aside_at_the_fit_do_not_count_as_strangers(dco, home, tmp_path, rows, table):
+def test_rows_set_aside_at_the_fit_do_not_count_as_new_rows(dco, home, tmp_path, rows, table):
     model = tmp_path / "m.dco"
     dco(
         "fit",

@@ -73,7 +73,7 @@ def _facts(result: Audit, data: Path | None) -> dict[str, Any]:
     return {
         "holds": report.holds,
         "verdict": _verdict(result, data),
-        "found": result.whereabouts,
+        "found": result.row_remark,
         "statement": result.certificate.statement,
         "checks": [vars(check) for check in report.checks],
         "unchecked": dict(report.unchecked),
@@ -82,15 +82,19 @@ def _facts(result: Audit, data: Path | None) -> dict[str, Any]:
 
 
 def _print_audit(result: Audit, data: Path | None, notes: list[str]) -> None:
+    """Print the certificate, a table of the checks, the verdict, and what nobody can check."""
     certificate = result.certificate
     report = result.report
+
     say(*str(certificate).splitlines())
-    checks = [
-        ["holds" if check.holds else "FAILS", check.name, check.detail] for check in report.checks
-    ]
+    checks = []
+    for check in report.checks:
+        outcome = "holds" if check.holds else "FAILS"
+        checks.append([outcome, check.name, check.detail])
     print_table(["", "check", "detail"], checks)
-    if result.whereabouts is not None:
-        say(result.whereabouts)
+
+    if result.row_remark is not None:
+        say(result.row_remark)
     say(_verdict(result, data), *report.notes())
     if report.unchecked:
         say(
@@ -103,23 +107,30 @@ def _print_audit(result: Audit, data: Path | None, notes: list[str]) -> None:
 
 
 def _verdict(result: Audit, data: Path | None) -> str:
-    """Say in a sentence what failed: the table is another one, or the certificate is wrong."""
-    from dco.cli.auditing import OTHER_ROLES
+    """Say in a sentence whether the certificate holds.
+
+    A certificate is not called wrong if all failed checks are about rows: `data` may be another
+    table than that of the fit.
+    """
+    from dco.cli.auditing import FITTING_ROLES
 
     failed = {check.name for check in result.report.checks if not check.holds}
     if not failed:
         return "Everything that was recomputed holds."
 
-    other_rows = {f"{word} rows" for word in OTHER_ROLES.values()}
-    if failed <= other_rows:
+    fitting_rows = {f"{word} rows" for word in FITTING_ROLES.values()}
+    if failed <= fitting_rows:
         return (
             f"{data} is not the table of the fit: its {' and '.join(sorted(failed))} have changed. "
             "Everything else that was recomputed holds."
         )
 
-    by_rows = {"calibration rows", "calibration fingerprint", "scores", "threshold", *other_rows}
-    follows_from_rows = all(name in by_rows or name.startswith("threshold of") for name in failed)
-    if "calibration fingerprint" in failed and follows_from_rows:
+    row_checks = {"calibration rows", "calibration fingerprint", "scores", "threshold"}
+    only_rows_failed = all(
+        name in row_checks or name in fitting_rows or name.startswith("threshold of")
+        for name in failed
+    )
+    if only_rows_failed and "calibration fingerprint" in failed:
         return (
             f"{data} is not the table of the fit, or its rows or their order have changed: the "
             "calibration rows were not found in it. Everything that can be checked without them "

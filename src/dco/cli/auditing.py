@@ -21,9 +21,11 @@ from dco.foundations.display import are, counted
 from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.tables import take_features
 
-OTHER_ROLES = {"train": "training", "tune": "tuning"}
-_ROLES = {**OTHER_ROLES, "calibrate": "calibration"}
-# A count by a sample may be off; this share of the rows is more than ten standard deviations.
+# The roles whose rows are recognised by fingerprints alone, in words; no score is recomputed there.
+FITTING_ROLES = {"train": "training", "tune": "tuning"}
+_ROLES = {**FITTING_ROLES, "calibrate": "calibration"}
+# A count that is estimated from a sample of hashes may be wrong; this share of the rows is more
+# than ten standard deviations.
 _SAMPLING_ERROR = 0.02
 
 
@@ -40,18 +42,22 @@ class AuditOrder:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """A certificate, what was checked of it, and where the rows of the fit were found.
+    """A certificate and the checks of it.
 
-    `whereabouts` is a sentence if rows are missing or not where the fit had them.
+    `row_remark` is a sentence if rows of the fit are missing from the table or have moved in it.
     """
 
     certificate: dco.Certificate
     report: VerificationReport
-    whereabouts: str | None = None
+    row_remark: str | None = None
 
 
 def audit(order: AuditOrder) -> Audit:
-    """Check a certificate: by itself, or against a model, a copy of it and the rows of the fit."""
+    """Check a certificate, as far as the options give something to check it against.
+
+    A certificate file is checked by itself. The certificate of a model file, or a copy of it, is
+    checked against the model, and against the rows of the fit if a table is given.
+    """
     is_certificate = order.model.suffix.lower() == ".json" and order.model.is_file()
     if is_certificate:
         return _audit_alone(order)
@@ -66,14 +72,13 @@ def audit(order: AuditOrder) -> Audit:
 
 
 def read_certificate(path: Path) -> dco.Certificate:
-    """Read a certificate from a file: by itself, or within what `dco fit --json` printed."""
+    """Read a certificate from a JSON file.
+
+    The file has the certificate alone, or the whole output of `dco fit --json`.
+    """
     try:
         text = path.read_text(encoding="utf-8")
-        with suppress(ValueError, RecursionError):  # `from_json` says what is wrong
-            content = json.loads(text)
-            if _is_output_of_fit(content):
-                text = json.dumps(content["certificate"])
-        return dco.Certificate.from_json(text)
+        return dco.Certificate.from_json(_extract_certificate(text))
     except UnicodeDecodeError:
         problem = "this is no certificate, since it is not JSON text."
     except ValueError as error:
@@ -81,10 +86,14 @@ def read_certificate(path: Path) -> dco.Certificate:
     raise ValueError(f"{path}: {problem} Give what `dco fit --certificate` wrote.")
 
 
-def _is_output_of_fit(content: Any) -> bool:
-    """Return whether this is what `dco fit --json` printed, with a certificate in it."""
-    is_mapping = isinstance(content, dict)
-    return is_mapping and "format" not in content and isinstance(content.get("certificate"), dict)
+def _extract_certificate(text: str) -> str:
+    """Take the certificate out of the output of `dco fit --json`; return other text unchanged."""
+    with suppress(ValueError, RecursionError):  # no JSON: `Certificate.from_json` says so
+        content = json.loads(text)
+        is_certificate = not isinstance(content, dict) or "format" in content
+        if not is_certificate and isinstance(content.get("certificate"), dict):
+            return json.dumps(content["certificate"])
+    return text
 
 
 def _audit_alone(order: AuditOrder) -> Audit:
@@ -102,23 +111,29 @@ def _audit_with_rows(
 ) -> Audit:
     """Find the rows of the fit in a table, and check the certificate against them."""
     rows = rows_with_targets(estimator, data, order.reading)
-    table = FitTable.of(estimator, row_fingerprints(rows.X, rows.y))
+    table = AuditedTable.of(estimator, row_fingerprints(rows.X, rows.y))
+
+    # 1. Recompute the scores of the calibration rows.
     calibration_rows = table.find_calibration_rows()
     positions = calibration_rows.positions
     report = certificate.verify(
         take_features(rows.X, positions), rows.y[positions], predictor=estimator
     )
-    for role in OTHER_ROLES:
+
+    # 2. Compare the fingerprints of training and tuning rows.
+    for role in FITTING_ROLES:
         report = _check_role(report, role, certificate, table, data)
-    return Audit(certificate, report, table.whereabouts(data, has_moved=calibration_rows.has_moved))
+
+    remark = table.describe_row_changes(data, has_moved=calibration_rows.has_moved)
+    return Audit(certificate, report, remark)
 
 
 def _without_empty_roles(result: Audit, estimator: Any) -> VerificationReport:
-    """Do not list roles without rows, in the certificate as in the model, as unchecked."""
+    """Take roles without rows off the list of unchecked fields: there is nothing to check."""
     stated_rows = result.certificate.provenance.rows
     empty_fields = [
         f"rows.{role}"
-        for role in OTHER_ROLES
+        for role in FITTING_ROLES
         if stated_rows.get(role) == 0 and not estimator.splits_[role].size
     ]
     return result.report.without_unchecked(empty_fields)
@@ -129,93 +144,110 @@ def _without_empty_roles(result: Audit, estimator: Any) -> VerificationReport:
 
 @dataclass(frozen=True, eq=False)
 class FoundRows:
-    """Where calibration rows are in a table, and whether the fit had them elsewhere."""
+    """Where calibration rows are in a table, and whether the fit had them at other positions."""
 
     positions: Integers
     has_moved: bool
 
 
 @dataclass(frozen=True, eq=False)
-class FitTable:
+class AuditedTable:
     """A table in which the rows of a fit are looked for, by their hashes.
+
+    The model keeps a hash of each row of its fit, or of a random sample of them if there are many.
 
     Attributes
     ----------
     predictor
-        The predictor, which keeps hashes of its rows.
+        The predictor, with the hashes of the fit.
     hashes
-        The hash of each row of the table.
+        The hash of each row of this table.
     fitted_rows
-        Where the rows of the fit were in their table; None if this table has another length.
+        The position in this table of each row that the fit used, if this is the table of the fit;
+        None if the number of rows says that it is another one.
     has_more_rows
-        Whether the table has more rows than that of the fit.
-    n_absent
-        The rows of each role that are not in the table, where some are not.
-    n_strangers
-        The rows of the table that neither took part in the fit nor can have been set aside.
-    knows_every_row
-        Whether the model keeps a hash of every row, and not of a sample.
+        Whether this table has more rows than the table of the fit.
+    n_missing
+        How many rows of each role are not in this table; only roles that lack some.
+    n_new_rows
+        How many rows of this table were not in the table of the fit, at least.
+    has_all_hashes
+        Whether the model keeps the hashes of all rows of the fit, not of a sample.
     """
 
     predictor: Any
     hashes: Hashes
     fitted_rows: Integers | None
     has_more_rows: bool
-    n_absent: dict[str, int]
-    n_strangers: int
-    knows_every_row: bool
+    n_missing: dict[str, int]
+    n_new_rows: int
+    has_all_hashes: bool
 
     @classmethod
-    def of(cls, estimator: Any, hashes: Hashes) -> FitTable:
-        """Count the rows of the fit in a table."""
+    def of(cls, estimator: Any, hashes: Hashes) -> AuditedTable:
+        """Compare the hashes of a table, one for each row, with those that a model keeps."""
         predictor = estimator.predictor_
+        stored_table = StoredTable.of(estimator)
         n_rows = len(hashes)
-        stored = StoredTable.of(estimator)
-        n_set_aside = 0 if stored is None else stored.n_rows - len(stored.fitted_rows)
-        used = predictor.kept_rows.recognise(hashes)
-        error = 0 if used.is_exact else _SAMPLING_ERROR * n_rows
-        absent = predictor.kept_rows.absent(hashes)
+
+        # 1. Recognise the rows of the fit by their hashes.
+        recognised = predictor.kept_rows.recognise(hashes)
+        n_missing = predictor.kept_rows.absent(hashes)
+
+        # 2. Count new rows. The fit did not use the rows that `dco fit --test-size` kept for an
+        #    evaluation, so that they have no hash; yet they are not new.
+        n_unused = 0
+        if stored_table is not None:
+            n_unused = stored_table.n_rows - len(stored_table.fitted_rows)
+        margin = 0 if recognised.is_exact else _SAMPLING_ERROR * n_rows
+        n_new_rows = max(0, int(recognised.n_new - n_unused - margin))
+
         return cls(
             predictor=predictor,
             hashes=hashes,
-            fitted_rows=_fitted_rows(stored, n_rows),
-            has_more_rows=stored is not None and n_rows > stored.n_rows,
-            n_absent={role: n for role, n in absent.items() if n},
-            n_strangers=max(0, int(used.n_new - n_set_aside - error)),
-            knows_every_row=used.is_exact,
+            fitted_rows=_fitted_rows(stored_table, n_rows),
+            has_more_rows=stored_table is not None and n_rows > stored_table.n_rows,
+            n_missing={role: n for role, n in n_missing.items() if n},
+            n_new_rows=n_new_rows,
+            has_all_hashes=recognised.is_exact,
         )
 
     def find_calibration_rows(self) -> FoundRows:
-        """Find the calibration rows where the fit had them, or else wherever their hashes are.
+        """Find the calibration rows of the fit in this table.
 
-        If the table lacks some, return the rows that are now where the fit had them, or all rows;
-        the checks that follow refuse these.
+        If some of them are missing, other rows are returned; their fingerprint is wrong, so that
+        the checks that follow fail.
         """
         all_rows = np.arange(len(self.hashes))
         at_the_fit = self._positions_at_the_fit("calibrate")
 
-        # 1. They are where the fit had them, or all rows, or all that neither trained nor tuned.
-        unmoved = self.pick_rows_of("calibrate", [at_the_fit, all_rows, self._rest()])
+        # 1. They are where the fit had them, or they are all rows of this table (only calibration
+        #    rows were given), or all rows that neither trained nor tuned.
+        guesses = [at_the_fit, all_rows, self._rows_without_fitting_role()]
+        unmoved = self.pick_rows_of("calibrate", guesses)
         if unmoved is not None:
             return FoundRows(unmoved, has_moved=False)
 
-        # 2. They are in other positions.
+        # 2. They are at other positions.
         moved = self.pick_rows_of("calibrate", [self.find_by_hashes("calibrate")])
         if moved is not None:
             return FoundRows(moved, has_moved=True)
 
-        # 3. They are not all in the table.
+        # 3. They are not all in this table.
         wrong_rows = all_rows if at_the_fit is None else at_the_fit
         return FoundRows(wrong_rows, has_moved=False)
 
     def find_role(self, role: str) -> Integers | None:
-        """Find the rows of a role where the fit had them, or else wherever their hashes are."""
+        """Find the rows of a role; None if this table does not have all of them."""
         return self.pick_rows_of(
             role, [self._positions_at_the_fit(role), self.find_by_hashes(role)]
         )
 
     def pick_rows_of(self, role: str, guesses: Iterable[Integers | None]) -> Integers | None:
-        """Return the first guess whose rows, together, have the fingerprint of the role."""
+        """Return the first guess that has the fingerprint of the role; None if none has it.
+
+        A guess is an array of row positions; None stands for no guess.
+        """
         fingerprint = self.fingerprint_of(role)
         for positions in guesses:
             if positions is None:
@@ -230,7 +262,7 @@ class FitTable:
         return fingerprint
 
     def find_by_hashes(self, role: str) -> Integers:
-        """Find the rows of the table whose hashes the model keeps for a role."""
+        """Find the rows of this table whose hashes the model keeps for a role."""
         rows_of_role = self.predictor.kept_rows.of_role(role)
         return np.flatnonzero(rows_of_role.recognise(self.hashes).is_recognised)
 
@@ -243,21 +275,27 @@ class FitTable:
             return None
         return self.fitted_rows[positions]
 
-    def _rest(self) -> Integers:
-        """Return the rows that neither trained nor tuned, which `dco recalibrate --rest` takes."""
-        rest = np.arange(len(self.hashes))
-        for role in OTHER_ROLES:
+    def _rows_without_fitting_role(self) -> Integers:
+        """Return all rows but those that trained or tuned, as `dco recalibrate --rest` does."""
+        remaining = np.arange(len(self.hashes))
+        for role in FITTING_ROLES:
             positions = self._positions_at_the_fit(role)
             if positions is not None:
-                rest = np.setdiff1d(rest, positions)
-        return rest
+                remaining = np.setdiff1d(remaining, positions)
+        return remaining
 
-    def whereabouts(self, data: Path, *, has_moved: bool) -> str | None:
-        """Say that rows are missing, or are not where the fit had them."""
-        if self.n_absent and not self.n_strangers:
-            roles = ", ".join(f"{n} {_ROLES[role]}" for role, n in self.n_absent.items())
-            rest = "" if "calibrate" in self.n_absent else "; all calibration rows were found"
-            return f"Rows of the fit are missing from {data} ({roles}){rest}."
+    def describe_row_changes(self, data: Path, *, has_moved: bool) -> str | None:
+        """Say that rows of the fit are missing, or at other positions; None if neither is true.
+
+        `has_moved` says that the calibration rows were found at other positions than at the fit.
+        """
+        if self.n_missing and not self.n_new_rows:
+            roles = ", ".join(f"{n} {_ROLES[role]}" for role, n in self.n_missing.items())
+            sentence = f"Rows of the fit are missing from {data} ({roles})"
+            if "calibrate" not in self.n_missing:
+                sentence += "; all calibration rows were found"
+            return f"{sentence}."
+
         if not has_moved:
             return None
         if self.has_more_rows:
@@ -269,10 +307,10 @@ class FitTable:
 
 
 def _fitted_rows(stored: StoredTable | None, n_rows: int) -> Integers | None:
-    """Return where the rows of the fit are in a table of so many rows; None if it is another one.
+    """Return the position of each row that the fit used, in a table with so many rows.
 
-    It may hold all rows of the table of the fit, or those that were fitted. In a model from Python,
-    positions are those of the rows that were given to the fit.
+    The table is that of the fit, or only those of its rows that the fit used; None if the number of
+    rows fits neither. A model that was fitted in Python (`stored` is None) used all rows.
     """
     if stored is None or n_rows == len(stored.fitted_rows):
         return np.arange(n_rows)
@@ -288,12 +326,13 @@ def _check_role(
     report: VerificationReport,
     role: str,
     certificate: dco.Certificate,
-    table: FitTable,
+    table: AuditedTable,
     data: Path,
 ) -> VerificationReport:
-    """Add to the report whether the table has the rows that the certificate states for a role.
+    """Add a check to the report: does the table have the rows that the certificate states?
 
-    If the table does not decide that, the role stays unchecked, and the report says why.
+    `role` is "train" or "tune". If the table does not decide the question, the role stays
+    unchecked, and the report says why.
     """
     if certificate.provenance.row_fingerprints.get(role) is None:
         return report
@@ -303,7 +342,7 @@ def _check_role(
     if check is not None:
         return report.with_check(check, of_fields=fields_of_role)
 
-    if table.n_absent.get(role):
+    if table.n_missing.get(role):
         reason = f"since {data} lacks some of the rows"
     else:
         reason = "since its rows cannot be told from others"
@@ -311,34 +350,36 @@ def _check_role(
 
 
 def _compare_role(
-    role: str, certificate: dco.Certificate, table: FitTable, data: Path
+    role: str, certificate: dco.Certificate, table: AuditedTable, data: Path
 ) -> Check | None:
-    """Compare the rows of a role with the certificate; None if the table does not decide it."""
-    name = f"{OTHER_ROLES[role]} rows"
+    """Compare the rows of a role in the table with the certificate.
+
+    Returns None if the table does not decide whether the certificate is right: some rows are
+    missing, but none was replaced.
+    """
+    name = f"{FITTING_ROLES[role]} rows"
     stated_fingerprint = certificate.provenance.row_fingerprints[role]
     n_stated = certificate.provenance.rows.get(role)
 
-    # 1. The table has the rows of the model: they must be those of the certificate.
+    # 1. The table has the rows that the model was fitted on: the certificate must state the same.
     positions = table.find_role(role)
     if positions is not None:
         fingerprint = table.fingerprint_of(role)
         holds = stated_fingerprint == fingerprint and n_stated == len(positions)
         return Check(name, holds, f"fingerprint of {len(positions)} rows: {fingerprint}")
 
-    # 2. Each row that the model keeps is there once, so that no other rows can be meant.
-    n_kept = len(table.predictor.kept_rows.hashes.get(role, ()))
-    has_each_once = len(table.find_by_hashes(role)) == n_kept > 0
-    if table.knows_every_row and has_each_once:
+    # 2. Each row of the role is there exactly once, so that no other rows can be meant: it is the
+    #    fingerprint that is wrong.
+    n_hashes = len(table.predictor.kept_rows.hashes.get(role, ()))
+    has_each_once = n_hashes > 0 and len(table.find_by_hashes(role)) == n_hashes
+    if table.has_all_hashes and has_each_once:
         detail = f"they are in {data}, and their fingerprint is not {stated_fingerprint}"
         return Check(name, False, detail)
 
-    # 3. Rows are missing, and others are in their place.
-    n_absent = table.n_absent.get(role)
-    if n_absent and table.n_strangers:
-        strangers = f"{counted(table.n_strangers, 'row')} that {are(table.n_strangers)}"
-        detail = (
-            f"{n_absent} of {n_stated} are not in {data}, which has at least {strangers} not of "
-            "the fit"
-        )
+    # 3. Rows of the role are missing, and the table has new rows in their place.
+    n_missing = table.n_missing.get(role)
+    if n_missing and table.n_new_rows:
+        new_rows = f"{counted(table.n_new_rows, 'row')} that {are(table.n_new_rows)} not of the fit"
+        detail = f"{n_missing} of {n_stated} are not in {data}, which has at least {new_rows}"
         return Check(name, False, detail)
     return None
