@@ -27,9 +27,11 @@ def is_label(condition_on: Any) -> bool:
 
 
 def check_condition(source: Any, X: Any, *, parameter: str = "condition_on") -> None:
-    """Refuse what cannot decide a condition; `parameter` is its name in messages.
+    """Refuse a value of ``condition_on=`` that cannot say which condition a row of X has.
 
-    Whether a frame has the column is seen where the column is read.
+    `source` may be None, "label", "label-clusters", a column of X, a function of X, or a list of
+    columns and functions. `parameter` is its name in messages. Whether a frame has the column is
+    checked where the column is read.
     """
     if isinstance(source, list):
         _check_list(source, X, parameter=parameter)
@@ -52,7 +54,11 @@ def _check_list(sources: list[Any], X: Any, *, parameter: str) -> None:
 
 
 def _check_column(column: Any, X: Any, *, parameter: str) -> None:
-    """Refuse what names no column; an array has numbers of columns, a frame any name."""
+    """Refuse a value that cannot be a column of X.
+
+    The columns of an array are called by their numbers, from -n to n - 1; those of a frame by any
+    hashable name. `parameter` is the name of the argument in messages.
+    """
     if not isinstance(column, Hashable):
         raise ValueError(
             Message(
@@ -79,9 +85,17 @@ def _check_column(column: Any, X: Any, *, parameter: str) -> None:
 def condition_values(
     source: Any, X: Any, y: AnyArray | None, *, parameter: str = "condition_on"
 ) -> AnyArray | None:
-    """Read the condition of each row: its label, a column of X, or what a function of X says.
+    """Read the condition (the group) of each row; None without a source.
 
-    None if there is no source. `parameter` is its name in messages.
+    Parameters
+    ----------
+    source
+        What decides the condition: None, "label" or "label-clusters" (the row's own label), a
+        column of X, or a function of X that returns one value per row.
+    X, y
+        The rows and their labels.
+    parameter
+        The name of the argument `source` in messages.
     """
     if source is None:
         return None
@@ -105,14 +119,17 @@ def condition_values(
 
 
 def _read_column(X: Any, column: Any, *, parameter: str) -> Any:
-    """Return a column of a frame by its name, or of an array by its number."""
+    """Return a column of a frame by its name, or of an array or sparse matrix by its number.
+
+    `parameter` is the name of the argument that asks for the column, for messages.
+    """
     if hasattr(X, "columns"):
         if column not in X.columns:
-            there = first_few([repr(name) for name in X.columns])
+            column_names = first_few([repr(name) for name in X.columns])
             raise ValueError(
                 Message(
                     f"⟨{parameter}⟩ names the column {column!r}, which X does not have; it has "
-                    f"{there}."
+                    f"{column_names}."
                 )
             )
         return X[column]
@@ -176,9 +193,9 @@ def _to_python(name: Any) -> Any:
 
 
 def rows_by_condition(names: AnyArray) -> dict[Any, Integers]:
-    """Return the rows of each condition, ascending.
+    """Return the row numbers of each condition: ["b", "a", "b"] -> {"a": [1], "b": [0, 2]}.
 
-    Conditions are sorted, each kind by itself, and the missing one is last.
+    Conditions are sorted, numbers and text each by themselves; the missing value is last.
     """
     # Number the conditions. np.unique cannot sort text and numbers of one column.
     code_of: dict[Any, int] = {}

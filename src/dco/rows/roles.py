@@ -55,6 +55,7 @@ class Split:
     trains_models: bool = True
 
     def __post_init__(self) -> None:
+        """Refuse settings that have no meaning, or contradict each other."""
         if self.duplicates not in get_args(Duplicates):
             raise ValueError(
                 f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.'
@@ -128,47 +129,53 @@ def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
 
     Rows are dealt at random, whole clusters at a time. Rows that the caller brought keep their
     role, and are refused if calibration shares any with training or tuning.
+
+    Parameters
+    ----------
+    rows
+        The table that is dealt.
+    split
+        The sizes of the roles, and the rows that the caller brings for a role.
+    seed
+        Seeds the random order; the same seed deals in the same way.
     """
     _check_enough_rows(len(rows), split)
 
-    # Repeats that are recording errors go first.
-    first_copies = None
+    # 1. Drop repeated rows, if the caller takes them for recording errors.
+    positions_before_drop = None
     if split.duplicates == "drop":
-        first_copies = drop_repeats(rows.X, rows.y)
-        rows = rows.take(first_copies)
+        positions_before_drop = drop_repeats(rows.X, rows.y)
+        rows = rows.take(positions_before_drop)
 
+    # 2. Count what is dealt: rows, or clusters.
     n_units = len(rows)
     if rows.clusters is not None:
         cluster_codes, n_units = codes_of_values(rows.clusters)
-        if not split.brings_rows:
-            rows = replace(rows, clusters=cluster_codes)  # their names are not needed any more
+        if not split.brings_rows:  # only brought rows are compared by the names of their clusters
+            rows = replace(rows, clusters=cluster_codes)
 
-    # Positions are dealt, and checked before any row is copied.
-    splits = _deal(rows, split, seed=seed)
-    members = _members_of_roles(rows, split, splits)
-    _check_sizes(members, split)
-    if split.brings_rows:
-        _check_clusters(members)
-        if split.duplicates != "allow":
-            _check_no_shared_rows(members)
-    facts, kept_rows = _remember_rows(members, are_distinct=first_copies is not None)
+    # 3. Deal positions, and check them before any row is copied.
+    splits = _deal_positions_of(rows, split, seed=seed)
+    role_rows = _rows_of_roles(rows, split, splits)
+    _check_role_rows(role_rows, split)
+    facts, kept_rows = _remember_rows(role_rows, are_distinct=positions_before_drop is not None)
+    sealed = _seal(role_rows[Role.CALIBRATE], fingerprint=facts.fingerprints[Role.CALIBRATE])
 
-    # Training and tuning rows are copied once, as slices of one table. The seal copies its rows
-    # when it opens.
+    # 4. Copy training and tuning rows once; each role is a slice of the copy.
     dealt_together = rows.take(np.concatenate([splits.train, splits.tune]))
     n_train = splits.train.size
-    calibrate = members[Role.CALIBRATE]
+    train = dealt_together.take(slice(n_train))
+    tune = split.tune
+    if tune is None:
+        tune = dealt_together.take(slice(n_train, None))
+
+    if positions_before_drop is not None:
+        splits = _translate_positions(splits, positions_before_drop)
     return Roles(
-        train=dealt_together.take(slice(n_train)),
-        tune=dealt_together.take(slice(n_train, None)) if split.tune is None else split.tune,
-        sealed=SealedRows(
-            calibrate.table.X,
-            calibrate.table.y,
-            clusters=calibrate.table.clusters,
-            positions=calibrate.positions,
-            fingerprint=facts.fingerprints[Role.CALIBRATE],
-        ),
-        splits=splits if first_copies is None else _positions_before_drop(splits, first_copies),
+        train=train,
+        tune=tune,
+        sealed=sealed,
+        splits=splits,
         folds=split.sizes.folds,
         n_dealt=n_units if split.calibrate is None else None,
         facts=facts,
@@ -180,21 +187,27 @@ def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
 # ----------------------------------------------------------------------------------- deal positions
 
 
-def _deal(rows: Rows, split: Split, *, seed: int) -> Splits:
-    """Deal the positions of rows to the roles that the caller did not bring."""
+def _deal_positions_of(rows: Rows, split: Split, *, seed: int) -> Splits:
+    """Deal the positions of rows to the roles that the caller did not bring.
+
+    Frozen models take no training rows: tuning and calibration then get all rows, and sizes that
+    leave some over are refused.
+    """
     sizes: dict[Role, Size] = {}
     if split.calibrate is None:
         sizes[Role.CALIBRATE] = split.sizes.calibrate
     if split.tune is None and split.sizes.folds is None:
         sizes[Role.TUNE] = split.sizes.tune
 
-    rest = Role.TRAIN
-    is_training_role_needed = split.trains_models or split.sizes.folds is not None or not sizes
-    if not is_training_role_needed:
-        sizes, rest = _without_training(sizes)
+    remaining_rows_get = Role.TRAIN
+    is_training_needed = split.trains_models or split.sizes.folds is not None or not sizes
+    if not is_training_needed:
+        sizes, remaining_rows_get = _sizes_without_training(sizes)
 
-    splits = deal_positions(len(rows), sizes, rest=rest, groups=rows.clusters, random_state=seed)
-    if not is_training_role_needed and splits.train.size > 0:
+    splits = deal_positions(
+        len(rows), sizes, rest=remaining_rows_get, groups=rows.clusters, random_state=seed
+    )
+    if not is_training_needed and splits.train.size > 0:
         raise ValueError(
             Message(
                 f"⟨tune_size={split.sizes.tune}⟩ and ⟨calibrate_size={split.sizes.calibrate}⟩ "
@@ -205,12 +218,15 @@ def _deal(rows: Rows, split: Split, *, seed: int) -> Splits:
     return splits
 
 
-def _without_training(sizes: Mapping[Role, Size]) -> tuple[dict[Role, Size], Role]:
-    """Deal all rows to tuning and calibration, since frozen models need no training rows.
+def _sizes_without_training(sizes: Mapping[Role, Size]) -> tuple[dict[Role, Size], Role]:
+    """Change role sizes so that no row is left to train, for models that are frozen.
 
-    Returns the sizes to deal, and the role that gets the rest. If only one role is dealt, it gets
-    all rows. Of two shares only their proportion counts. A count is kept, and the other role gets
-    the rest.
+    Return the sizes of the roles to deal, and the role that gets all remaining rows:
+
+    - One role: it gets all rows.
+    - Two shares: only their proportion counts; 0.25 and 0.25 give half the rows to each.
+    - A count and a share: the count stays, and the other role gets the remaining rows.
+    - Two counts: both stay. What they leave over falls to training, and is refused by the caller.
     """
     if len(sizes) == 1:
         (only_role,) = sizes
@@ -239,18 +255,18 @@ def _as_share(size: Size, *, name: str) -> Fraction:
     return Fraction(1) if size == 1 else as_rational(size, name=name)
 
 
-def _positions_before_drop(splits: Splits, first_copies: Integers) -> Splits:
+def _translate_positions(splits: Splits, positions_before_drop: Integers) -> Splits:
     """Translate positions to those in the caller's table, before repeats were dropped."""
     return replace(
         splits,
-        train=first_copies[splits.train],
-        tune=first_copies[splits.tune],
-        calibrate=first_copies[splits.calibrate],
+        train=positions_before_drop[splits.train],
+        tune=positions_before_drop[splits.tune],
+        calibrate=positions_before_drop[splits.calibrate],
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Members:
+class _RoleRows:
     """The rows of one role, as positions in a table that is not copied yet."""
 
     table: Rows
@@ -265,16 +281,28 @@ class _Members:
         return None if self.table.clusters is None else self.table.clusters[self.positions]
 
 
-def _members_of_roles(rows: Rows, split: Split, splits: Splits) -> dict[Role, _Members]:
-    """Return the rows of each role, dealt or brought."""
-    members = {Role.TRAIN: _Members(rows, splits.train)}
-    brought = {Role.TUNE: split.tune, Role.CALIBRATE: split.calibrate}
-    for role, table in brought.items():
+def _rows_of_roles(rows: Rows, split: Split, splits: Splits) -> dict[Role, _RoleRows]:
+    """Return the rows of each role: dealt ones, or all rows of a table that the caller brings."""
+    role_rows = {Role.TRAIN: _RoleRows(rows, splits.train)}
+    brought_tables = {Role.TUNE: split.tune, Role.CALIBRATE: split.calibrate}
+    for role, table in brought_tables.items():
         if table is None:
-            members[role] = _Members(rows, splits[role])
+            role_rows[role] = _RoleRows(rows, splits[role])
         else:
-            members[role] = _Members(table, np.arange(len(table)))
-    return members
+            role_rows[role] = _RoleRows(table, np.arange(len(table)))
+    return role_rows
+
+
+def _seal(calibration_rows: _RoleRows, *, fingerprint: str) -> SealedRows:
+    """Seal the calibration rows. They are copied when the seal opens."""
+    table = calibration_rows.table
+    return SealedRows(
+        table.X,
+        table.y,
+        clusters=table.clusters,
+        positions=calibration_rows.positions,
+        fingerprint=fingerprint,
+    )
 
 
 # ------------------------------------------------------------------------------------------- checks
@@ -285,24 +313,42 @@ def _check_enough_rows(n_rows: int, split: Split) -> None:
     if split.brings_rows:
         return
 
-    roles_before = []
+    other_roles = []
     if split.trains_models:
-        roles_before.append(Role.TRAIN)
+        other_roles.append(Role.TRAIN)
     if split.needs_tuning_rows:
-        roles_before.append(Role.TUNE)
-    n_needed = len(roles_before) + 1  # and one to calibrate
+        other_roles.append(Role.TUNE)
+
+    n_needed = len(other_roles) + 1  # one row for each role, and one to calibrate
     if n_rows < n_needed:
         raise ValueError(
-            f"n_samples={n_rows} is too few to {', '.join(roles_before)} and {Role.CALIBRATE}: "
+            f"n_samples={n_rows} is too few to {', '.join(other_roles)} and {Role.CALIBRATE}: "
             f"give at least {n_needed} rows."
         )
 
 
-def _check_sizes(members: Mapping[Role, _Members], split: Split) -> None:
-    """Refuse an empty role that is not meant to be empty."""
+def _check_role_rows(role_rows: Mapping[Role, _RoleRows], split: Split) -> None:
+    """Refuse roles without rows, and rows that the caller brings for two roles."""
+    _check_sizes(
+        split,
+        n_train=len(role_rows[Role.TRAIN]),
+        n_tune=len(role_rows[Role.TUNE]),
+        n_calibrate=len(role_rows[Role.CALIBRATE]),
+    )
+    if split.brings_rows:
+        _check_clusters(role_rows)
+        if split.duplicates != "allow":
+            _check_no_shared_rows(role_rows)
+
+
+def _check_sizes(split: Split, *, n_train: int, n_tune: int, n_calibrate: int) -> None:
+    """Refuse roles with too few rows: each needs one, and folds need one row in each fold.
+
+    Frozen models need no training rows. No tuning rows are needed with folds, or with one candidate
+    (a tuning size of 0).
+    """
     sizes = split.sizes
-    n_train = len(members[Role.TRAIN])
-    if len(members[Role.CALIBRATE]) == 0:
+    if n_calibrate == 0:
         raise ValueError(
             Message(
                 f"no row is left for the role calibrate: ⟨calibrate_size={sizes.calibrate}⟩. "
@@ -325,7 +371,7 @@ def _check_sizes(members: Mapping[Role, _Members], split: Split) -> None:
                 f"⟨tune_size=0⟩."
             )
         )
-    if len(members[Role.TUNE]) == 0 and sizes.folds is None and sizes.tune != 0:
+    if n_tune == 0 and sizes.folds is None and sizes.tune != 0:
         raise ValueError(
             Message(
                 "No row is left for tuning: raise ⟨tune_size⟩, or tune by folds with "
@@ -334,37 +380,44 @@ def _check_sizes(members: Mapping[Role, _Members], split: Split) -> None:
         )
 
 
-def _check_clusters(members: Mapping[Role, _Members]) -> None:
-    """Refuse clusters in some roles only, and calibration clusters that another role has too."""
-    calibrate = members[Role.CALIBRATE].clusters
+def _check_clusters(role_rows: Mapping[Role, _RoleRows]) -> None:
+    """Refuse clusters that calibration shares with another role, and clusters in some roles only.
+
+    Rows of one cluster depend on each other, so calibration rows must come from other clusters than
+    training and tuning rows.
+    """
+    calibration_clusters = role_rows[Role.CALIBRATE].clusters
     for role in (Role.TRAIN, Role.TUNE):
-        if len(members[role]) == 0:
+        clusters = role_rows[role].clusters
+        has_no_rows = len(role_rows[role]) == 0
+        if has_no_rows or (clusters is None and calibration_clusters is None):
             continue
-        clusters = members[role].clusters
-        if clusters is None and calibrate is None:
-            continue
-        if clusters is None or calibrate is None:
+        if clusters is None or calibration_clusters is None:
             raise ValueError(
                 "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, "
                 "{'groups': ...}) and calibrate=(X, y, {'groups': ...})."
             )
-        shared = calibrate[overlap(row_fingerprints(calibrate), row_fingerprints(clusters))]
-        if shared.size > 0:
-            _, n_shared = codes_of_values(shared, missing=True)
+
+        shared_rows = overlap(row_fingerprints(calibration_clusters), row_fingerprints(clusters))
+        shared_clusters = calibration_clusters[shared_rows]  # with repeats
+        if shared_clusters.size > 0:
+            _, n_shared = codes_of_values(shared_clusters, missing=True)
             raise OverlappingRolesError(
-                f"calibrate and {role} share {counted(n_shared, 'group')} (first: {shared[0]}), so "
-                f"their rows are not independent. Keep every group in one role."
+                f"calibrate and {role} share {counted(n_shared, 'group')} (first: "
+                f"{shared_clusters[0]}), so their rows are not independent. Keep every group in "
+                f"one role."
             )
 
 
-def _check_no_shared_rows(members: Mapping[Role, _Members]) -> None:
+def _check_no_shared_rows(role_rows: Mapping[Role, _RoleRows]) -> None:
     """Refuse calibration rows that equal a row of another role after rounding to single precision.
 
-    Where the caller cut the roles, such a row is most likely a leak.
+    Where the caller cut the roles, such a row is most likely a leak: a calibration row that the
+    models were fitted on.
     """
-    hashes = _hash_roles(members, at_float32=True)
+    hashes = _hash_roles(role_rows, at_float32=True)
     for role in (Role.TRAIN, Role.TUNE):
-        if role not in hashes:
+        if role not in hashes:  # the role has no rows
             continue
         shared = overlap(hashes[Role.CALIBRATE], hashes[role])
         if shared.size > 0:
@@ -380,21 +433,25 @@ def _check_no_shared_rows(members: Mapping[Role, _Members]) -> None:
 
 
 def _remember_rows(
-    members: Mapping[Role, _Members], *, are_distinct: bool
+    role_rows: Mapping[Role, _RoleRows], *, are_distinct: bool
 ) -> tuple[RowFacts, KeptRows]:
-    """Hash the rows of every role, for the certificate and to recognise them later."""
-    hashes = _hash_roles(members)
+    """Hash the rows of every role: for the facts in the certificate, and to recognise rows later.
+
+    `are_distinct` says that repeated rows were dropped before.
+    """
+    hashes = _hash_roles(role_rows)
     kept_rows = KeptRows.of(
-        {role.value: hashes[role] for role in hashes}, complete=_complete_columns(members)
+        {role.value: hashes[role] for role in hashes}, complete=_complete_columns(role_rows)
     )
 
     # Count the calibration rows that equal a row of another role.
+    has_equal_rows = kept_rows.repeated > 0
     repeats_shared = {}
     for role in (Role.TRAIN, Role.TUNE):
-        if role not in hashes:
+        if role not in hashes:  # the role has no rows
             continue
         n_shared = 0
-        if kept_rows.repeated:  # otherwise no two rows are equal, and there is nothing to look for
+        if has_equal_rows:  # otherwise the search, which takes time, would find nothing
             n_shared = overlap(hashes[Role.CALIBRATE], hashes[role]).size
         repeats_shared[f"{role} and calibrate"] = n_shared
 
@@ -407,29 +464,29 @@ def _remember_rows(
 
 
 def _hash_roles(
-    members: Mapping[Role, _Members], *, at_float32: bool = False
+    role_rows: Mapping[Role, _RoleRows], *, at_float32: bool = False
 ) -> dict[Role, Hashes]:
     """Hash the rows of each role that has some. A table that roles share is hashed once."""
-    filled = {role: members[role] for role in members if len(members[role]) > 0}
+    filled_roles = {role: rows for role, rows in role_rows.items() if len(rows) > 0}
     hashes: dict[Role, Hashes] = {}
-    for table in _list_tables(filled):
+    for table in _list_tables(filled_roles):
         table_hashes = row_fingerprints(table.X, table.y, at_float32=at_float32)
-        for role, role_members in filled.items():
-            if role_members.table is table:
-                hashes[role] = table_hashes[role_members.positions]
-    return {role: hashes[role] for role in filled}  # in the order of the roles
+        for role, rows in filled_roles.items():
+            if rows.table is table:
+                hashes[role] = table_hashes[rows.positions]
+    return {role: hashes[role] for role in filled_roles}  # in the order of the roles
 
 
-def _complete_columns(members: Mapping[Role, _Members]) -> Bools:
+def _complete_columns(role_rows: Mapping[Role, _RoleRows]) -> Bools:
     """Mark the columns that have no missing cell in any table."""
-    n_missing = sum(missing_cells(table.X) for table in _list_tables(members))
+    n_missing = sum(missing_cells(table.X) for table in _list_tables(role_rows))
     return np.asarray(n_missing == 0)
 
 
-def _list_tables(members: Mapping[Role, _Members]) -> list[Rows]:
+def _list_tables(role_rows: Mapping[Role, _RoleRows]) -> list[Rows]:
     """List the tables that hold the rows of the roles, each once."""
     tables: list[Rows] = []
-    for role_members in members.values():
-        if not any(role_members.table is table for table in tables):
-            tables.append(role_members.table)
+    for rows in role_rows.values():
+        if not any(rows.table is table for table in tables):
+            tables.append(rows.table)
     return tables

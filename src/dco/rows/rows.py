@@ -40,7 +40,11 @@ class Rows:
         return len(self) if self.clusters is None else len(set(self.clusters.tolist()))
 
     def take(self, positions: Cut | Integers | slice) -> Rows:
-        """Return some of the rows, in the order given. Neither a slice nor all rows are copied."""
+        """Return the rows at some positions, in the order given, with all that belongs to them.
+
+        Positions are an array, a slice, or a tuple of arrays that are joined. Neither a slice nor
+        the whole table is copied.
+        """
         if isinstance(positions, tuple):
             positions = np.concatenate(positions)
         if self._are_all_rows(positions):
@@ -58,13 +62,17 @@ class Rows:
         )
 
     def _are_all_rows(self, positions: Integers | slice) -> bool:
-        """Return whether these are all rows in their order."""
+        """Return whether these are the positions of all rows, in their order."""
         if isinstance(positions, slice):
             return positions == slice(None)
         return len(positions) == len(self) and bool((np.diff(positions) == 1).all())
 
     def followed_by(self, other: Rows) -> Rows:
-        """Return these rows, then the others."""
+        """Join two tables: these rows first, then those of `other`.
+
+        Fit parameters with one entry per row are joined too, so both tables must have the same
+        ones. Clusters are kept if both have them.
+        """
         if self.params.keys() != other.params.keys():
             raise ValueError(
                 f"train rows come with the fit parameters {sorted(self.params)}, tune rows with "
@@ -75,8 +83,9 @@ class Rows:
         params_by_row = self.params_by_row & other.params_by_row
         params = dict(self.params)
         for name in params_by_row:
-            parts = [np.asarray(rows.params[name]) for rows in (self, other)]
-            params[name] = np.concatenate(parts)
+            first = np.asarray(self.params[name])
+            second = np.asarray(other.params[name])
+            params[name] = np.concatenate([first, second])
 
         clusters = None
         if self.clusters is not None and other.clusters is not None:
@@ -91,10 +100,18 @@ class Rows:
 
 
 def rows_of(X: Any, y: AnyArray, *, groups: Any = None, params: Mapping[str, Any]) -> Rows:
-    """Make a record of the rows that a caller brings, after a check that lengths agree.
+    """Make a `Rows` record of a caller's table, after a check that lengths agree.
 
-    `params` are parameters for the `fit` of the models. One that has an entry for each row is cut
-    with the rows; any other goes to every fit as it is. Weights must have an entry for each row.
+    Parameters
+    ----------
+    X, y
+        Features and targets, read and checked already.
+    groups
+        One label per row, or None. Rows with the same label belong together (a cluster).
+    params
+        Parameters for the `fit` of the models, by name; None stands for one that is not set. One
+        with an entry for each row is cut with the rows, any other goes to every fit as it is.
+        Weights must have an entry for each row.
     """
     if len(y) != X.shape[0]:
         raise ValueError(
@@ -152,16 +169,22 @@ class BroughtRows:
 
 
 def read_brought_rows(role: str, brought: Any) -> BroughtRows:
-    """Take apart (X, y) or (X, y, {fit parameters}), where the dict may also hold groups."""
+    """Take apart what a caller passes for a role: (X, y) or (X, y, {fit parameters}).
+
+    The dict may also hold "groups", which are no fit parameter. `role` ("tune" or "calibrate") is
+    for messages.
+    """
     if not isinstance(brought, (tuple, list)) or len(brought) not in (2, 3):
         raise ValueError(
             f"{role} must be (X, y) or (X, y, {{fit parameters}}), got {type(brought).__name__}."
         )
-    extra = brought[2] if len(brought) == 3 else {}
-    if not isinstance(extra, Mapping):
+    options = brought[2] if len(brought) == 3 else {}
+    if not isinstance(options, Mapping):
         raise ValueError(
             f"the third entry of {role} must be a dict of fit parameters, got "
-            f"{type(extra).__name__}."
+            f"{type(options).__name__}."
         )
-    params = {name: value for name, value in extra.items() if name != "groups"}
-    return BroughtRows(X=brought[0], y=brought[1], groups=extra.get("groups"), params=params)
+
+    params = dict(options)
+    groups = params.pop("groups", None)
+    return BroughtRows(X=brought[0], y=brought[1], groups=groups, params=params)

@@ -61,6 +61,7 @@ class SealedRows:
         positions: Integers | None = None,
         fingerprint: str = "",
     ) -> None:
+        """Seal rows of a table: all of them, or those at `positions`."""
         table = Rows(X, y, clusters)
         self.__table: Rows | None = table  # None once the seal is open
         self.__positions = positions
@@ -84,9 +85,11 @@ class SealedRows:
         return next((access.structure for access in self._log if access.granted), None)
 
     def open_for(self, structure: str, *, purpose: str = "calibrate") -> Rows:
-        """Hand out the rows, once.
+        """Hand out the sealed calibration rows; a second request is an error.
 
-        `structure` is the fingerprint of the frozen structure that will score them.
+        `structure` is the fingerprint of the frozen structure that will score the rows, and
+        `purpose` says what they are for. Every request is logged, refused ones too. Rows that were
+        changed in place since they were sealed are refused.
         """
         if not structure:
             raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")

@@ -46,18 +46,20 @@ class Splits:
     grouped: bool = False
 
     def __post_init__(self) -> None:
+        """Read the positions of each role, and refuse a row that has two roles."""
         for role in Role:
             positions = _as_positions(getattr(self, role), name=role)
             object.__setattr__(self, role, positions)
 
+        # A row with two roles occurs twice among all positions, side by side once they are sorted.
         ascending = np.sort(np.concatenate([self[role] for role in Role]))
-        is_repeat = ascending[1:] == ascending[:-1]
-        shared = np.unique(ascending[1:][is_repeat])
-        if shared.size > 0:
+        equals_previous = ascending[1:] == ascending[:-1]
+        shared_rows = np.unique(ascending[1:][equals_previous])
+        if shared_rows.size > 0:
             raise OverlappingRolesError(
-                f"{counted(shared.size, 'row')} {have(shared.size)} two roles "
-                f"(first: row {shared[0]}); coverage needs calibration rows that nothing else saw. "
-                f"Give each row one role, or let assign_roles() build them."
+                f"{counted(shared_rows.size, 'row')} {have(shared_rows.size)} two roles "
+                f"(first: row {shared_rows[0]}); coverage needs calibration rows that nothing else "
+                f"saw. Give each row one role, or let assign_roles() build them."
             )
 
     def __getitem__(self, role: Role | str) -> Integers:
@@ -95,16 +97,23 @@ def assign_roles(
     groups: Any = None,
     random_state: Seed = None,
 ) -> Splits:
-    """Deal n rows to roles at random; train gets what the others leave.
+    """Deal n rows to roles at random; the rows that no other role asks for train.
 
-    A size is a count (an integer) or a share (a float below 1; a fraction). Rounding, in exact
-    arithmetic: calibrate gets floor(n share + 1/2) rows; calibrate and tune together get the sum of
-    their sizes, rounded in the same way; then test likewise. So shares that sum to one use every
-    row, and no role is off by more than one row.
-
-    With `groups`, whole groups go to one role, and sizes count groups: a cut by rows would depend
-    on the sizes of the calibration groups, and these would no longer be exchangeable with a new
-    group.
+    Parameters
+    ----------
+    n
+        How many rows there are.
+    tune, calibrate, test
+        The size of each role: a count (an integer) or a share (a float below 1; a fraction). Sizes
+        are rounded as running sums, in exact arithmetic: calibrate gets floor(n share + 1/2) rows,
+        calibrate and tune together floor(n (sum of both shares) + 1/2), and so on. So shares that
+        sum to one use every row, and no role is off by more than one row.
+    groups
+        One label per row. Whole groups then go to one role, and sizes count groups: a cut by rows
+        would depend on the sizes of the calibration groups, and these would no longer be
+        exchangeable with a new group.
+    random_state
+        Seeds the random order.
     """
     if as_count(n) == 0:
         raise ValueError("there are no rows to assign to roles; give at least one.")
@@ -115,9 +124,11 @@ def assign_roles(
 def deal_positions(
     n: int, sizes: Mapping[Role, Size], *, rest: Role, groups: Any = None, random_state: Seed = None
 ) -> Splits:
-    """Deal rows at random to roles of these sizes, as `assign_roles` does; `rest` gets the others.
+    """Deal n rows at random to roles, as `assign_roles` does, for any choice of roles.
 
-    Without sizes there is nothing to deal: all rows stay in their order, in one role.
+    `sizes` has a count or a share for some roles. The role `rest` gets the remaining rows; without
+    sizes it gets all rows, in their order. With `groups` (one label per row) whole groups are
+    dealt, and sizes count groups.
     """
     if not sizes:
         positions: dict[Role, Integers] = {rest: np.arange(n)}
@@ -126,8 +137,8 @@ def deal_positions(
         seed = as_seed(random_state)
         shuffled = shuffle_rows(n, groups=groups, seed=seed)
         unit = "row" if groups is None else "group"
-        cuts = _cut_points(sizes, shuffled.n_units, unit=unit)
-        positions = dict(zip([*sizes, rest], shuffled.cut(cuts), strict=True))
+        ends = _role_ends(sizes, shuffled.n_units, unit=unit)
+        positions = dict(zip([*sizes, rest], shuffled.cut(ends), strict=True))
 
     none = np.empty(0, dtype=np.int64)
     return Splits(
@@ -140,38 +151,46 @@ def deal_positions(
     )
 
 
-def _cut_points(sizes: Mapping[Role, Size], n_units: int, *, unit: str) -> list[int]:
-    """Return after how many rows (or groups) each role ends, one role after the other."""
-    cuts = []
-    wanted = Fraction(0)
-    last_cut = 0
+def _role_ends(sizes: Mapping[Role, Size], n_units: int, *, unit: str) -> list[int]:
+    """Return where each role ends if roles lie one after the other along the shuffled rows.
+
+    Of 10 rows, sizes 0.25 and 5 give the ends [3, 8]: the first role has 3 rows, the second 5.
+    Sizes are added up before they are rounded, so that rounding errors do not add up. `unit` is
+    "row" or "group", what is dealt.
+    """
+    ends: list[int] = []
+    unrounded_end = Fraction(0)
     for role, size in sizes.items():
         amount = _as_amount(size, n_units, role=role)
-        wanted += amount
-        if wanted > n_units:
-            asked = ", ".join(f"{size} to {role}" for role, size in sizes.items())
+        unrounded_end += amount
+        if unrounded_end > n_units:
+            all_sizes = ", ".join(f"{size} to {role}" for role, size in sizes.items())
             raise ValueError(
-                f"the role {role} asks for more than there is: {asked}, of "
+                f"the role {role} asks for more than there is: {all_sizes}, of "
                 f"{counted(n_units, unit)}. Ask for less, or give more {unit}s."
             )
 
-        cut = _round_half_up(wanted)
-        if amount > 0 and cut == last_cut:
+        start = ends[-1] if ends else 0
+        end = _round_half_up(unrounded_end)
+        if amount > 0 and end == start:
             raise ValueError(
                 f"{counted(n_units, unit)} {are(n_units)} too few: the size {size} leaves the role "
                 f"{role} without a row."
             )
-        cuts.append(cut)
-        last_cut = cut
-    return cuts
+        ends.append(end)
+    return ends
 
 
 def _as_amount(size: Size, n_units: int, *, role: Role) -> Fraction:
-    """Return how many rows (or groups) a count or a share asks for, unrounded."""
-    is_whole = isinstance(size, (int, np.integer))
-    is_count = is_whole and not isinstance(size, bool)
-    is_share = isinstance(size, Real) and not is_whole and size <= 1
-    if not (is_count or is_share) or not size >= 0:
+    """Return how many of n rows (or groups) the size of a role asks for, not yet rounded.
+
+    A count, such as 30, asks for itself; a share, such as 0.25, for that part of all. Anything else
+    is refused.
+    """
+    is_integer = isinstance(size, (int, np.integer))
+    is_count = is_integer and not isinstance(size, bool)
+    is_share = isinstance(size, Real) and not is_integer and size <= 1
+    if not (is_count or is_share) or not size >= 0:  # NaN is not >= 0 either
         raise ValueError(
             f"the size of the role {role} must be a count or a share between 0 and 1, got {size!r}."
         )
@@ -188,11 +207,24 @@ def _round_half_up(amount: Fraction) -> int:
 def folds(
     rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
 ) -> list[tuple[Cut, Integers]]:
-    """Deal rows to k folds, and return for each fold (rows to fit on, rows held out).
+    """Deal rows at random to k folds for cross-validation.
 
-    Each row is held out once, and a group always as a whole. The rows to fit on come in parts, one
-    for each of the other folds. `rows` is a number of rows or an array of positions; `groups` has
-    one label for each of them. Folds differ by at most one row (one group).
+    Each row is held out in one fold, and a group always as a whole. Folds differ by at most one row
+    (one group).
+
+    Parameters
+    ----------
+    rows
+        A number of rows, or an array of their positions.
+    k
+        The number of folds, at least 2.
+    groups
+        One label for each of the rows, or None.
+
+    Returns
+    -------
+    For each fold, a pair: the rows to fit on, as a tuple with the rows of each other fold, and the
+    rows held out.
     """
     shuffled = shuffle_rows(rows, groups=groups, seed=seed)
     n_units = shuffled.n_units
@@ -200,11 +232,12 @@ def folds(
         unit = "rows" if groups is None else "groups"
         raise ValueError(f"k must lie between 2 and the number of {unit}, {n_units}; got {k}.")
 
-    parts = shuffled.cut([fold * n_units // k for fold in range(1, k)])
+    ends = [fold * n_units // k for fold in range(1, k)]
+    rows_of_folds = shuffled.cut(ends)
     pairs = []
-    for fold, held_out in enumerate(parts):
-        others = (*parts[:fold], *parts[fold + 1 :])
-        pairs.append((others, held_out))
+    for fold, held_out in enumerate(rows_of_folds):
+        other_folds = (*rows_of_folds[:fold], *rows_of_folds[fold + 1 :])
+        pairs.append((other_folds, held_out))
     return pairs
 
 
@@ -224,31 +257,37 @@ class ShuffledRows:
         return self.unit_ends.size - 1
 
     def cut(self, after_units: Sequence[int]) -> list[Integers]:
-        """Cut the rows after these numbers of units."""
+        """Cut the rows into parts: [3, 8] cuts after the third and after the eighth unit."""
         return np.split(self.rows, self.unit_ends[list(after_units)])
 
 
 def shuffle_rows(rows: int | Integers, *, groups: Any = None, seed: Seed = None) -> ShuffledRows:
-    """Put rows, or whole groups, in a uniformly random order.
+    """Put rows in a uniformly random order; rows of one group stay side by side.
 
     `rows` is a number of rows or an array of positions; `groups` has one label for each of them.
     """
     positions = _all_positions(rows) if isinstance(rows, (int, np.integer)) else np.asarray(rows)
     rng = np.random.default_rng(as_seed(seed))
+
+    # Without groups, every row is a unit by itself.
     if groups is None:
         n_rows = positions.size
-        return ShuffledRows(positions[rng.permutation(n_rows)], np.arange(n_rows + 1))
+        return ShuffledRows(positions[rng.permutation(n_rows)], unit_ends=np.arange(n_rows + 1))
 
-    codes, n_groups = codes_of_values(groups, name="groups")
-    if codes.size != positions.size:
+    group_of_row, n_groups = codes_of_values(groups, name="groups")
+    if group_of_row.size != positions.size:
         raise ValueError(
-            f"groups has {counted(codes.size, 'label')} for {counted(positions.size, 'row')}; "
-            f"give one label per row."
+            f"groups has {counted(group_of_row.size, 'label')} for "
+            f"{counted(positions.size, 'row')}; give one label per row."
         )
-    rank_of_row = rng.permutation(n_groups)[codes]
-    group_sizes = np.bincount(rank_of_row, minlength=n_groups)
+
+    # Give the groups a random order, and sort the rows by the place of their group in it.
+    place_of_group = rng.permutation(n_groups)
+    place_of_row = place_of_group[group_of_row]
+    shuffled_positions = positions[np.argsort(place_of_row, kind="stable")]
+    group_sizes = np.bincount(place_of_row, minlength=n_groups)
     unit_ends = np.concatenate([[0], np.cumsum(group_sizes)]).astype(np.int64)
-    return ShuffledRows(positions[np.argsort(rank_of_row, kind="stable")], unit_ends)
+    return ShuffledRows(shuffled_positions, unit_ends)
 
 
 def _all_positions(n: int | np.integer[Any]) -> Integers:

@@ -16,10 +16,10 @@ from dco.foundations.tables import is_missing
 
 
 def read_targets(y: Any, *, as_numbers: bool) -> AnyArray:
-    """Read one target for each row: as float64, or as labels of the type that they have.
+    """Read the targets `y` of a table: an array of float64, or of labels in their own type.
 
-    A target that is missing (NaN, None, NaT, a null of a table, masked in a masked array) or
-    infinite is an error.
+    `y` is a list, an array or a column of a table, with one target for each row. A target that is
+    missing (NaN, None, NaT, a null of a table, masked in a masked array) or infinite is an error.
     """
     values = as_array(y)
     check_all_rows(is_absent(values), "missing")
@@ -30,7 +30,7 @@ def read_targets(y: Any, *, as_numbers: bool) -> AnyArray:
 
     check_exact_in_float64(values, name="y")
     numbers = to_float64(one_column(values))
-    # words such as "inf" and "nan" are numbers only now
+    # Check again: texts such as "inf" and "nan" have become numbers.
     check_all_rows(np.isnan(numbers), "missing")
     check_all_rows(np.isinf(numbers), "infinite")
     return numbers
@@ -70,7 +70,10 @@ def _is_infinite_float(value: Any) -> bool:
 
 
 def check_all_rows(wrong: Bools, problem: str) -> None:
-    """Raise an error that names the first row in which y is wrong, and counts them."""
+    """Raise an error if a row of y is wrong; it names the first such row and counts them.
+
+    `wrong` marks the wrong cells of y; `problem` says what they are: "missing" or "infinite".
+    """
     rows = np.flatnonzero(wrong.any(axis=1) if wrong.ndim == 2 else wrong)
     if rows.size == 0:
         return
@@ -82,7 +85,7 @@ def check_all_rows(wrong: Bools, problem: str) -> None:
 
 
 def one_column(values: AnyArray) -> AnyArray:
-    """Return (n,) targets; a column (n, 1) is flattened with scikit-learn's warning."""
+    """Return targets in one dimension, (n,): a column (n, 1) is flattened, with a warning."""
     from sklearn.utils.validation import column_or_1d  # slow to import
 
     if values.ndim == 2 and values.shape[1] != 1:
@@ -95,7 +98,10 @@ def one_column(values: AnyArray) -> AnyArray:
 
 
 def to_float64(column: AnyArray) -> AnyArray:
-    """Convert targets of a regression, or say that they are text."""
+    """Convert targets of a regression to float64. Text is an error that names the text.
+
+    Missing and infinite numbers pass, and so does an empty y: they are checked elsewhere.
+    """
     from sklearn.utils.validation import check_array  # slow to import
 
     try:
@@ -107,22 +113,24 @@ def to_float64(column: AnyArray) -> AnyArray:
             ensure_min_samples=0,
             input_name="y",
         )
+        return numbers
     except (TypeError, ValueError):
-        text = next((value for value in column.tolist() if isinstance(value, str)), None)
-        if text is None:
-            raise
+        texts = [value for value in column.tolist() if isinstance(value, str)]
+        if not texts:
+            raise  # scikit-learn's own error says what is wrong
         raise ValueError(
-            f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+            f"y holds text ({texts[0]!r}), and a regressor needs numbers. For classes, use "
+            f"DecoupledClassifier."
         ) from None
-    return numbers
 
 
 # ------------------------------------------------------------------------------------------- labels
 
 
 def check_one_kind(y: AnyArray) -> None:
-    """Refuse text and numbers in one y: they cannot be sorted, and NumPy makes 1 and "1" one label
-    where it joins them.
+    """Refuse labels that are partly text and partly numbers.
+
+    They cannot be sorted, and where NumPy joins them, 1 and "1" become one label.
     """
     if y.dtype.kind != "O":
         return
@@ -137,47 +145,53 @@ def check_one_kind(y: AnyArray) -> None:
 
 
 def check_label_kinds(labels: Mapping[str, AnyArray]) -> None:
-    """Refuse text from one source and numbers from another.
+    """Refuse labels that are text in one source and numbers in another.
 
-    `labels` are keyed by their source, as messages call it. Joined, numbers would become texts, and
-    classes of their own.
+    NumPy would turn the numbers into text when it joins them, and "1" would be another class than
+    1. `labels` has the labels of each source, by its name in the message, such as "the tune rows".
     """
-    kinds = {}
+    kind_by_source = {}
     for source, values in labels.items():
         if len(values) > 0:
-            kinds[source] = "text" if isinstance(values[0], (str, bytes)) else "numbers"
-    if len(set(kinds.values())) <= 1:
+            is_text = isinstance(values[0], (str, bytes))
+            kind_by_source[source] = "text" if is_text else "numbers"
+    if len(set(kind_by_source.values())) <= 1:
         return
 
-    listed = [
-        f"those of {source} are {kind} ({_list_labels(labels[source].tolist())})"
-        for source, kind in kinds.items()
-    ]
+    descriptions = []
+    for source, kind in kind_by_source.items():
+        examples = _list_labels(labels[source].tolist())
+        descriptions.append(f"those of {source} are {kind} ({examples})")
     raise ValueError(
-        f"Labels must be of one kind in all roles and models, but {'; '.join(listed)}. Spell them "
-        f"in one way."
+        f"Labels must be of one kind in all roles and models, but {'; '.join(descriptions)}. Spell "
+        f"them in one way."
     )
 
 
 def note_unknown_labels(labels: AnyArray, classes: AnyArray) -> list[Note]:
-    """Note labels that no set can hold. If there are no others, that is an error."""
-    counts = Counter(labels.tolist())
+    """Warn of new rows whose label is not among the classes of the fit, so that no set can hold it.
+
+    Return a list with one note, or an empty list if all labels are classes. It is an error if none
+    is. `labels` are those of the new rows, one per row.
+    """
+    n_rows_by_label = Counter(labels.tolist())
     known_labels = set(classes.tolist())
-    unknown = {label: count for label, count in counts.most_common() if label not in known_labels}
-    if not unknown:
+    unknown_labels = [label for label in n_rows_by_label if label not in known_labels]
+    if not unknown_labels:
         return []
-    if len(unknown) == len(counts):
+    if len(unknown_labels) == len(n_rows_by_label):
         raise ValueError(
-            f"None of y's labels is among classes_: y holds {_list_labels(counts)}, the classes "
-            f"are {_list_labels(classes.tolist())}. Spell labels as in fit, and give them the "
-            f"same type."
+            f"None of y's labels is among classes_: y holds {_list_labels(n_rows_by_label)}, the "
+            f"classes are {_list_labels(classes.tolist())}. Spell labels as in fit, and give them "
+            f"the same type."
         )
 
-    n_unknown = sum(unknown.values())
-    have_labels = "has a label that is" if n_unknown == 1 else "have labels that are"
-    listed = first_few([f"{label!r}: {count}" for label, count in unknown.items()])
+    unknown_labels.sort(key=n_rows_by_label.__getitem__, reverse=True)  # the most frequent first
+    n_rows = sum(n_rows_by_label[label] for label in unknown_labels)
+    have_labels = "has a label that is" if n_rows == 1 else "have labels that are"
+    examples = first_few([f"{label!r}: {n_rows_by_label[label]}" for label in unknown_labels])
     text = (
-        f"{n_unknown} of {counted(len(labels), 'row')} {have_labels} not in classes_ ({listed}): "
+        f"{n_rows} of {counted(len(labels), 'row')} {have_labels} not in classes_ ({examples}): "
         f"no set holds such a label, so these rows are misses."
     )
     return [Note("unknown-labels", text, "Are labels spelt as in fit?")]
