@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import dco
-from dco.cli.model_files import StatedPromise, condition_columns, open_model, stated_promise
+from dco.cli.model_files import (
+    ModelFile,
+    StatedPromise,
+    condition_columns,
+    open_model,
+    stated_promise,
+)
 from dco.cli.option_records import OtherPromise, TargetOptions, Work
 from dco.cli.parts import evaluate_in_parts
 from dco.cli.tables.fitted import KnownRows, rows_with_targets
@@ -28,10 +34,22 @@ class EvaluateOrder:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """An evaluation, what was promised, and sentences to print beside it.
+    """An evaluation, and what is printed beside it.
 
-    `by` is the column whose values are sliced. `statement` is the sentence of the certificate, None
-    where another promise was evaluated. `comparisons` set model and sets beside plain guesses.
+    Attributes
+    ----------
+    evaluation, certificate
+        The evaluation, and the certificate of the model.
+    promise
+        The level and the guarantee that were evaluated.
+    by
+        The column whose values have rows of their own in the evaluation, if there is one.
+    statement
+        The sentence of the certificate; None if another promise was evaluated than that of the fit.
+    comparisons
+        Sentences that compare predictions and sizes with guesses which use no feature.
+    target
+        The column with the true values, if it is known.
     """
 
     evaluation: dco.Evaluation
@@ -44,12 +62,12 @@ class Measured:
 
 
 def measure(order: EvaluateOrder) -> Measured:
-    """Evaluate on a table that fits into memory."""
+    """Evaluate a model on all rows of a table at once."""
     model = open_model(order.model, order.trust)
     rows = rows_with_targets(model, order.data, order.reading)
     promise = stated_promise(model, order.promise)
 
-    # the estimator takes the values that have thresholds by itself
+    # a column that is a condition needs no by=: the estimator evaluates its values anyway
     by = None if rows.by_name in condition_columns(model) else rows.by_name
     evaluation = model.evaluate(
         rows.X,
@@ -69,17 +87,16 @@ def measure(order: EvaluateOrder) -> Measured:
 
 
 def measure_in_parts(order: EvaluateOrder, *, quiet: bool) -> Measured:
-    """Evaluate on a table of any size, whose files are counted by themselves."""
+    """Evaluate a model on a table of any size, batch by batch; without slices and comparisons."""
     model = open_model(order.model, order.trust)
     promise = stated_promise(model, order.promise)
     evaluation = evaluate_in_parts(
         model,
-        (order.model.resolve(), order.trust),
+        ModelFile(order.model.resolve(), order.trust),
         order.data,
         reading=order.reading,
-        asked=asdict(order.promise),
-        jobs=order.work.jobs,
-        scheduler=order.work.scheduler,
+        promise=order.promise,
+        work=order.work,
         quiet=quiet,
     )
     return Measured(
@@ -96,7 +113,11 @@ def measure_in_parts(order: EvaluateOrder, *, quiet: bool) -> Measured:
 def _compare_with_guesses(
     model: Any, rows: KnownRows, evaluation: dco.Evaluation, *, alpha: float
 ) -> list[str]:
-    """Set the predictions and the sizes of sets beside guesses that look at no feature."""
+    """Write sentences that compare a model with guesses which use no feature.
+
+    Its point predictions are compared with the mean or the most frequent label, the mean size of
+    its intervals with the range of the middle 1 - alpha of all targets.
+    """
     are_labels = hasattr(model, "classes_")
     sentences = [point_in_words(rows.y, model.predict(rows.X), are_labels=are_labels)]
     if not are_labels:

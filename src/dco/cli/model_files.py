@@ -19,7 +19,10 @@ from dco.foundations.notes import show
 
 
 def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
-    """Open the fitted estimator in a file; every failure is one sentence."""
+    """Load the fitted estimator from a file; every error is one sentence that says what to do.
+
+    `trust` has the full names of types that may be loaded besides those that dco knows.
+    """
     if not path.exists():
         raise ValueError(f"There is no file {path}; check the name. `dco fit` writes a model file.")
     if path.is_dir():
@@ -46,16 +49,28 @@ def _untrusted(path: Path, type_names: Sequence[str]) -> ValueError:
     )
 
 
-def open_model_once(path: Path, trust: tuple[str, ...]) -> Any:
-    """Open a model in a worker, which reads it once for all its files and says nothing about it."""
-    return _open_silently(path, path.stat().st_mtime_ns, trust)
+@dataclass(frozen=True)
+class ModelFile:
+    """A model file and the types that may be loaded from it: plain data, which workers get."""
+
+    path: Path
+    trust: tuple[str, ...]
+
+
+def open_model_once(file: ModelFile) -> Any:
+    """Open a model in a worker process, which gets many files and keeps the model between them.
+
+    Warnings are not repeated here: they were shown when the run began.
+    """
+    return _open_silently(file, modified=file.path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=1)
-def _open_silently(path: Path, modified: int, trust: tuple[str, ...]) -> Any:
+def _open_silently(file: ModelFile, *, modified: int) -> Any:
+    """Open a model; `modified` is there so that a file that was written anew is read anew."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # noted when the run began
-        return open_model(path, trust)
+        warnings.simplefilter("ignore")
+        return open_model(file.path, file.trust)
 
 
 def fitted_layout(model: Any) -> Layout | None:
@@ -76,7 +91,10 @@ def condition_columns(model: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class StatedPromise:
-    """What sets promise; `guarantee` is "none" where nothing is, `delta` None where it has none."""
+    """What prediction sets promise: the level 1 - alpha, and the kind of guarantee or "none".
+
+    `delta` is None for a guarantee that has no failure probability.
+    """
 
     alpha: float
     guarantee: str
@@ -84,9 +102,9 @@ class StatedPromise:
 
 
 def stated_promise(model: Any, asked: OtherPromise) -> StatedPromise:
-    """Return what the sets of a model promise, if the promise is as asked.
+    """Return what the sets of a model promise at the level and with the guarantee that are asked.
 
-    A level that needs more calibration rows than there are is noted: sets are then full.
+    Shows a note if the level needs more calibration rows than there are: all sets are then full.
     """
     predictor = model.predictor_
     check_delta(asked.guarantee or predictor.statement.guarantee, asked.delta)

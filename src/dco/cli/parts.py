@@ -1,18 +1,18 @@
-"""Tables larger than memory: evaluate or score file by file, here or on a cluster."""
+"""Tables larger than memory: evaluate or score file by file, in processes here or on a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from dco import Evaluation
-from dco.cli.model_files import open_model_once
-from dco.cli.option_records import TargetOptions
+from dco import Certificate, Evaluation
+from dco.cli.model_files import ModelFile, open_model_once
+from dco.cli.option_records import OtherPromise, TargetOptions, Work
 from dco.cli.printing import progress
 from dco.cli.tables.files import files_of, name_file_in_errors, row_counts
 from dco.cli.tables.fitted import StoredTable, read_rows_with_targets
@@ -31,10 +31,6 @@ from dco.recalibration import (
     score_batch,
 )
 
-# plain data, which travels to workers: the file of a model with the types that are trusted
-ModelFile: TypeAlias = tuple[Path, tuple[str, ...]]
-
-
 # ---------------------------------------------------------------- evaluation
 
 
@@ -44,49 +40,62 @@ def evaluate_in_parts(
     data: Path,
     *,
     reading: TargetOptions,
-    asked: Mapping[str, Any],
-    jobs: int,
-    scheduler: str | None,
+    promise: OtherPromise,
+    work: Work,
     quiet: bool,
 ) -> Evaluation:
-    """Count every file of a folder (or one file), and add the counts up.
+    """Evaluate a model on all files of a table: count rows and hits in each, and add the counts.
 
-    `reading` says how rows are read, `asked` has the level and the guarantee. Each process has one
-    batch in memory at a time.
+    Each process has one batch of rows in memory at a time.
+
+    Parameters
+    ----------
+    model, file
+        The opened model, and the file that other processes open it from.
+    data
+        A table, or a folder of Parquet files.
+    reading
+        How the rows are read.
+    promise
+        The level and the guarantee to evaluate.
+    work
+        The number of processes, or the cluster.
+    quiet
+        Show no progress bar.
     """
-    paths = [path.absolute() for path in files_of(data)]  # a worker may stand elsewhere
-    with progress("Evaluating", len(paths), quiet=quiet) as reached:
+    paths = [path.absolute() for path in files_of(data)]  # a worker may have another directory
+    with progress("Evaluating", len(paths), quiet=quiet) as show_n_done:
         counted_files = run_many(
-            partial(count_file, file=file, reading=reading, asked=asked),
+            partial(count_file, file=file, reading=reading, promise=promise),
             paths,
-            n_jobs=jobs,
-            scheduler=scheduler,
-            progress=lambda n_done, n_files: reached(n_done),
+            n_jobs=work.jobs,
+            scheduler=work.scheduler,
+            progress=lambda n_done, n_files: show_n_done(n_done),
         )
-    show(NewValues.total(counted.new_values for counted in counted_files).notes())
+    show(NewValues.total(counted_file.new_values for counted_file in counted_files).notes())
 
-    counts = PartCounts.total(counted.counts for counted in counted_files)
+    counts = PartCounts.total(counted_file.counts for counted_file in counted_files)
     if not counts.rows:
         raise ValueError(f"{data} has no rows; give a table with rows.")
     predictor = model.predictor_
-    return evaluate_counts(predictor, predictor.at(**asked), counts)
+    return evaluate_counts(predictor, predictor.at(**asdict(promise)), counts)
 
 
 @dataclass(frozen=True, eq=False)
 class CountedFile:
-    """What was counted in one file."""
+    """The counts of one file: its hits and sizes, and what the fit never saw."""
 
     counts: PartCounts
     new_values: NewValues
 
 
 def count_file(
-    path: Path, *, file: ModelFile, reading: TargetOptions, asked: Mapping[str, Any]
+    path: Path, *, file: ModelFile, reading: TargetOptions, promise: OtherPromise
 ) -> CountedFile:
-    """Count rows, hits and sizes in one file."""
-    model = open_model_once(*file)
+    """Count rows, hits and set sizes in one file of a table; this runs in a worker process."""
+    model = open_model_once(file)
     predictor = model.predictor_
-    calibration = predictor.at(**asked)
+    calibration = predictor.at(**asdict(promise))
     new_values = NewValues()
     with name_file_in_errors(path):
         counts = PartCounts.total(
@@ -106,19 +115,33 @@ def recalibrate_in_parts(
     *,
     reading: TargetOptions,
     rest: bool,
-    jobs: int,
-    scheduler: str | None,
+    work: Work,
     quiet: bool,
 ) -> Any:
-    """Recalibrate on all rows of a table, or on the `rest` of the table of the fit.
+    """Calibrate a model on the rows of a table that need not fit into memory.
 
-    The rest are the rows that neither trained nor tuned the model. Each file is scored in the
-    process that reads it, which sends back a score, a target, a fingerprint and a group of each
-    row, and features only of the few rows that are scored a second time.
+    Each file is scored in the process that reads it. That process sends back a score, a target, a
+    fingerprint and a group of each row, and features only of the few rows that are scored twice.
+
+    Parameters
+    ----------
+    model, file
+        The opened model, and the file that other processes open it from.
+    data
+        A table, or a folder of Parquet files.
+    reading
+        How the rows are read.
+    rest
+        `data` is the table of the fit: leave out the rows that trained or tuned the model.
+    work
+        The number of processes, or the cluster.
+    quiet
+        Show no progress bar.
     """
     if not can_score_in_batches(model):
         raise ValueError("Scores of your own need all predictions at once: leave --in-parts out.")
 
+    # 1. Plan which rows of each file are scored.
     counts = row_counts(data)
     n_rows = sum(counts.values())
     left_out = _rows_of_the_fit(model, n_rows, data) if rest else {}
@@ -126,27 +149,40 @@ def recalibrate_in_parts(
     if sum(plan.n_scored for plan in plans) == 0:
         raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
 
-    def score_all(classes: AnyArray | None) -> list[ScoredFile]:
-        with progress("Scoring", len(plans), quiet=quiet) as reached:
-            return run_many(
-                partial(score_file, file=file, reading=reading, classes=classes),
-                plans,
-                n_jobs=jobs,
-                scheduler=scheduler,
-                progress=lambda n_done, n_files: reached(n_done),
-            )
+    # 2. Score them. If the table has labels that the fit did not have, score again: a file cannot
+    #    know the labels of the others before all have been read.
+    score_with = partial(_score_files, plans, file, reading=reading, work=work, quiet=quiet)
+    known_classes = model.predictor_.structure.classes
+    scored_files = score_with(classes=known_classes)
+    if known_classes is not None:
+        labels = np.concatenate([np.unique(batch.y) for batch in _batches(scored_files)])
+        if np.setdiff1d(labels, known_classes).size:
+            scored_files = score_with(classes=np.union1d(known_classes, labels))
 
-    classes = model.predictor_.structure.classes
-    scored_files = score_all(classes)
-    if classes is not None:
-        labels = np.unique(np.concatenate([np.unique(batch.y) for batch in _batches(scored_files)]))
-        if np.setdiff1d(labels, classes).size:
-            # labels that the fit does not know must be known in every file
-            scored_files = score_all(np.union1d(classes, labels))
-
+    # 3. Calibrate on the scores.
     _check_rows_left_out(scored_files, left_out, model.predictor_.certificate, data)
     show(NewValues.total(scored_file.new_values for scored_file in scored_files).notes())
     return recalibrate_scored(model, _batches(scored_files), is_rest=rest)
+
+
+def _score_files(
+    plans: list[FilePlan],
+    file: ModelFile,
+    *,
+    reading: TargetOptions,
+    work: Work,
+    quiet: bool,
+    classes: AnyArray | None,
+) -> list[ScoredFile]:
+    """Score each file as planned, in several processes or on a cluster."""
+    with progress("Scoring", len(plans), quiet=quiet) as show_n_done:
+        return run_many(
+            partial(score_file, file=file, reading=reading, classes=classes),
+            plans,
+            n_jobs=work.jobs,
+            scheduler=work.scheduler,
+            progress=lambda n_done, n_files: show_n_done(n_done),
+        )
 
 
 def _batches(scored_files: list[ScoredFile]) -> list[ScoredBatch]:
@@ -155,7 +191,7 @@ def _batches(scored_files: list[ScoredFile]) -> list[ScoredBatch]:
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """A file, and what is to be done with its rows.
+    """Which rows of a file are scored, and which of them twice.
 
     Attributes
     ----------
@@ -166,9 +202,8 @@ class FilePlan:
     left_out
         The rows that are not scored, ascending, by their position in the file.
     score_again
-        The rows whose features are sent back, since they are scored a second time to check that a
-        row's score does not depend on the rows beside it; ascending, by their position among the
-        scored rows of the file.
+        The rows that are scored a second time, to check that a row's score does not depend on the
+        rows beside it; ascending, by their position among the scored rows of the file.
     """
 
     path: Path
@@ -178,37 +213,32 @@ class FilePlan:
 
 
 def plan_files(counts: Mapping[Path, int], left_out: Mapping[str, Integers]) -> list[FilePlan]:
-    """Plan what is to be done with the rows of each file.
+    """Plan which rows of each file of a table are scored.
 
-    `counts` has the number of rows of each file, `left_out` the rows of each role that are not
-    scored, by their position in the whole table.
+    `counts` has the number of rows of each file, in the order of the table. `left_out` has, for
+    each role, the rows that are not scored, by their position in the whole table.
     """
     all_left_out = np.sort(np.concatenate([np.arange(0), *left_out.values()]))
     n_scored = sum(counts.values()) - all_left_out.size
     score_again = choose_rows_to_score_again(n_scored)
 
     plans = []
-    first_row = 0  # of this file, among all rows
-    first_scored = 0  # of this file, among the scored rows
+    n_rows_before = 0  # in the files before this one
+    n_scored_before = 0  # of them, those that are scored
     for path, n_rows in counts.items():
-        left_out_here = _within(all_left_out, first_row, first_row + n_rows)
+        left_out_here = _within(all_left_out, n_rows_before, n_rows)
         n_scored_here = n_rows - left_out_here.size
-        plans.append(
-            FilePlan(
-                path=path.absolute(),
-                n_scored=n_scored_here,
-                left_out=left_out_here,
-                score_again=_within(score_again, first_scored, first_scored + n_scored_here),
-            )
-        )
-        first_row += n_rows
-        first_scored += n_scored_here
+        score_again_here = _within(score_again, n_scored_before, n_scored_here)
+        plans.append(FilePlan(path.absolute(), n_scored_here, left_out_here, score_again_here))
+
+        n_rows_before += n_rows
+        n_scored_before += n_scored_here
     return plans
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredFile:
-    """The scored rows of a file, and fingerprints of those that were left out."""
+    """The scored rows of a file, the fingerprints of rows left out, and what the fit never saw."""
 
     batches: list[ScoredBatch]
     hashes_left_out: list[Hashes]
@@ -218,84 +248,96 @@ class ScoredFile:
 def score_file(
     plan: FilePlan, *, file: ModelFile, reading: TargetOptions, classes: AnyArray | None
 ) -> ScoredFile:
-    """Score the rows of one file, batch by batch, but for those that the plan leaves out.
+    """Score the rows of one file, batch by batch, as planned; this runs in a worker process.
 
-    `classes` are all labels of the table, also those of other files. Rows left out are hashed, so
-    that the caller can check that they are the rows meant.
+    `classes` are all labels of the table, also those of other files; None for a regression.
     """
-    model = open_model_once(*file)
+    model = open_model_once(file)
     scored_file = ScoredFile(batches=[], hashes_left_out=[], new_values=NewValues())
 
-    first_row = 0  # of this batch, among the rows of the file
-    first_scored = 0  # of this batch, among the scored rows of the file
+    n_rows_before = 0  # in the batches before this one
+    n_scored_before = 0  # of them, those that are scored
     with name_file_in_errors(plan.path):
-        for batch in read_rows_with_targets(
+        for rows in read_rows_with_targets(
             model, plan.path, reading, scored_file.new_values, refuse_missing=True
         ):
-            n_rows = len(batch.y)
-            left_out = _within(plan.left_out, first_row, first_row + n_rows)
-            hashes = row_fingerprints(take_features(batch.X, left_out), batch.y[left_out])
-            scored_file.hashes_left_out.append(hashes)
-            first_row += n_rows
+            n_rows = len(rows.y)
 
-            positions = np.setdiff1d(np.arange(n_rows), left_out)
-            if positions.size == 0:
+            # 1. Fingerprint the rows left out: the caller checks that they are the right ones.
+            left_out = _within(plan.left_out, n_rows_before, n_rows)
+            hashes = row_fingerprints(take_features(rows.X, left_out), rows.y[left_out])
+            scored_file.hashes_left_out.append(hashes)
+            n_rows_before += n_rows
+
+            # 2. Score the others.
+            to_score = np.setdiff1d(np.arange(n_rows), left_out)
+            if to_score.size == 0:
                 continue
-            score_again = _within(plan.score_again, first_scored, first_scored + positions.size)
-            scored_file.batches.append(
-                score_batch(
-                    model,
-                    take_features(batch.X, positions),
-                    batch.y[positions],
-                    groups=None if batch.by is None else batch.by[positions],
-                    classes=classes,
-                    score_again=score_again,
-                )
+            scored_batch = score_batch(
+                model,
+                take_features(rows.X, to_score),
+                rows.y[to_score],
+                groups=None if rows.by is None else rows.by[to_score],
+                classes=classes,
+                score_again=_within(plan.score_again, n_scored_before, to_score.size),
             )
-            first_scored += positions.size
+            scored_file.batches.append(scored_batch)
+            n_scored_before += to_score.size
     return scored_file
 
 
-def _within(positions: Integers, start: int, stop: int) -> Integers:
-    """Select the positions from `start` to before `stop`, and count them from `start`.
+def _within(positions: Integers, start: int, length: int) -> Integers:
+    """Select the positions in a block of rows, and count them from the start of the block.
 
-    `positions` ascend.
+    The positions must ascend. [2, 5, 7, 11] within the 4 rows from 5 on -> [0, 2]
     """
-    first, last = np.searchsorted(positions, [start, stop])
+    first, last = np.searchsorted(positions, [start, start + length])
     return positions[first:last] - start
 
 
 def _rows_of_the_fit(model: Any, n_rows: int, data: Path) -> dict[str, Integers]:
-    """Find the rows that trained and tuned the model, in the table of its fit."""
-    stored = StoredTable.of(model)
-    if stored is None or stored.n_rows != n_rows:
+    """Return the positions of the training and the tuning rows in the table of the fit.
+
+    `data` is that table, with `n_rows` rows. It is an error if it has another number of rows than
+    the table of the fit, or if rows came in groups.
+    """
+    stored_table = StoredTable.of(model)
+    if stored_table is None or stored_table.n_rows != n_rows:
         difference = "the model does not know its table"
-        if stored is not None:
-            difference = f"that had {stored.n_rows:,} rows"
+        if stored_table is not None:
+            difference = f"that had {stored_table.n_rows:,} rows"
         raise ValueError(
             f"--rest is for the table of the fit: {data} has {n_rows:,} rows, and {difference}."
         )
-    if model.predictor_.calibration.scored.clusters is not None:
+
+    scored_rows = model.predictor_.calibration.scored
+    if scored_rows.clusters is not None:
         raise ValueError(
             "--rest would calibrate on rows that belong together with training rows: give DATA of "
             "new groups."
         )
-    return {role: stored.fitted_rows[model.splits_[role]] for role in ("train", "tune")}
+    return {role: stored_table.fitted_rows[model.splits_[role]] for role in ("train", "tune")}
 
 
 def _check_rows_left_out(
     scored_files: list[ScoredFile],
     left_out: Mapping[str, Integers],
-    certificate: Any,
+    certificate: Certificate,
     data: Path,
 ) -> None:
-    """Check by their fingerprints that the rows left out are those that trained and tuned."""
+    """Check by their fingerprints that the rows left out are those that trained and tuned.
+
+    `left_out` has the positions of the rows of each role in the table. Their hashes come from the
+    scored files in the order of the table.
+    """
     if not left_out:
         return
-    all_left_out = np.sort(np.concatenate(list(left_out.values())))
-    hashes = np.concatenate([part for scored in scored_files for part in scored.hashes_left_out])
+
+    positions_left_out = np.sort(np.concatenate(list(left_out.values())))
+    hashes_of_files = [hashes for scored in scored_files for hashes in scored.hashes_left_out]
+    hashes_left_out = np.concatenate(hashes_of_files)  # one for each of these positions
     for role, positions in left_out.items():
-        hashes_of_role = hashes[np.searchsorted(all_left_out, positions)]
+        hashes_of_role = hashes_left_out[np.searchsorted(positions_left_out, positions)]
         stated_fingerprint = certificate.provenance.row_fingerprints.get(role)
         if positions.size and role_fingerprint(hashes_of_role) != stated_fingerprint:
             raise ValueError(

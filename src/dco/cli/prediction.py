@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from dco import Points
-from dco.cli.model_files import StatedPromise, open_model, open_model_once, stated_promise
+from dco.cli.model_files import (
+    ModelFile,
+    StatedPromise,
+    open_model,
+    open_model_once,
+    stated_promise,
+)
 from dco.cli.option_records import OtherPromise, Work
 from dco.cli.outputs import check_apart, check_folder, check_output, finish_from_here
 from dco.cli.printing import progress
@@ -460,7 +466,7 @@ def _write_partitions(partitions: list[_Partition], run: _Run) -> NewValues:
 
 def write_partition(partition: _Partition) -> NewValues:
     """Write the sets of one file, which appear when they are complete."""
-    model = open_model_once(partition.model, partition.options.trust)
+    model = open_model_once(ModelFile(partition.model, partition.options.trust))
     sets = SetsOfTable.open(model, partition.data, partition.options, notes_key=False)
     new_values = NewValues()
     with (

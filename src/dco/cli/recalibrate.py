@@ -55,7 +55,7 @@ def command(
     come, none of which trained or tuned the model; after an alarm of `dco watch`, rows that came
     later. The new certificate names the old one.
     """
-    from dco.cli.model_files import fitted_layout, open_model
+    from dco.cli.model_files import ModelFile, fitted_layout, open_model
     from dco.cli.outputs import check_outputs, finish_from_here
     from dco.cli.tables.fitted import rows_with_targets
     from dco.foundations.files import write_files
@@ -76,12 +76,11 @@ def command(
 
             new = recalibrate_in_parts(
                 old,
-                (model.resolve(), trust),
+                ModelFile(model.resolve(), trust),
                 data,
                 reading=reading_with_groups,
                 rest=rest,
-                jobs=work.jobs,
-                scheduler=work.scheduler,
+                work=work,
                 quiet=as_json,
             )
         else:
