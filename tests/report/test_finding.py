@@ -62,9 +62,9 @@ def test_several_targets_are_said_as_a_range(middles: tuple[float, float], said:
 def test_the_figure_has_zero_in_view_and_the_same_guarantee_first() -> None:
     found = paired(("0.8", "DCO-Warmstart", -8, -10, -6), ("0.8", "DCO-PAC", -4, -6, -2))
     first, second = found.lines()
-    assert (first.name, first.target, first.words) == ("same guarantee", "80 %", "−4.0 %")
+    assert (first.name, first.target, first.mean) == ("same guarantee", "80 %", "−4.0 %")
     assert (second.name, second.target) == ("weaker guarantee", "")
-    assert second.at < first.at < found.scale(0.0) < found.scale.end
+    assert second.mean_x < first.mean_x < found.baseline_x < found.scale.end
 
 
 def test_other_tables_have_no_finding() -> None:

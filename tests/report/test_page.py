@@ -323,8 +323,8 @@ def test_the_law_is_drawn_where_it_lies() -> None:
     scale = plots.Scale(0.8, 1.0)
     path = plots.law_path(rank, n, scale)
     points = [tuple(map(float, pair.split(" "))) for pair in re.findall(r"L([\d.]+ [\d.]+)", path)]
-    assert min(points, key=lambda point: point[1])[0] == pytest.approx(scale(mode), abs=4)
-    base = plots.BOTTOM - 34
+    assert min(points, key=lambda point: point[1])[0] == pytest.approx(scale.to_pixels(mode), abs=4)
+    base = plots.LAW_BASE
     for x, y in points[::6]:
         share = (x - scale.start) / (scale.end - scale.start)
         coverage = scale.low + share * (scale.high - scale.low)
@@ -333,7 +333,7 @@ def test_the_law_is_drawn_where_it_lies() -> None:
 
 
 def test_bars_are_as_high_as_their_shares() -> None:
-    path = plots.bars([(k, k + 1) for k in range(4)], [0.0, 0.5, 0.25, 1.0])
+    path = plots.bars_path([(k, k + 1) for k in range(4)], [0.0, 0.5, 0.25, 1.0])
     full = plots.BOTTOM - plots.TOP
     heights = [(plots.BOTTOM - float(top)) / full for top in re.findall(r"V([\d.]+)H", path)]
     assert heights == pytest.approx([0.5, 0.25, 1.0], abs=0.001)

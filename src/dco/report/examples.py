@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from dco.foundations.tables import take_features
 from dco.sets import Intervals, IntervalUnions, LabelSets
 
 MOST_LABELS = 12  # of one example that are named; the others are counted
-MOST_PIECES = 4
-KIND_BY_PLACE = {  # by the place of its size among all sizes
+MOST_PIECES = 4  # of one example that are written; the others are counted
+KIND_BY_QUANTILE = {  # two rows of each kind, by the quantile that their size is among all sizes
     0.0: "small",
     0.1: "small",
     0.45: "typical",
@@ -25,9 +25,11 @@ KIND_BY_PLACE = {  # by the place of its size among all sizes
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One of the rows given, with its set: labels, most probable first, or ends of pieces.
+    """One row of the page, with its set: its labels, or the ends of its pieces.
 
-    `n_more` labels or pieces are not listed.
+    Labels are in the order of their probability, the most probable first; `n_more` labels or pieces
+    are not listed. A set of labels has no pieces, and a set of numbers no labels. `kind` is
+    "small", "typical" or "large".
     """
 
     row: int
@@ -49,66 +51,86 @@ def pick_examples(
     points: AnyArray,
     sets: LabelSets | Intervals | IntervalUnions,
 ) -> tuple[Example, ...]:
-    """Pick examples among the sets, which are those of the rows of X at `positions`."""
+    """Pick rows with small, typical and large sets, as examples for the page.
+
+    Parameters
+    ----------
+    estimator
+        The fitted estimator; its probabilities order the labels of a set.
+    X
+        All rows that were given, some of which may not be evaluated.
+    positions
+        Which rows of X are evaluated.
+    targets, points, sets
+        The true value, the point prediction and the set of each evaluated row.
+    """
     sizes = np.asarray(sets.sizes(), dtype=np.float64)
     is_covered = np.asarray(sets.contains(targets))
-    kind_of = example_rows(sizes)
-
-    # Sets of labels have no pieces, and sets of numbers no labels.
-    labels_of: dict[int, list[Any]] = {}
-    pieces_of: dict[int, list[tuple[float, float]]] = {}
-    if isinstance(sets, LabelSets):
-        labels_of = labels_by_probability(estimator, X, positions, sets, rows=list(kind_of))
-    else:
-        pieces_of = {row: pieces_of_set(sets, row) for row in kind_of}
-
-    examples = []
-    for row, kind in kind_of.items():
-        labels = labels_of.get(row, [])
-        pieces = pieces_of.get(row, [])
-        n_listed = len(labels[:MOST_LABELS]) + len(pieces[:MOST_PIECES])
-        examples.append(
-            Example(
-                row=int(positions[row]),
-                kind=kind,
-                truth=targets[row],
-                prediction=points[row],
-                size=float(sizes[row]),
-                is_covered=bool(is_covered[row]),
-                labels=tuple(labels[:MOST_LABELS]),
-                pieces=tuple(pieces[:MOST_PIECES]),
-                n_more=len(labels) + len(pieces) - n_listed,
-            )
+    kind_of_row = pick_rows(sizes)
+    examples = [
+        Example(
+            row=int(positions[row]),
+            kind=kind,
+            truth=targets[row],
+            prediction=points[row],
+            size=float(sizes[row]),
+            is_covered=bool(is_covered[row]),
         )
-    return tuple(examples)
+        for row, kind in kind_of_row.items()
+    ]
+
+    rows = list(kind_of_row)
+    if isinstance(sets, LabelSets):
+        labels_of_rows = labels_by_probability(estimator, X, positions, sets, rows=rows)
+        return tuple(map(with_labels, examples, labels_of_rows))
+    pieces_of_rows = [pieces_of_set(sets, row) for row in rows]
+    return tuple(map(with_pieces, examples, pieces_of_rows))
 
 
-def example_rows(sizes: Floats) -> dict[int, str]:
-    """Pick rows by the place of their size among all sizes; return the kind of each.
+def with_labels(example: Example, labels: list[Any]) -> Example:
+    """List the first labels of the example's set, and count the others."""
+    n_more = max(0, len(labels) - MOST_LABELS)
+    return replace(example, labels=tuple(labels[:MOST_LABELS]), n_more=n_more)
 
-    Among rows of equal size the earlier ones come first.
+
+def with_pieces(example: Example, pieces: list[tuple[float, float]]) -> Example:
+    """List the first pieces of the example's set, and count the others."""
+    n_more = max(0, len(pieces) - MOST_PIECES)
+    return replace(example, pieces=tuple(pieces[:MOST_PIECES]), n_more=n_more)
+
+
+def pick_rows(sizes: Floats) -> dict[int, str]:
+    """Pick rows at fixed quantiles of the set sizes; return the kind of each picked row.
+
+    {17: "small", 4: "typical", 8: "large"}. Among rows of equal size the earlier ones come first,
+    and of few rows one may stand for several quantiles.
     """
-    by_size = np.argsort(sizes, kind="stable")
-    kind_of: dict[int, str] = {}
-    for position, kind in KIND_BY_PLACE.items():
-        row = int(by_size[round(position * (len(by_size) - 1))])
-        kind_of.setdefault(row, kind)
-    return kind_of
+    rows_by_size = np.argsort(sizes, kind="stable")
+    last = len(rows_by_size) - 1
+    kind_of_row: dict[int, str] = {}
+    for quantile, kind in KIND_BY_QUANTILE.items():
+        row = int(rows_by_size[round(quantile * last)])
+        kind_of_row.setdefault(row, kind)
+    return kind_of_row
 
 
 def labels_by_probability(
     estimator: Any, X: Any, positions: Integers, sets: LabelSets, *, rows: list[int]
-) -> dict[int, list[Any]]:
-    """Return the labels in the sets of some rows, most probable first."""
+) -> list[list[Any]]:
+    """Return the labels in the sets of some rows, the most probable label of each row first.
+
+    Row k of the sets is row ``positions[k]`` of X.
+    """
     probabilities = estimator.predict_proba(take_features(X, positions[rows]))
-    codes_by_probability = np.argsort(-probabilities, axis=1, kind="stable")
+    columns_by_probability = np.argsort(-probabilities, axis=1, kind="stable")
     classes = estimator.classes_.tolist()
 
-    labels_of = {}
-    for row, codes in zip(rows, codes_by_probability.tolist(), strict=True):
-        rank_of = {classes[code]: rank for rank, code in enumerate(codes)}
-        labels_of[row] = sorted(sets[row].tolist(), key=rank_of.__getitem__)
-    return labels_of
+    labels_of_rows = []
+    for row, columns in zip(rows, columns_by_probability.tolist(), strict=True):
+        ranked_labels = [classes[column] for column in columns]
+        rank_of_label = {label: rank for rank, label in enumerate(ranked_labels)}
+        labels_of_rows.append(sorted(sets[row].tolist(), key=rank_of_label.__getitem__))
+    return labels_of_rows
 
 
 def pieces_of_set(sets: Intervals | IntervalUnions, row: int) -> list[tuple[float, float]]:

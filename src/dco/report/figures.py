@@ -23,7 +23,7 @@ from dco.foundations.drawing import (
 from dco.foundations.files import write_files
 from dco.report.formats import threshold_in_words
 from dco.report.numbers import MOST_CONDITIONS, ReportNumbers, ScoreHistogram
-from dco.report.words import size_name
+from dco.report.words import size_axis_name
 
 FORMATS = ("svg", "png")
 NO_SIZES = "Sizes need rows: make the numbers with X and y."
@@ -146,6 +146,6 @@ def size_against_alpha(numbers: ReportNumbers) -> Any:
         panel.plot(alphas, means, color=BLUE, label="mean")
         panel.axvline(numbers.certificate.alpha, **DASHED)
         panel.set_ylim(bottom=0)
-        panel.set(xlabel="α", ylabel=size_name(numbers))
+        panel.set(xlabel="α", ylabel=size_axis_name(numbers))
         panel.legend(**LEGEND)
     return figure

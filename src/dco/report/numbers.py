@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,14 +31,26 @@ BYTES_AT_ONCE = 2**28  # of the sets of several levels, which are made from one 
 PICKED_DELTA = 0.05  # how often the bound fails that holds for a level picked by its result
 MOST_CONDITIONS = 12  # that are shown, the largest ones
 
+# A long tail of scores is cut off so many times as far above the median as the 95 % quantile is.
+LONG_TAIL = 4
+ROUNDING_SLACK = 1e-9  # a score that rounding pushed below an edge belongs above it
+
 
 @dataclass(frozen=True)
 class LevelNumbers:
-    """The main figures of one level.
+    """What a report knows at one level, alpha.
 
-    `threshold` and `expected` are None where conditions have their own. [`low`, `high`] holds the
-    coverage of the rows given with probability 90 %, or without rows that of all new rows. What is
-    measured on rows is None where none were given.
+    Attributes
+    ----------
+    threshold, expected
+        The threshold and the expected coverage; None where each condition has its own.
+    low, high
+        The range that holds coverage with probability 90 %: the coverage of the rows of the page,
+        or without rows that of all new rows. None where no law is known.
+    picked_bound
+        A lower bound of coverage that holds at all levels at once.
+    coverage, mean_size, p95_size
+        What was measured on the rows of the page; None without rows.
     """
 
     alpha: float
@@ -75,7 +87,7 @@ class SizeHistogram:
 
 @dataclass(frozen=True, eq=False)
 class RowNumbers:
-    """What the rows given show at the level that was certified.
+    """What the rows of the page show at the level that was certified.
 
     `typical_range` is the length of the middle 1 - alpha of the targets, None for labels; `point`
     says how good the point prediction is.
@@ -92,9 +104,11 @@ class RowNumbers:
 
 @dataclass(frozen=True, eq=False)
 class ReportNumbers:
-    """What a report shows. ``levels[start]`` is the level that was certified.
+    """What a report shows.
 
-    `no_law` says why no law of coverage is known, if none is. `rows` is None where none were given.
+    ``levels[start]`` is the level that was certified. `no_law` says why no law of coverage is
+    known; None if one is. `score_edges` are the edges of the bins of all `histograms`. `rows` is
+    None where no rows were given. `n_classes` is None for a regressor.
     """
 
     certificate: Certificate
@@ -140,9 +154,9 @@ def report_numbers(
     rows = None
     if X is not None:
         evaluation = evaluate_new_rows(estimator, X, y, by)
-        judged = JudgedRows.of(X, as_labels(y), evaluation)
-        levels = list(levels_on_rows(estimator, judged, levels))
-        rows = row_numbers(estimator, judged, evaluation, y)
+        evaluated = EvaluatedRows.of(X, as_labels(y), evaluation)
+        levels = list(measure_levels(estimator, evaluated, levels))
+        rows = row_numbers(estimator, evaluated, evaluation, y)
 
     classes = predictor.structure.classes
     n_classes = None if classes is None else len(classes)
@@ -160,7 +174,7 @@ def report_numbers(
 
 
 def check_arguments(estimator: object, X: Any, y: Any, by: Any) -> None:
-    """Raise if rows come without targets, `by` without rows, or the estimator is not fitted."""
+    """Refuse rows without targets, `by` without rows, and an estimator that is not fitted."""
     if (X is None) != (y is None):
         raise ValueError("Give X and y together: coverage needs rows with their true values.")
     if X is None and by is not None:
@@ -181,40 +195,49 @@ def level_grid(alpha: float) -> tuple[float, ...]:
 
 
 def evaluate_new_rows(estimator: FittedEstimator, X: Any, y: Any, by: Any) -> Evaluation:
-    """Evaluate the rows; those of the fit are an error, since a page would show their coverage."""
+    """Evaluate the rows, at the level that was certified.
+
+    Rows of the fit are left out. Where all are rows of the fit, none is left out, and a page would
+    show the coverage of rows that were used before: that is an error.
+    """
     evaluation: Evaluation = estimator.evaluate(X, y, by=by)
-    about_rows_of_fit = [note for note in evaluation.notes if note.kind == "used-rows"]
-    if about_rows_of_fit and not evaluation.left_out:
+    notes_on_used_rows = [note for note in evaluation.notes if note.kind == "used-rows"]
+    if notes_on_used_rows and not evaluation.left_out:
         raise ValueError(
-            f"{about_rows_of_fit[0].text} A page needs rows that were used for nothing else."
+            f"{notes_on_used_rows[0].text} A page needs rows that were used for nothing else."
         )
     return evaluation
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedRows:
-    """The rows given: those at `positions` are evaluated, the others equal rows of the fit."""
+class EvaluatedRows:
+    """The rows of a page: those at `positions` of X are evaluated, the others are rows of the fit.
+
+    `targets` holds the true values of the evaluated rows only.
+    """
 
     X: Any
     targets: AnyArray
     positions: Integers
 
     @classmethod
-    def of(cls, X: Any, targets: AnyArray, evaluation: Evaluation) -> JudgedRows:
+    def of(cls, X: Any, targets: AnyArray, evaluation: Evaluation) -> EvaluatedRows:
         """Leave out the rows that the evaluation left out."""
         positions = np.setdiff1d(np.arange(len(targets)), evaluation.left_out_rows)
         return cls(X, targets[positions], positions)
 
     def sets(self, estimator: FittedEstimator, alphas: Sequence[float]) -> Iterator[Sets]:
-        """Make the sets of the evaluated rows at each level; one prediction serves many levels."""
+        """Make the sets of the evaluated rows at each level.
+
+        A prediction takes long and serves many levels, as many as fit into memory together.
+        """
         n_levels = levels_at_once(estimator, len(self.targets))
         for start in range(0, len(alphas), n_levels):
+            some_alphas = list(alphas[start : start + n_levels])
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # levels that nobody asked for may be infeasible
-                of_levels = estimator.predict_set(
-                    self.X, alpha=list(alphas[start : start + n_levels])
-                )
-            for sets in of_levels:
+                sets_by_level = estimator.predict_set(self.X, alpha=some_alphas)
+            for sets in sets_by_level:
                 yield sets[self.positions]
 
 
@@ -226,9 +249,12 @@ def levels_at_once(estimator: FittedEstimator, n_rows: int) -> int:
 
 
 def row_numbers(
-    estimator: FittedEstimator, rows: JudgedRows, evaluation: Evaluation, y: Any
+    estimator: FittedEstimator, rows: EvaluatedRows, evaluation: Evaluation, y: Any
 ) -> RowNumbers:
-    """Compute what the rows show at the level that was certified; `y` may name the targets."""
+    """Compute what the rows show at the level that was certified.
+
+    `y` holds the targets as they were given: a column of a table has the target's name.
+    """
     alpha = estimator.certificate_.alpha
     (sets,) = rows.sets(estimator, [alpha])
     points = np.asarray(estimator.predict(rows.X))[rows.positions]
@@ -250,10 +276,12 @@ def row_numbers(
 
 
 def size_histogram(sets: Sets) -> SizeHistogram:
-    """Count sets by their size."""
+    """Count sets by their size; infinite ones are beyond the last edge."""
     sizes = np.asarray(sets.sizes(), dtype=np.float64)
     finite = sizes[np.isfinite(sizes)]
-    edges = size_edges(finite if finite.size else np.ones(1), classes=sets.n_classes)
+    if finite.size == 0:
+        finite = np.ones(1)  # the histogram is empty but for the last count
+    edges = size_edges(finite, classes=sets.n_classes)
     return SizeHistogram(edges, count_in_bins(sizes, edges))
 
 
@@ -261,12 +289,11 @@ def size_histogram(sets: Sets) -> SizeHistogram:
 
 
 def level_without_rows(estimator: FittedEstimator, alpha: float) -> LevelNumbers:
-    """Compute what calibration rows imply at one level, before any new row is seen."""
-    calibration = estimator.predictor_.at(alpha)
-    thresholds = calibration.facts().thresholds
+    """Compute what the calibration implies at one level, before any new row is seen."""
     bound = picked_bound(estimator.certificate_, alpha)
+    thresholds = estimator.predictor_.at(alpha).facts().thresholds
     if len(thresholds) != 1 or thresholds[0].group is not None:
-        return LevelNumbers(alpha, picked_bound=bound)
+        return LevelNumbers(alpha, picked_bound=bound)  # each condition has its own threshold
 
     (threshold,) = thresholds
     high = threshold.coverage_high
@@ -282,42 +309,53 @@ def level_without_rows(estimator: FittedEstimator, alpha: float) -> LevelNumbers
     )
 
 
-def levels_on_rows(
-    estimator: FittedEstimator, rows: JudgedRows, levels: Sequence[LevelNumbers]
+def measure_levels(
+    estimator: FittedEstimator, rows: EvaluatedRows, levels: Sequence[LevelNumbers]
 ) -> Iterator[LevelNumbers]:
-    """Add what the rows show at each level, and the range that its law expects for them."""
-    all_sets = rows.sets(estimator, [level.alpha for level in levels])
-    for level, sets in zip(levels, all_sets, strict=True):
-        sizes = np.asarray(sets.sizes(), dtype=np.float64)
-        n_covered = int(np.sum(np.asarray(sets.contains(rows.targets))))
-        n_unknown = int(np.sum(~np.asarray(sets.knows(rows.targets))))
-        law = estimator.predictor_.at(level.alpha).law
-        test = None
-        if law is not None:
-            test = law.judge(n_covered, len(sizes), unknown_labels=n_unknown)
+    """Add to each level what the rows show at it."""
+    sets_by_level = rows.sets(estimator, [level.alpha for level in levels])
+    for level, sets in zip(levels, sets_by_level, strict=True):
+        yield measure_level(estimator, level, sets, rows.targets)
 
-        yield LevelNumbers(
-            alpha=level.alpha,
-            threshold=level.threshold,
-            expected=level.expected,
-            low=None if test is None else test.low,
-            high=None if test is None else test.high,
-            picked_bound=level.picked_bound,
-            coverage=n_covered / len(sizes),
-            mean_size=float(sizes.mean()),
-            p95_size=size_quantile(sizes, 0.95),
-        )
+
+def measure_level(
+    estimator: FittedEstimator, level: LevelNumbers, sets: Sets, targets: AnyArray
+) -> LevelNumbers:
+    """Add to a level the coverage and the sizes of its sets, and the range its law expects.
+
+    The range [low, high] is for the coverage of so many rows, and replaces that of all new rows.
+    """
+    sizes = np.asarray(sets.sizes(), dtype=np.float64)
+    n_rows = len(sizes)
+    n_covered = int(np.sum(np.asarray(sets.contains(targets))))
+    n_unknown_labels = int(np.sum(~np.asarray(sets.knows(targets))))
+
+    law = estimator.predictor_.at(level.alpha).law
+    test = None
+    if law is not None:
+        test = law.judge(n_covered, n_rows, unknown_labels=n_unknown_labels)
+
+    return replace(
+        level,
+        low=None if test is None else test.low,
+        high=None if test is None else test.high,
+        coverage=n_covered / n_rows,
+        mean_size=float(sizes.mean()),
+        p95_size=size_quantile(sizes, 0.95),
+    )
 
 
 def picked_bound(certificate: Certificate, alpha: float) -> float | None:
-    """Return the coverage that holds at all levels at once with confidence 95 %.
+    """Return a coverage that holds at all levels at once with confidence 95 %.
 
-    In each condition separately; None where no bound is known.
+    It therefore holds at a level that is picked by its result, too. With conditions it holds in
+    each of them separately. None where no bound is known.
     """
     try:
-        return max(0.0, 1 - alpha - certificate.simultaneous_slack(PICKED_DELTA))
+        slack = certificate.simultaneous_slack(PICKED_DELTA)
     except ValueError:
         return None
+    return max(0.0, 1 - alpha - slack)
 
 
 # ---- calibration scores
@@ -348,19 +386,23 @@ def score_histograms(estimator: FittedEstimator) -> tuple[Floats, tuple[ScoreHis
 
 
 def score_edges(scores: Floats) -> Floats:
-    """Return the edges of bins for scores: up to the largest, or to where a long tail begins."""
+    """Return the edges of bins for scores: up to the largest, or to where a long tail begins.
+
+    Infinite scores and the lowest score (that of a label which belongs to every set) are left out.
+    """
     usual = np.sort(scores[np.isfinite(scores) & (scores != LOWEST_SCORE)])
     if usual.size == 0:
         usual = np.array([0.0, 1.0])
 
     lowest = float(usual[0])
-    top = float(usual[-1])
-    middle = size_quantile(usual, 0.5)
+    highest = float(usual[-1])
+    median = size_quantile(usual, 0.5)
     p95 = size_quantile(usual, 0.95)
-    if p95 > middle:
-        top = min(top, middle + 4 * (p95 - middle))  # a long tail is cut off
+    if p95 > median:
+        highest = min(highest, median + LONG_TAIL * (p95 - median))
 
-    step = nice_step(top - lowest, MOST_BINS)
-    first = math.floor(lowest / step + 1e-9)
-    last = math.floor(top / step + 1e-9)
-    return step * np.arange(first, last + 2)
+    # The edges are multiples of a round step, from below the lowest score to above the highest.
+    step = nice_step(highest - lowest, MOST_BINS)
+    first = math.floor(lowest / step + ROUNDING_SLACK)
+    last = math.floor(highest / step + ROUNDING_SLACK) + 1
+    return step * np.arange(first, last + 1)

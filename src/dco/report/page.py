@@ -23,7 +23,6 @@ from dco.report.formats import (
     threshold_in_words,
 )
 from dco.report.numbers import (
-    MOST_CONDITIONS,
     PICKED_DELTA,
     FittedEstimator,
     ReportNumbers,
@@ -103,8 +102,8 @@ def page_html(
         box=plots,
         words=words,
         name_above=view.NAME_HEIGHT,
-        coverage=view.coverage_figure(numbers, MOST_CONDITIONS),
-        conditions=view.condition_lines(numbers)[:MOST_CONDITIONS],
+        coverage=view.coverage_figure(numbers),
+        conditions=view.largest_conditions(numbers),
         threshold_decimals=threshold_decimals(e.value for e in certificate.thresholds),
         tables=[] if rows is None else [view.table_view(numbers, table) for table in rows.tables],
         sizes=None if rows is None else view.size_figure(numbers, rows),

@@ -1,4 +1,9 @@
-"""Numbers to SVG geometry: scales, ticks and paths, as text that a template puts in place."""
+"""Numbers to SVG geometry: scales, ticks and paths, as text that a template puts into the page.
+
+A path is the text of the attribute ``d`` of an SVG element: ``M`` moves the pen to a point, ``L``
+draws a line to one, ``H`` and ``V`` draw to another x or y, ``Z`` closes the outline. Pixels are
+counted from the upper left corner, so that y grows downwards.
+"""
 
 from __future__ import annotations
 
@@ -14,61 +19,91 @@ from dco.foundations.histograms import nice_step
 from dco.report.formats import NARROW_SPACE, exponential, number
 from dco.theory import coverage_law_of_rank
 
+# A figure, and the borders of the area that data are drawn in, in pixels.
 WIDTH = 420
 HEIGHT = 244
 LEFT = 46
 RIGHT = 408
 TOP = 34  # above TOP: a line for the name of the axis, a line for that of a mark
 BOTTOM = 202
+
+# The figure of coverage.
 COVERAGE_RIGHT = RIGHT - 12  # "100 %" may stand at the end of the axis
+RANGE_Y = BOTTOM - 14  # of the bar below the density: the range that is expected for the rows
+LAW_BASE = BOTTOM - 34  # of the density: above that bar
+SMALLEST_REACH = 0.02  # of the axis of coverage, to each side of the promise
+LAW_TAIL = 0.0005  # of the law, that is not drawn at each end
+LAW_POINTS = 37  # of the curve of the density
+
+# Small figures in tables and lists.
 EXAMPLE_WIDTH = 300
 EXAMPLE_HEIGHT = 18
 SLICE_WIDTH = 150
 SLICE_HEIGHT = 14
 
+GAP_BESIDE_BAR = 0.5  # to each side, so that neighbouring bars are a pixel apart
+ROUNDING_SLACK = 1e-9  # a value that rounding pushed over the end of an axis still gets its tick
+
 
 @dataclass(frozen=True)
 class Tick:
-    """A place on an axis and its label."""
+    """A mark on an axis: its position in pixels, and the number beside it as text."""
 
-    at: float
+    position: float
     label: str
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A linear map from numbers to pixels; what lies outside is put on the edge."""
+    """A linear map from numbers (`low` to `high`) to pixels (`start` to `end`).
+
+    Numbers outside are put on the edge.
+    """
 
     low: float
     high: float
     start: float = LEFT
     end: float = RIGHT
 
-    def __call__(self, value: float) -> float:
-        """Return the place of a number, to a tenth of a pixel."""
+    def to_pixels(self, value: float) -> float:
+        """Return the position of a number, to a tenth of a pixel."""
         inside = min(max(value, self.low), self.high)
         share = (inside - self.low) / (self.high - self.low)
         return round(self.start + share * (self.end - self.start), 1)
 
-    def ticks(self, most: int = 6, *, whole: bool = False) -> list[Tick]:
-        """Return round numbers along the axis; whole numbers for counts."""
+    def ticks(self, most: int = 6, *, whole_numbers: bool = False) -> list[Tick]:
+        """Put ticks at round numbers along the axis; about `most` of them, or fewer.
+
+        Counts want `whole_numbers`: a tick at 2.5 labels would mean nothing.
+        """
         step = nice_step(self.high - self.low, most)
-        if whole:
+        if whole_numbers:
             step = float(max(1, math.ceil(step)))
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        values = [float(f"{k * step:.12g}") for k in range(first, last + 1)]
+
+        # The ticks are multiples of the step, from the first inside the axis to the last.
+        first = math.ceil(self.low / step - ROUNDING_SLACK)
+        last = math.floor(self.high / step + ROUNDING_SLACK)
+        values = [float(f"{k * step:.12g}") for k in range(first, last + 1)]  # 0.3, not 0.30000...4
+
         labels = tick_labels(values)
-        return [Tick(self(value), label) for value, label in zip(values, labels, strict=True)]
+        return [
+            Tick(self.to_pixels(value), label) for value, label in zip(values, labels, strict=True)
+        ]
 
-    def bins(self, edges: Floats) -> list[tuple[float, float]]:
-        """Return the left and right end of each bar of a histogram."""
-        return [(self(left), self(right)) for left, right in pairwise(edges.tolist())]
+    def bar_ends(self, edges: Floats) -> list[tuple[float, float]]:
+        """Return the left and the right end of each bar of a histogram with these bin edges."""
+        return [
+            (self.to_pixels(left), self.to_pixels(right))
+            for left, right in pairwise(edges.tolist())
+        ]
 
 
-def upwards(low: float, high: float) -> Scale:
-    """Return a vertical scale: larger is higher."""
-    return Scale(low, high, BOTTOM, TOP)
+def vertical_scale(low: float, high: float) -> Scale:
+    """Return the scale of a vertical axis: `low` at the bottom of the plot area, `high` at its top.
+
+    Its pixels run backwards, since those of SVG are counted from above.
+    """
+    return Scale(low, high, start=BOTTOM, end=TOP)
 
 
 def tick_labels(values: Sequence[float]) -> list[str]:
@@ -86,110 +121,161 @@ def tick_labels(values: Sequence[float]) -> list[str]:
     return [number(value) for value in values]
 
 
-def pixels(value: float) -> str:
-    """Write a coordinate as short as it can be."""
-    return f"{value:.1f}".removesuffix(".0")
+# ---- paths
 
 
-def bars(
-    places: Sequence[tuple[float, float]],
-    shares: Iterable[float],
+def coordinate(pixels: float) -> str:
+    """Write a coordinate with at most one decimal: 12.0 -> "12", 12.34 -> "12.3"."""
+    return f"{pixels:.1f}".removesuffix(".0")
+
+
+def bars_path(
+    bar_ends: Sequence[tuple[float, float]],
+    heights: Iterable[float],
     *,
     top: float = TOP,
     base: float = BOTTOM,
 ) -> str:
-    """Draw bars as one path, with a pixel of air between them.
+    """Draw the bars of a histogram as one path.
 
-    A share of 1 reaches from `base` to `top`.
+    Parameters
+    ----------
+    bar_ends
+        The left and right end of each bar, in pixels.
+    heights
+        The height of each bar as a share: 0 is no bar, 1 reaches from `base` to `top`.
     """
     path = ""
-    for (left, right), share in zip(places, shares, strict=True):
-        if share > 0:
-            height = base - (base - top) * share
-            path += f"M{pixels(left + 0.5)} {pixels(base)}V{pixels(height)}"
-            path += f"H{pixels(right - 0.5)}V{pixels(base)}Z"
+    for (left, right), height in zip(bar_ends, heights, strict=True):
+        if height > 0:
+            path += bar_path(
+                left + GAP_BESIDE_BAR,
+                right - GAP_BESIDE_BAR,
+                top=base - (base - top) * height,
+                base=base,
+            )
     return path
 
 
-def curve(points: Iterable[tuple[float, float]], across: Scale, up: Scale) -> str:
-    """Draw straight segments through the points; a point that is not finite breaks the line."""
+def bar_path(left: float, right: float, *, top: float, base: float) -> str:
+    """Draw one upright rectangle."""
+    y_base = coordinate(base)
+    return f"M{coordinate(left)} {y_base}V{coordinate(top)}H{coordinate(right)}V{y_base}Z"
+
+
+def curve_path(
+    x_values: Sequence[float], y_values: Sequence[float], x_scale: Scale, y_scale: Scale
+) -> str:
+    """Draw straight lines from point to point; a y that is not finite breaks the line."""
     path = ""
-    pen = "M"
-    for x, y in points:
+    command = "M"  # the first point of a piece is moved to, later ones are drawn to
+    for x, y in zip(x_values, y_values, strict=True):
         if math.isfinite(y):
-            path += f"{pen}{pixels(across(x))} {pixels(up(y))}"
-            pen = "L"
+            x_pixels = coordinate(x_scale.to_pixels(x))
+            y_pixels = coordinate(y_scale.to_pixels(y))
+            path += f"{command}{x_pixels} {y_pixels}"
+            command = "L"
         else:
-            pen = "M"
+            command = "M"
     return path
 
 
-def band(
-    values: Sequence[float],
+def band_path(
+    x_values: Sequence[float],
     lows: Sequence[float],
     highs: Sequence[float],
-    across: Scale,
-    up: Scale,
+    x_scale: Scale,
+    y_scale: Scale,
 ) -> str:
     """Draw the area between two curves as one outline: along the upper one, back by the lower."""
-    x = [*values, *reversed(values)]
-    y = [*highs, *reversed(lows)]
-    return f"{curve(zip(x, y, strict=True), across, up)}Z"
+    there_and_back = [*x_values, *reversed(x_values)]
+    upper_then_lower = [*highs, *reversed(lows)]
+    return f"{curve_path(there_and_back, upper_then_lower, x_scale, y_scale)}Z"
 
 
-def span(ends: tuple[float, float], scale: Scale, y: float) -> str:
-    """Draw a horizontal bar that is at least a pixel long."""
-    left = scale(ends[0])
-    right = max(scale(ends[1]), left + 1)
-    return f"M{pixels(left)} {pixels(y)}H{pixels(right)}"
+def range_path(low: float, high: float, scale: Scale, *, y: float) -> str:
+    """Draw a horizontal line from `low` to `high`, at least a pixel long, at the height `y`."""
+    left = scale.to_pixels(low)
+    right = max(scale.to_pixels(high), left + 1)
+    return f"M{coordinate(left)} {coordinate(y)}H{coordinate(right)}"
+
+
+# ---- coverage
 
 
 def coverage_scale(promised: float, values: Iterable[float]) -> Scale:
-    """Return an axis of coverage around the promise that shows these values; it ends at 0 and 1."""
-    reach = max([0.02, *(1.1 * abs(value - promised) for value in values)])
-    return Scale(max(0.0, promised - reach), min(1.0, promised + reach), LEFT, COVERAGE_RIGHT)
+    """Return an axis of coverage around the promise, on which all these values lie.
+
+    It reaches a tenth further than the farthest value, and ends at 0 and at 1.
+    """
+    farthest = max((abs(value - promised) for value in values), default=0.0)
+    reach = max(SMALLEST_REACH, 1.1 * farthest)
+    low = max(0.0, promised - reach)
+    high = min(1.0, promised + reach)
+    return Scale(low, high, start=LEFT, end=COVERAGE_RIGHT)
 
 
 def coverage_ticks(scale: Scale, promised: float) -> list[Tick]:
-    """Return round steps from the promise to both sides."""
+    """Put a tick at the promised coverage, and others in round steps to both sides of it."""
     step = nice_step((scale.high - scale.low) / 2, 3)
-    values = [promised + k * step for k in range(-6, 7)]
-    return [
-        Tick(scale(value), percent_of_tick(value))
-        for value in values
-        if scale.low - 1e-9 <= value <= scale.high + 1e-9
-    ]
+
+    # Six steps fit into the axis at most; where it is cut at 1, all of them on one side.
+    ticks = []
+    for k in range(-6, 7):
+        coverage = promised + k * step
+        if scale.low - ROUNDING_SLACK <= coverage <= scale.high + ROUNDING_SLACK:
+            ticks.append(Tick(scale.to_pixels(coverage), percent_of_tick(coverage)))
+    return ticks
 
 
 def percent_of_tick(share: float) -> str:
-    """Write a share without the decimals that it does not need."""
+    """Write a share without the decimals that it does not need: 0.9 -> "90 %"."""
     return f"{100 * share:.4g}{NARROW_SPACE}%"
 
 
 def law_ends(rank: int, n: int) -> tuple[float, float]:
-    """Return the ends between which Beta(rank, n + 1 - rank) is drawn: all but 0.1 % of it."""
+    """Return the ends between which Beta(rank, n + 1 - rank) is drawn: all but 0.1 % of it.
+
+    For rank n + 1 coverage is 1 for certain, so both ends are 1.
+    """
     if rank > n:
         return 1.0, 1.0
     law = coverage_law_of_rank(rank, n)
-    return float(law.ppf(0.0005)), float(law.ppf(0.9995))
+    return float(law.ppf(LAW_TAIL)), float(law.ppf(1 - LAW_TAIL))
 
 
 def law_path(rank: int, n: int, scale: Scale) -> str:
-    """Draw the density of Beta(rank, n + 1 - rank), as high as the plot; one line if rank > n."""
-    base = BOTTOM - 34  # room for the bar below
-    if rank > n:
-        return f"M{pixels(scale(1.0) - 1)} {base}V{TOP}h2V{base}Z"
+    """Draw the law of coverage, the density of Beta(rank, n + 1 - rank), as a closed outline.
 
+    `scale` is the axis of coverage. The highest point of the density touches the top of the plot
+    area. For rank n + 1 coverage is 1 for certain: an upright bar of two pixels.
+    """
+    if rank > n:
+        left_of_one = coordinate(scale.to_pixels(1.0) - 1)
+        return f"M{left_of_one} {LAW_BASE}V{TOP}h2V{LAW_BASE}Z"
+
+    # 1. The part of the density that is on the axis.
     low, high = law_ends(rank, n)
     left = max(scale.low, low)
     right = min(scale.high, high)
     if right <= left:
         return ""
 
+    # 2. The vertical scale: from 0 to the density at the mode.
     law = coverage_law_of_rank(rank, n)
+    density_scale = Scale(0.0, float(law.pdf(mode_of_law(rank, n))), start=LAW_BASE, end=TOP)
+
+    # 3. The outline: up from the base line, along the density, and down again.
+    coverages = np.linspace(left, right, LAW_POINTS)
+    density = curve_path(coverages.tolist(), law.pdf(coverages).tolist(), scale, density_scale)
+    start = coordinate(scale.to_pixels(left))
+    return f"M{start} {LAW_BASE}L{density.removeprefix('M')}V{LAW_BASE}Z"
+
+
+def mode_of_law(rank: int, n: int) -> float:
+    """Return where Beta(rank, n + 1 - rank) is highest: (rank - 1) / (n - 1), kept inside (0, 1).
+
+    At 0 and at 1 themselves a density may be infinite.
+    """
     mode = (rank - 1) / (n - 1) if n > 1 else 0.5
-    highest = float(law.pdf(min(max(mode, 1e-9), 1 - 1e-9)))
-    up = Scale(0.0, highest, base, TOP)
-    x = np.linspace(left, right, 37)
-    density = curve(zip(x.tolist(), law.pdf(x).tolist(), strict=True), scale, up)
-    return f"M{pixels(scale(left))} {base}L{density.removeprefix('M')}V{base}Z"
+    return min(max(mode, 1e-9), 1 - 1e-9)

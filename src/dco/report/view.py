@@ -1,4 +1,4 @@
-"""What a page shows, figure by figure: places in pixels and texts for the template."""
+"""What a page shows, figure by figure: positions in pixels and texts for the template."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dco import CertifiedThreshold, GroupEvaluation
+from dco.foundations.arrays import Floats
 from dco.foundations.histograms import nice_step
 from dco.report import plots, words
 from dco.report.examples import Example
 from dco.report.formats import (
+    NARROW_SPACE,
     decimals_for,
     fixed,
     label,
@@ -21,47 +23,84 @@ from dco.report.formats import (
     threshold_decimals,
     threshold_in_words,
 )
-from dco.report.numbers import LevelNumbers, ReportNumbers, RowNumbers
+from dco.report.numbers import (
+    MOST_CONDITIONS,
+    LevelNumbers,
+    ReportNumbers,
+    RowNumbers,
+    ScoreHistogram,
+)
 from dco.report.plots import Scale, Tick
 from dco.report.slice_tables import SliceTable
 
-NAME_BESIDE_AXIS = 7  # characters of the name of a condition; longer ones stand on a line above
-LINE_HEIGHT = 26  # of one condition in a figure
+# Figures with a line or a panel for each condition, in pixels.
+LONGEST_NAME_BESIDE_AXIS = 7  # characters; longer names of conditions stand on a line above
+LINE_HEIGHT = 26  # of one condition
 NAME_HEIGHT = 14
+GAP_BETWEEN_PANELS = 8
+PROMISE_NAME_WIDTH = 70  # of the word beside the line of the promise
+
+# The right end of an axis of scores is kept for thresholds beyond it.
+SCORE_AXIS_END = plots.RIGHT - 14
+BEYOND_SCORE_AXIS = plots.RIGHT - 3.0
+
+# The right end of an axis of sizes is kept for the bar of all larger sets.
+SIZE_AXIS_END = plots.RIGHT - 28
+BAR_OF_LARGER_SETS = (plots.RIGHT - 22.0, float(plots.RIGHT))
+MIDDLE_OF_THAT_BAR = plots.RIGHT - 11.0
+SIZE_LABELS_END = plots.RIGHT - 30  # that bar has no number below it
+HALF_CHARACTER_WIDTH = 4  # of the label of a tick, which is centred
+SHARE_STEPS = 4  # of the axis of shares
+
+# Coverage above the promise, in percentage points.
+SMALLEST_GAP_SHOWN = 0.5  # the axis shows as much to both sides of 0 at least
+ROUNDING_OF_GAPS = 1e-9
+
+# Examples with intervals.
+EXAMPLE_MARGIN = 2  # to each side of the axis
+LABEL_MARGIN = 12  # a tick nearer to the end has no room for its label
+SLICE_MARGIN = 4  # half of the dot of a slice
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A vertical line in a figure, with its name on the side where there is more room."""
+    """A vertical line in a figure, and its label; `anchor` is the text-anchor of SVG.
 
-    at: float
-    name: str
+    The label of an "end" stands to the left of the line, that of a "start" to its right.
+    """
+
+    x: float
+    label: str
     anchor: str
 
     @classmethod
-    def of(cls, at: float, name: str) -> Mark:
-        """Put the name to the left of lines in the right half."""
-        return cls(at, name, "end" if at > plots.WIDTH / 2 else "start")
+    def with_label_inside(cls, x: float, label: str) -> Mark:
+        """Put the label on the side of the line where there is more room."""
+        return cls(x, label, "end" if x > plots.WIDTH / 2 else "start")
 
 
 @dataclass(frozen=True)
-class ScoreRow:
-    """The histogram of one condition, and its threshold."""
+class ScorePanel:
+    """The histogram of the calibration scores of one condition, and its threshold."""
 
     name: str
-    path: str
+    bars_path: str
     top: float
+    bars_top: float
     base: float
-    mark: Mark
+    threshold: Mark
     counts: list[int]
     n_beyond: int
 
 
 @dataclass(frozen=True)
 class ScoreFigure:
-    """Calibration scores and thresholds, one histogram below the other."""
+    """Calibration scores and thresholds, one histogram below the other.
 
-    rows: list[ScoreRow]
+    `bins` are the bins in words, for the table below the figure.
+    """
+
+    panels: list[ScorePanel]
     ticks: list[Tick]
     count_ticks: list[Tick]
     bottom: float
@@ -71,7 +110,10 @@ class ScoreFigure:
 
 @dataclass(frozen=True)
 class CoverageLine:
-    """Coverage in one condition: the range of its law, and what was observed."""
+    """One condition in the figure of coverage, and the texts of its row in the table below.
+
+    `range_path` is a bar where its law expects coverage, `observed_x` a dot at what was observed.
+    """
 
     name: str
     n: int
@@ -80,47 +122,51 @@ class CoverageLine:
     range: str
     observed: str
     y: float
-    path: str
-    at: float | None
+    range_path: str
+    observed_x: float | None
 
 
 @dataclass(frozen=True)
 class CoverageFigure:
-    """Coverage against its law, for all rows or a line for each condition.
+    """Coverage against its law: for all rows, or a line for each condition.
 
-    `inner` is where the law lies with probability 90 %, `range` where the coverage of the rows
-    given does, `at` that coverage.
+    For all rows: `law_path` is the density of coverage over all calibrations, `law_middle` the ends
+    between which it lies with probability 90 %, `range_path` a bar for the coverage of the rows of
+    this page, with the same probability, and `observed_x` a dot at their coverage.
     """
 
     promise: Mark
     ticks: list[Tick]
     bottom: float
-    law: str = ""
-    inner: tuple[float, float] | None = None
-    range: str = ""
-    at: float | None = None
+    law_path: str = ""
+    law_middle: tuple[float, float] | None = None
+    range_path: str = ""
+    observed_x: float | None = None
     lines: Sequence[CoverageLine] = ()
     names_above: bool = False
 
 
 @dataclass(frozen=True)
 class CurveFigure:
-    """A figure against the level: its line, a dashed line or a band, and the certified level."""
+    """A curve against the level, with a second curve or a band, and a dot at the certified level.
 
-    line: str
-    other: str
+    The dot is at (`certified_x`, `certified_y`); there is none where its value is infinite.
+    """
+
+    curve_path: str
+    second_path: str
     ticks: list[Tick]
     level_ticks: list[Tick]
-    level_at: float
-    dot_y: float | None
-    zero: float
+    certified_x: float
+    certified_y: float | None
+    zero_y: float
 
 
 @dataclass(frozen=True)
 class SizeFigure:
-    """A histogram of set sizes, with the mean."""
+    """A histogram of set sizes, with the mean; `bins` has the name and count of each bar."""
 
-    path: str
+    bars_path: str
     mean: Mark
     ticks: list[Tick]
     share_ticks: list[Tick]
@@ -128,33 +174,46 @@ class SizeFigure:
 
 
 @dataclass(frozen=True)
+class LabelSetView:
+    """A set of labels: the name of each, and whether it is the true one; `more` counts the rest."""
+
+    labels: list[tuple[str, bool]]
+    more: str
+
+
+@dataclass(frozen=True)
+class NumberSetView:
+    """A set of numbers: its pieces in words and as bars on an axis, with the true value."""
+
+    pieces: str
+    pieces_path: str
+    truth_x: float
+
+
+@dataclass(frozen=True)
 class ExampleView:
-    """One example, ready to be shown."""
+    """One example: the texts about its row, and its set."""
 
     kind: str
     name: str
     truth: str
     prediction: str
-    set: str
-    labels: list[tuple[str, bool]]
-    more: str
-    path: str
-    truth_at: float | None
+    set: LabelSetView | NumberSetView
     size: str
     outcome: str
 
 
 @dataclass(frozen=True)
 class SliceView:
-    """One slice of a table."""
+    """One row of a table by slice: texts, and a small axis with promise, interval and coverage."""
 
     name: str
     n: int
     coverage: str
     interval: str
-    path: str
-    promise_at: float
-    at: float
+    interval_path: str
+    promise_x: float
+    coverage_x: float
     is_too_low: bool
     mean_size: str
     p95_size: str
@@ -162,7 +221,7 @@ class SliceView:
 
 @dataclass(frozen=True)
 class TableView:
-    """A table by slice, with what is said of it."""
+    """A table by slice, and what the guarantee promises about its slices."""
 
     table: SliceTable
     promise: str
@@ -173,138 +232,167 @@ class TableView:
 
 
 def score_figure(numbers: ReportNumbers) -> ScoreFigure:
-    """Draw calibration scores; the last 14 pixels of the axis are for thresholds beyond."""
-    edges = numbers.score_edges
-    scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, plots.RIGHT - 14)
-    histograms = numbers.histograms
-    is_alone = len(histograms) == 1 and histograms[0].condition is None
-    names_above = need_a_line([str(histogram.condition) for histogram in histograms])
-    room = LINE_HEIGHT + 8 + (NAME_HEIGHT if names_above else 0)
-    height = plots.BOTTOM - plots.TOP if is_alone else room
-    decimals = threshold_decimals(histogram.threshold for histogram in histograms)
+    """Draw a histogram of calibration scores for each condition, one below the other.
 
-    rows = []
+    Without conditions one histogram takes the whole plot area.
+    """
+    edges = numbers.score_edges
+    histograms = numbers.histograms
+    scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, SCORE_AXIS_END)
+
+    has_conditions = len(histograms) > 1 or histograms[0].condition is not None
+    names_above = are_too_long_beside_axis([str(histogram.condition) for histogram in histograms])
+    panel_height = plots.BOTTOM - plots.TOP
+    bars_height = panel_height
+    decimals = None
+    if has_conditions:
+        panel_height = LINE_HEIGHT + GAP_BETWEEN_PANELS + (NAME_HEIGHT if names_above else 0)
+        bars_height = LINE_HEIGHT
+        decimals = threshold_decimals(histogram.threshold for histogram in histograms)
+
+    panels = []
     for position, histogram in enumerate(histograms):
-        top = plots.TOP + position * height
-        largest = max(int(histogram.counts.max()), 1)
-        threshold = histogram.threshold
-        at = plots.RIGHT - 3.0 if threshold > scale.high else scale(threshold)
-        name = threshold_in_words(threshold, decimals=None if is_alone else decimals)
-        path = plots.bars(
-            scale.bins(edges),
-            (histogram.counts / largest).tolist(),
-            top=top if is_alone else top + height - LINE_HEIGHT,
-            base=top + height,
-        )
-        rows.append(
-            ScoreRow(
+        top = plots.TOP + position * panel_height
+        base = top + panel_height
+        panels.append(
+            ScorePanel(
                 name=str(histogram.condition),
-                path=path,
+                bars_path=score_bars(histogram, edges, scale, height=bars_height, base=base),
                 top=top,
-                base=top + height,
-                mark=Mark.of(at, f"threshold {name}"),
+                bars_top=base - bars_height,
+                base=base,
+                threshold=threshold_mark(histogram.threshold, scale, decimals=decimals),
                 counts=histogram.counts.tolist(),
                 n_beyond=histogram.n_beyond,
             )
         )
     return ScoreFigure(
-        rows=rows,
+        panels=panels,
         ticks=scale.ticks(),
-        count_ticks=plots.upwards(0, max(int(histograms[0].counts.max()), 1)).ticks(4),
-        bottom=plots.TOP + len(rows) * height,
+        count_ticks=plots.vertical_scale(0, largest_count(histograms[0])).ticks(4),
+        bottom=plots.TOP + len(panels) * panel_height,
         names_above=names_above,
         bins=[f"{number(low)} to {number(high)}" for low, high in pairwise(edges)],
     )
 
 
-def need_a_line(names: Sequence[str]) -> bool:
-    """Decide whether names are too long to stand beside the axis."""
-    return any(len(name) > NAME_BESIDE_AXIS for name in names)
+def score_bars(
+    histogram: ScoreHistogram, edges: Floats, scale: Scale, *, height: float, base: float
+) -> str:
+    """Draw the bars of a histogram; the highest one has the `height` in pixels above `base`."""
+    shares_of_largest = histogram.counts / largest_count(histogram)
+    return plots.bars_path(
+        scale.bar_ends(edges), shares_of_largest.tolist(), top=base - height, base=base
+    )
+
+
+def largest_count(histogram: ScoreHistogram) -> int:
+    """Return the count of the highest bar, at least 1."""
+    return max(int(histogram.counts.max()), 1)
+
+
+def threshold_mark(threshold: float, scale: Scale, *, decimals: int | None) -> Mark:
+    """Mark a threshold on the axis of scores, or beyond its end, where infinite ones are."""
+    x = BEYOND_SCORE_AXIS if threshold > scale.high else scale.to_pixels(threshold)
+    value = threshold_in_words(threshold, decimals=decimals)
+    return Mark.with_label_inside(x, f"threshold {value}")
+
+
+def are_too_long_beside_axis(names: Sequence[str]) -> bool:
+    """Decide whether names of conditions stand on lines of their own, above what they name."""
+    return any(len(name) > LONGEST_NAME_BESIDE_AXIS for name in names)
 
 
 # ---- coverage
 
 
-def coverage_figure(numbers: ReportNumbers, most_lines: int) -> CoverageFigure:
+def coverage_figure(numbers: ReportNumbers) -> CoverageFigure:
     """Draw coverage against its law: of all rows, or of the largest conditions."""
-    if any(threshold.group is not None for threshold in numbers.certificate.thresholds):
-        return figure_of_conditions(numbers, condition_lines(numbers)[:most_lines])
-    return figure_of_all_rows(numbers)
+    has_conditions = any(
+        threshold.group is not None for threshold in numbers.certificate.thresholds
+    )
+    if has_conditions:
+        return coverage_by_condition(numbers, largest_conditions(numbers))
+    return coverage_of_all_rows(numbers)
 
 
-def figure_of_all_rows(numbers: ReportNumbers) -> CoverageFigure:
-    """Draw the law of coverage, the range that it expects for the rows, and their coverage."""
+def coverage_of_all_rows(numbers: ReportNumbers) -> CoverageFigure:
+    """Draw the law of coverage, the range that it expects for the rows, and their coverage.
+
+    What is not known is left out: the law of some kinds of calibration, and without rows their
+    range and their coverage.
+    """
     (threshold,) = numbers.certificate.thresholds
     level = numbers.certified
     promised = 1 - numbers.certificate.alpha
-    scale = plots.coverage_scale(promised, values_of_law(numbers))
+    scale = plots.coverage_scale(promised, coverages_to_show(threshold, level))
 
-    inner = None
-    if threshold.coverage_low is not None:
-        high = 1.0 if threshold.coverage_high is None else threshold.coverage_high
-        inner = (scale(threshold.coverage_low), scale(high))
-    expected_range = ""
-    if level.coverage is not None and level.low is not None and level.high is not None:
-        expected_range = plots.span((level.low, level.high), scale, plots.BOTTOM - 14)
-    law = ""
+    law_path = ""
     if threshold.rank is not None:
-        law = plots.law_path(threshold.rank, threshold.n, scale)
+        law_path = plots.law_path(threshold.rank, threshold.n, scale)
+
+    law_middle = None
+    middle = law_range(threshold)
+    if middle is not None:
+        law_middle = (scale.to_pixels(middle[0]), scale.to_pixels(middle[1]))
+
+    range_path = ""
+    if level.coverage is not None and level.low is not None and level.high is not None:
+        range_path = plots.range_path(level.low, level.high, scale, y=plots.RANGE_Y)
 
     return CoverageFigure(
-        promise=promise_mark(scale(promised)),
+        promise=promise_mark(scale.to_pixels(promised)),
         ticks=plots.coverage_ticks(scale, promised),
         bottom=plots.BOTTOM,
-        law=law,
-        inner=inner,
-        range=expected_range,
-        at=None if level.coverage is None else scale(level.coverage),
+        law_path=law_path,
+        law_middle=law_middle,
+        range_path=range_path,
+        observed_x=None if level.coverage is None else scale.to_pixels(level.coverage),
     )
 
 
-def values_of_law(numbers: ReportNumbers) -> list[float]:
+def coverages_to_show(threshold: CertifiedThreshold, level: LevelNumbers) -> list[float]:
     """Return the coverages that the axis must show: the ends of the law, and what was observed."""
-    (threshold,) = numbers.certificate.thresholds
-    level = numbers.certified
     values = [value for value in (level.low, level.high, level.coverage) if value is not None]
     if threshold.rank is not None:
         values += plots.law_ends(threshold.rank, threshold.n)
     return values
 
 
-def figure_of_conditions(
+def coverage_by_condition(
     numbers: ReportNumbers, conditions: Sequence[ConditionNumbers]
 ) -> CoverageFigure:
     """Draw a line for each condition: the range of its coverage, and what was observed."""
     promised = 1 - numbers.certificate.alpha
-    shown = [promised]
+    coverages = [promised]
     for condition in conditions:
         if condition.range is not None:
-            shown += condition.range
+            coverages += condition.range
         if condition.observed is not None:
-            shown.append(condition.observed)
-    scale = plots.coverage_scale(promised, shown)
+            coverages.append(condition.observed)
+    scale = plots.coverage_scale(promised, coverages)
 
-    names_above = need_a_line([condition.name for condition in conditions])
+    names_above = are_too_long_beside_axis([condition.name for condition in conditions])
     room_for_name = NAME_HEIGHT if names_above else 0
     line_height = LINE_HEIGHT + room_for_name
     first_y = plots.TOP + NAME_HEIGHT + room_for_name
+    lines = [
+        condition.line(scale, y=first_y + position * line_height)
+        for position, condition in enumerate(conditions)
+    ]
     return CoverageFigure(
-        promise=promise_mark(scale(promised)),
+        promise=promise_mark(scale.to_pixels(promised)),
         ticks=plots.coverage_ticks(scale, promised),
         bottom=plots.TOP + line_height * len(conditions) + 6,
-        lines=[
-            condition.draw(scale, first_y + position * line_height)
-            for position, condition in enumerate(conditions)
-        ],
+        lines=lines,
         names_above=names_above,
     )
 
 
-def promise_mark(at: float) -> Mark:
+def promise_mark(x: float) -> Mark:
     """Name the line of the promise on its right, or on its left at the end of the axis."""
-    if at > plots.RIGHT - 70:
-        return Mark(at, "promised", "end")
-    return Mark(at, "promised", "start")
+    has_room_on_right = x <= plots.RIGHT - PROMISE_NAME_WIDTH
+    return Mark(x, "promised", "start" if has_room_on_right else "end")
 
 
 @dataclass(frozen=True)
@@ -315,56 +403,67 @@ class ConditionNumbers:
     threshold: CertifiedThreshold
     range: tuple[float, float] | None
     observed: float | None
-    expected_in_words: str
-    range_in_words: str
 
-    def draw(self, scale: Scale, y: float) -> CoverageLine:
-        """Draw the line of this condition at a height."""
+    def line(self, scale: Scale, *, y: float) -> CoverageLine:
+        """Draw the condition as a line of the figure of coverage, at the height `y`."""
         rank = self.threshold.rank
+        range_path = ""
+        if self.range is not None:
+            low, high = self.range
+            range_path = plots.range_path(low, high, scale, y=y)
         return CoverageLine(
             name=self.name,
             n=self.threshold.n,
             rank="–" if rank is None else str(rank),
-            expected=self.expected_in_words,
-            range=self.range_in_words,
+            expected=words.expected_coverage(self.threshold),
+            range=words.coverage_range(self.threshold),
             observed=percent(self.observed),
             y=y,
-            path="" if self.range is None else plots.span(self.range, scale, y),
-            at=None if self.observed is None else scale(self.observed),
+            range_path=range_path,
+            observed_x=None if self.observed is None else scale.to_pixels(self.observed),
         )
 
 
-def condition_lines(numbers: ReportNumbers) -> list[ConditionNumbers]:
-    """Return the conditions, those with most calibration rows first."""
+def largest_conditions(numbers: ReportNumbers) -> list[ConditionNumbers]:
+    """Return the conditions with most calibration rows, as many as are shown, largest first."""
     evaluated = {}
     if numbers.evaluation is not None:
         evaluated = {str(row.group): row for row in numbers.evaluation.by_condition}
 
-    lines = []
-    for position, threshold in enumerate(numbers.certificate.thresholds):
-        group = evaluated.get(str(threshold.group))
-        lines.append(
+    conditions = []
+    for threshold in numbers.certificate.thresholds:
+        name = str(threshold.group)
+        evaluation = evaluated.get(name)
+        conditions.append(
             ConditionNumbers(
-                name=str(threshold.group),
+                name=name,
                 threshold=threshold,
-                range=range_of_coverage(threshold, group),
-                observed=None if group is None else group.coverage,
-                expected_in_words=words.expected(numbers, position),
-                range_in_words=words.spread(numbers, position),
+                range=range_of_coverage(threshold, evaluation),
+                observed=None if evaluation is None else evaluation.coverage,
             )
         )
-    return sorted(lines, key=lambda line: -line.threshold.n)
+    largest_first = sorted(conditions, key=lambda condition: -condition.threshold.n)
+    return largest_first[:MOST_CONDITIONS]
 
 
 def range_of_coverage(
-    threshold: CertifiedThreshold, group: GroupEvaluation | None
+    threshold: CertifiedThreshold, evaluation: GroupEvaluation | None
 ) -> tuple[float, float] | None:
-    """Return the range that holds coverage with probability 90 %; None where no law is known.
+    """Return the range that holds the coverage of a condition with probability 90 %.
 
-    It is that of the rows given, or where there are none, that of all new rows.
+    It is that of the rows of this page, or without any that of all new rows; None where no law is
+    known.
     """
-    if group is not None and group.consistency is not None:
-        return group.consistency.low, group.consistency.high
+    if evaluation is not None and evaluation.consistency is not None:
+        return evaluation.consistency.low, evaluation.consistency.high
+    return law_range(threshold)
+
+
+def law_range(threshold: CertifiedThreshold) -> tuple[float, float] | None:
+    """Return the range that holds the coverage of all new rows with probability 90 %.
+
+    Where calibration scores are tied the law has no upper end, and the range reaches to 1.
+    """
     if threshold.coverage_low is None:
         return None
     high = 1.0 if threshold.coverage_high is None else threshold.coverage_high
@@ -375,23 +474,20 @@ def range_of_coverage(
 
 
 def table_view(numbers: ReportNumbers, table: SliceTable) -> TableView:
-    """Show a table by slice, with a small axis for each row that ends at 1."""
+    """Show a table by slice, with a small axis of coverage in each row, the same for all."""
     promised = 1 - numbers.certificate.alpha
     lowest = min([promised, *(row.coverage_low for row in table.slices)])
-    scale = Scale(lowest - 0.05 * (1 - lowest), 1.0, 4, plots.SLICE_WIDTH - 4)
+    margin = 0.05 * (1 - lowest)
+    scale = Scale(lowest - margin, 1.0, SLICE_MARGIN, plots.SLICE_WIDTH - SLICE_MARGIN)
+
     decimals = size_decimals(numbers)
     slices = [
-        SliceView(
-            name=label(row.group),
-            n=row.n,
-            coverage=percent(row.coverage),
-            interval=f"{percent(row.coverage_low)} – {percent(row.coverage_high)}",
-            path=plots.span((row.coverage_low, row.coverage_high), scale, plots.SLICE_HEIGHT / 2),
-            promise_at=scale(promised),
-            at=scale(row.coverage),
+        slice_view(
+            row,
+            scale,
+            promised=promised,
             is_too_low=row in table.too_low,
-            mean_size=fixed(row.mean_size, decimals),
-            p95_size=fixed(row.sizes.p95, decimals),
+            size_decimals=decimals,
         )
         for row in table.slices
     ]
@@ -399,12 +495,36 @@ def table_view(numbers: ReportNumbers, table: SliceTable) -> TableView:
     return TableView(table, promise, slices)
 
 
+def slice_view(
+    row: GroupEvaluation, scale: Scale, *, promised: float, is_too_low: bool, size_decimals: int
+) -> SliceView:
+    """Write the row of one slice, and draw its coverage with its interval on the scale."""
+    low = row.coverage_low
+    high = row.coverage_high
+    return SliceView(
+        name=label(row.group),
+        n=row.n,
+        coverage=percent(row.coverage),
+        interval=f"{percent(low)} – {percent(high)}",
+        interval_path=plots.range_path(low, high, scale, y=plots.SLICE_HEIGHT / 2),
+        promise_x=scale.to_pixels(promised),
+        coverage_x=scale.to_pixels(row.coverage),
+        is_too_low=is_too_low,
+        mean_size=fixed(row.mean_size, size_decimals),
+        p95_size=fixed(row.sizes.p95, size_decimals),
+    )
+
+
 def size_decimals(numbers: ReportNumbers) -> int:
-    """Return the decimals of sizes: two for mean counts of labels, three digits for lengths."""
+    """Return the decimals of sizes: two for mean counts of labels, three digits for lengths.
+
+    The digits are those of the mean size at the certified level, or at the first one above it
+    where that is finite.
+    """
     if numbers.n_classes is not None:
         return 2
-    later_levels = numbers.levels[numbers.start :]
-    sizes = [level.mean_size for level in later_levels if level.mean_size is not None]
+    certified_and_later = numbers.levels[numbers.start :]
+    sizes = [level.mean_size for level in certified_and_later if level.mean_size is not None]
     first_finite = next((size for size in sizes if math.isfinite(size)), 0.0)
     return decimals_for([first_finite], digits=3)
 
@@ -413,109 +533,153 @@ def size_decimals(numbers: ReportNumbers) -> int:
 
 
 def size_figure(numbers: ReportNumbers, rows: RowNumbers) -> SizeFigure:
-    """Draw a histogram of sizes; the last 28 pixels of the axis are for larger sets."""
+    """Draw a histogram of set sizes, with a last bar for all larger sets, and the mean size."""
     edges = rows.sizes.edges
     counts = rows.sizes.counts.tolist()
-    scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, plots.RIGHT - 28)
-    places = [*scale.bins(edges), (plots.RIGHT - 22.0, float(plots.RIGHT))]
+    scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, SIZE_AXIS_END)
 
-    total = rows.evaluation.n
-    step = nice_step(max(counts) / total, 4)
-    up = plots.upwards(0, 4)
+    # The bars: shares of the rows, on an axis of a few round steps.
+    share_step = nice_step(max(counts) / rows.evaluation.n, SHARE_STEPS)
+    heights = [count / rows.evaluation.n / (SHARE_STEPS * share_step) for count in counts]
+    bar_ends = [*scale.bar_ends(edges), BAR_OF_LARGER_SETS]
+
     mean = rows.evaluation.mean_size
-    mean_at = plots.RIGHT - 11.0 if mean > edges[-1] else scale(mean)
-    ticks = scale.ticks(6, whole=numbers.n_classes is not None)
-    labels_end = plots.RIGHT - 30  # the bar of larger sets has no number below it
+    mean_x = MIDDLE_OF_THAT_BAR if mean > edges[-1] else scale.to_pixels(mean)
+
     return SizeFigure(
-        path=plots.bars(places, [count / total / (4 * step) for count in counts]),
-        mean=Mark.of(mean_at, f"mean {fixed(mean, size_decimals(numbers))}"),
-        ticks=[tick for tick in ticks if tick.at + 4 * len(tick.label) < labels_end],
-        share_ticks=[Tick(up(k), f"{round(100 * k * step, 6):g}\u202f%") for k in range(5)],
+        bars_path=plots.bars_path(bar_ends, heights),
+        mean=Mark.with_label_inside(mean_x, f"mean {fixed(mean, size_decimals(numbers))}"),
+        ticks=size_ticks(scale, whole_numbers=numbers.n_classes is not None),
+        share_ticks=share_ticks(share_step),
         bins=list(zip(names_of_bins(numbers, rows), counts, strict=True)),
     )
 
 
+def size_ticks(scale: Scale, *, whole_numbers: bool) -> list[Tick]:
+    """Put ticks on the axis of sizes whose labels end before the bar of larger sets."""
+    ticks = []
+    for tick in scale.ticks(6, whole_numbers=whole_numbers):
+        label_end = tick.position + HALF_CHARACTER_WIDTH * len(tick.label)
+        if label_end < SIZE_LABELS_END:
+            ticks.append(tick)
+    return ticks
+
+
+def share_ticks(step: float) -> list[Tick]:
+    """Put a tick at each step of the axis of shares: 0 %, 10 %, 20 % and so on."""
+    scale = plots.vertical_scale(0, SHARE_STEPS)
+    return [
+        Tick(scale.to_pixels(k), f"{round(100 * k * step, 6):g}{NARROW_SPACE}%")
+        for k in range(SHARE_STEPS + 1)
+    ]
+
+
 def names_of_bins(numbers: ReportNumbers, rows: RowNumbers) -> list[str]:
-    """Name the bins of sizes: whole numbers of labels, or lengths."""
+    """Name the bins of sizes: "2 to 2.5" for lengths, "3" or "4 to 5" for numbers of labels."""
     edges = rows.sizes.edges
     if numbers.n_classes is None:
         names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges)]
         return [*names, f"{number(edges[-1])} and more"]
 
-    firsts = [math.ceil(edge) for edge in edges]
+    smallest_counts = [math.ceil(edge) for edge in edges]  # the edges are 2.5, 3.5 and so on
     names = []
-    for first, after in pairwise(firsts):
-        is_one_number = after == first + 1
-        names.append(str(first) if is_one_number else f"{first} to {after - 1}")
-    return [*names, f"{firsts[-1]} and more"]
+    for smallest, smallest_of_next in pairwise(smallest_counts):
+        largest = smallest_of_next - 1
+        names.append(str(smallest) if smallest == largest else f"{smallest} to {largest}")
+    return [*names, f"{smallest_counts[-1]} and more"]
 
 
 # ---- levels
 
 
 def gap_figure(numbers: ReportNumbers) -> CurveFigure | None:
-    """Draw coverage above the promise against the level, in percentage points.
+    """Draw against the level alpha how far coverage is above the promise, 1 - alpha.
 
-    Coverage is that of the rows given, or else the expected one; None where neither is known.
+    Coverage is that of the rows of this page, or without any the expected one; None where neither
+    is known. A band shows the range of coverage, where a law gives one.
     """
     levels = numbers.levels
-    gaps = [gap(level, coverage_of(level)) for level in levels]
-    if any(math.isnan(value) for value in gaps):
-        return None
-    lows = [gap(level, level.low) for level in levels]
-    highs = [gap(level, level.high) for level in levels]
-
-    # Where scores are tied the law has no upper end (coverage 1): the band leaves the picture.
-    shown = [-0.5, 0.5]
-    for level, *gaps_at_level in zip(levels, gaps, lows, highs, strict=True):
-        gap_at_full_coverage = 100 * level.alpha
-        shown += [value for value in gaps_at_level if value < gap_at_full_coverage - 1e-9]
-    bottom = min(shown)
-    top = max(shown)
-    air = 0.06 * (top - bottom)
-    up = plots.upwards(bottom - air, top + air)
-    across = Scale(0.0, levels[-1].alpha)
-
     alphas = [level.alpha for level in levels]
-    has_band = not any(math.isnan(value) for value in [*lows, *highs])
+    gaps = [gap_in_points(level.alpha, coverage_of(level)) for level in levels]
+    if any(math.isnan(gap) for gap in gaps):
+        return None
+    low_gaps = [gap_in_points(level.alpha, level.low) for level in levels]
+    high_gaps = [gap_in_points(level.alpha, level.high) for level in levels]
+
+    x_scale = Scale(0.0, alphas[-1])
+    y_scale = gap_scale(alphas, [gaps, low_gaps, high_gaps])
+    band = ""
+    if not any(math.isnan(gap) for gap in [*low_gaps, *high_gaps]):
+        band = plots.band_path(alphas, low_gaps, high_gaps, x_scale, y_scale)
     return CurveFigure(
-        line=plots.curve(zip(alphas, gaps, strict=True), across, up),
-        other=plots.band(alphas, lows, highs, across, up) if has_band else "",
-        ticks=up.ticks(5),
-        level_ticks=across.ticks(6),
-        level_at=across(numbers.certified.alpha),
-        dot_y=up(gaps[numbers.start]),
-        zero=up(0.0),
+        curve_path=plots.curve_path(alphas, gaps, x_scale, y_scale),
+        second_path=band,
+        ticks=y_scale.ticks(5),
+        level_ticks=x_scale.ticks(6),
+        certified_x=x_scale.to_pixels(numbers.certified.alpha),
+        certified_y=y_scale.to_pixels(gaps[numbers.start]),
+        zero_y=y_scale.to_pixels(0.0),
     )
+
+
+def gap_scale(alphas: Sequence[float], curves: Sequence[Sequence[float]]) -> Scale:
+    """Return a vertical scale that shows these curves of coverage above the promise.
+
+    Values that mean coverage 1 are not counted: where scores are tied the law has no upper end, and
+    the band leaves the picture there.
+    """
+    values = [-SMALLEST_GAP_SHOWN, SMALLEST_GAP_SHOWN]
+    for curve in curves:
+        for alpha, gap in zip(alphas, curve, strict=True):
+            gap_at_full_coverage = 100 * alpha
+            if gap < gap_at_full_coverage - ROUNDING_OF_GAPS:
+                values.append(gap)
+
+    lowest = min(values)
+    highest = max(values)
+    margin = 0.06 * (highest - lowest)
+    return plots.vertical_scale(lowest - margin, highest + margin)
 
 
 def coverage_of(level: LevelNumbers) -> float | None:
-    """Return the coverage of the rows given, or else the expected one."""
+    """Return the coverage of the rows of this page, or without any the expected one."""
     return level.expected if level.coverage is None else level.coverage
 
 
-def gap(level: LevelNumbers, coverage: float | None) -> float:
-    """Return coverage above the promise, in percentage points; NaN where it is not known."""
-    return math.nan if coverage is None else 100 * (coverage - 1 + level.alpha)
+def gap_in_points(alpha: float, coverage: float | None) -> float:
+    """Return coverage minus the promise, 1 - alpha, in percentage points; NaN if it is unknown."""
+    return math.nan if coverage is None else 100 * (coverage - 1 + alpha)
 
 
 def size_curve_figure(numbers: ReportNumbers) -> CurveFigure:
-    """Draw mean and P95 size against the level; infinite sizes are left out."""
-    across = Scale(0.0, numbers.levels[-1].alpha)
-    means = [(level.alpha, level.mean_size or 0.0) for level in numbers.levels]
-    p95s = [(level.alpha, level.p95_size or 0.0) for level in numbers.levels]
-    finite = [size for _, size in means + p95s if math.isfinite(size)]
-    up = plots.upwards(0, 1.05 * max(finite, default=0.0) or 1.0)
-    certified_mean = means[numbers.start][1]
+    """Draw mean and P95 set size against the level; infinite and unknown sizes are left out."""
+    alphas = [level.alpha for level in numbers.levels]
+    mean_sizes = [nan_if_unknown(level.mean_size) for level in numbers.levels]
+    p95_sizes = [nan_if_unknown(level.p95_size) for level in numbers.levels]
+
+    x_scale = Scale(0.0, alphas[-1])
+    finite_sizes = [size for size in mean_sizes + p95_sizes if math.isfinite(size)]
+    largest = max(finite_sizes, default=0.0)
+    y_scale = plots.vertical_scale(0, 1.05 * largest or 1.0)  # an axis cannot have no length
+
+    certified_size = mean_sizes[numbers.start]
+    certified_y = None
+    if math.isfinite(certified_size):
+        certified_y = y_scale.to_pixels(certified_size)
     return CurveFigure(
-        line=plots.curve(means, across, up),
-        other=plots.curve(p95s, across, up),
-        ticks=up.ticks(5),
-        level_ticks=across.ticks(6),
-        level_at=across(numbers.certified.alpha),
-        dot_y=up(certified_mean) if math.isfinite(certified_mean) else None,
-        zero=up(0.0),
+        curve_path=plots.curve_path(alphas, mean_sizes, x_scale, y_scale),
+        second_path=plots.curve_path(alphas, p95_sizes, x_scale, y_scale),
+        ticks=y_scale.ticks(5),
+        level_ticks=x_scale.ticks(6),
+        certified_x=x_scale.to_pixels(numbers.certified.alpha),
+        certified_y=certified_y,
+        zero_y=y_scale.to_pixels(0.0),
     )
+
+
+def nan_if_unknown(size: float | None) -> float:
+    """Return a size, or NaN where no rows were measured."""
+    return math.nan if size is None else size
 
 
 # ---- examples
@@ -524,57 +688,86 @@ def size_curve_figure(numbers: ReportNumbers) -> CurveFigure:
 def example_views(
     numbers: ReportNumbers, rows: RowNumbers, names: Sequence[str] | None
 ) -> tuple[list[ExampleView], list[Tick]]:
-    """Show the examples; those of numbers on one axis, whose ticks come second."""
-    scale = example_scale(rows.examples) if numbers.n_classes is None else None
-    views = [example_view(example, scale, names) for example in rows.examples]
-    if have_one_size(rows.examples):
+    """Show the examples, and return with them the ticks of their common axis.
+
+    Sets of labels have no axis, and no ticks. `names` says what each row is called; without names
+    an example goes by the number of its row.
+    """
+    examples = rows.examples
+    if numbers.n_classes is not None:
+        ticks = []
+        views = [example_view(example, label_set_view(example), names) for example in examples]
+    else:
+        scale = example_scale(examples)
+        ticks = example_ticks(scale)
+        views = [
+            example_view(example, number_set_view(example, scale), names) for example in examples
+        ]
+
+    if have_one_size(examples):
         views = [replace(view, kind="same size") for view in views]
-
-    ticks = [] if scale is None else scale.ticks(5)
-    inside = [tick for tick in ticks if 12 < tick.at < plots.EXAMPLE_WIDTH - 12]
-    return views, inside
+    return views, ticks
 
 
-def example_view(example: Example, scale: Scale | None, names: Sequence[str] | None) -> ExampleView:
-    """Show one example: the pieces of its set on the scale, or without a scale its labels."""
-    are_labels = scale is None
+def example_view(
+    example: Example, set_view: LabelSetView | NumberSetView, names: Sequence[str] | None
+) -> ExampleView:
+    """Write the texts about one example beside its set."""
+    name = f"row {example.row + 1}" if names is None else shortened(names[example.row])
+    are_labels = isinstance(set_view, LabelSetView)
     return ExampleView(
         kind=example.kind,
-        name=f"row {example.row + 1}" if names is None else shortened(names[example.row]),
+        name=name,
         truth=label(example.truth),
         prediction=label(example.prediction),
-        set="" if are_labels else words.pieces(example),
-        labels=[(label(value), value == example.truth) for value in example.labels],
-        more=more_labels(example) if are_labels else "",
-        path="" if scale is None else draw_pieces(example, scale),
-        truth_at=None if scale is None else scale(float(example.truth)),
+        set=set_view,
         size=words.example_size(example, is_labels=are_labels),
         outcome="covered" if example.is_covered else "missed",
     )
 
 
+def label_set_view(example: Example) -> LabelSetView:
+    """Show the most probable labels of a set, and count the others."""
+    labels = [(label(value), value == example.truth) for value in example.labels]
+    more = f"and {example.n_more} more" if example.n_more else ""
+    if not example.size:
+        more = "no label: the set is empty"
+    return LabelSetView(labels, more)
+
+
+def number_set_view(example: Example, scale: Scale) -> NumberSetView:
+    """Write the pieces of a set of numbers, and draw them in the middle of a line."""
+    y = plots.EXAMPLE_HEIGHT / 2
+    paths = [plots.range_path(low, high, scale, y=y) for low, high in example.pieces]
+    return NumberSetView(
+        pieces=words.pieces(example),
+        pieces_path="".join(paths),
+        truth_x=scale.to_pixels(float(example.truth)),
+    )
+
+
 def have_one_size(examples: Sequence[Example]) -> bool:
     """Decide whether all examples have the same size, so that the choice of rows is arbitrary."""
-    return len({f"{example.size:.9g}" for example in examples}) == 1
+    nine_digits = {f"{example.size:.9g}" for example in examples}
+    return len(nine_digits) == 1
 
 
 def example_scale(examples: Sequence[Example]) -> Scale:
-    """Return an axis that shows the sets and the true values."""
-    ends = [end for example in examples for piece in example.pieces for end in piece]
-    finite = [end for end in ends if math.isfinite(end)]
-    values = [*finite, *(float(example.truth) for example in examples)]
-    air = 0.08 * (max(values) - min(values)) or 1.0
-    return Scale(min(values) - air, max(values) + air, 2, plots.EXAMPLE_WIDTH - 2)
+    """Return an axis that shows the sets of all examples and their true values."""
+    values = [float(example.truth) for example in examples]
+    for example in examples:
+        for low, high in example.pieces:
+            values += [end for end in (low, high) if math.isfinite(end)]
+
+    lowest = min(values)
+    highest = max(values)
+    margin = 0.08 * (highest - lowest) or 1.0  # an axis cannot have no length
+    return Scale(
+        lowest - margin, highest + margin, EXAMPLE_MARGIN, plots.EXAMPLE_WIDTH - EXAMPLE_MARGIN
+    )
 
 
-def draw_pieces(example: Example, scale: Scale) -> str:
-    """Draw the pieces of one set."""
-    middle = plots.EXAMPLE_HEIGHT / 2
-    return "".join(plots.span(piece, scale, middle) for piece in example.pieces)
-
-
-def more_labels(example: Example) -> str:
-    """Count the labels that are not listed."""
-    if not example.size:
-        return "no label: the set is empty"
-    return f"and {example.n_more} more" if example.n_more else ""
+def example_ticks(scale: Scale) -> list[Tick]:
+    """Put ticks on the axis of the examples, but none where its label would leave the axis."""
+    last_position = plots.EXAMPLE_WIDTH - LABEL_MARGIN
+    return [tick for tick in scale.ticks(5) if LABEL_MARGIN < tick.position < last_position]
