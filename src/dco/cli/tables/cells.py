@@ -36,9 +36,10 @@ _MISSING_WORDS = (
     "nan",
     "null",
 )
-_CODE = r"^(\+|[+-]?0[0-9])"
+_CODE = r"^(\+|[+-]?0[0-9])"  # +49, 007
 _WHOLE_NUMBER = r"^(0|-?[1-9][0-9]{0,14})"  # a float does not hold more digits
-_LONG_NUMBER = r"^[+-]?[0-9]{16,}(\.[0-9]*)?$"
+_LONG_NUMBER = r"^[+-]?[0-9]{16,}(\.[0-9]*)?$"  # float64 may round it
+_MICROSECONDS = 1e6  # in a second
 
 
 def is_text(cells: Any) -> bool:
@@ -70,12 +71,14 @@ def with_gaps(texts: Any) -> Any:
 
 
 def to_floats(cells: Any, decimal: str = ".") -> Floats | None:
-    """Read a column as float64, NaN where a cell is missing; None if a cell is not a number.
+    """Read an Arrow column as float64, NaN where a cell is missing.
 
-    Dates become seconds since 1970, durations seconds.
+    Dates become seconds since 1970, durations seconds; text is read with `decimal` as the decimal
+    sign. Returns None if the column has a cell that is not a number.
     """
     if is_categories(cells):
         return None
+
     try:
         if is_dates(cells):
             floats = _to_seconds(cells, arrow.timestamp("us"))
@@ -92,11 +95,14 @@ def to_floats(cells: Any, decimal: str = ".") -> Floats | None:
 
 def _to_seconds(cells: Any, type_in_microseconds: Any) -> Any:
     microseconds = compute.cast(cells, type_in_microseconds, safe=False).cast(arrow.int64())
-    return compute.divide(microseconds.cast(arrow.float64(), safe=False), 1e6)
+    return compute.divide(microseconds.cast(arrow.float64(), safe=False), _MICROSECONDS)
 
 
 def _with_points(texts: Any, decimal: str) -> Any:
-    """Write decimal points; if the decimal sign is a comma, a cell with a point is no number."""
+    """Write numbers with a decimal point: "1,5" -> "1.5" if `decimal` is a comma.
+
+    A point is then no part of a number: "1.5" -> "1?5", which is refused.
+    """
     if decimal == ".":
         return texts
     without_points = compute.replace_substring(texts, ".", "?")
@@ -104,7 +110,7 @@ def _with_points(texts: Any, decimal: str) -> Any:
 
 
 def to_seconds(cells: Any, form: str = ISO) -> Floats | None:
-    """Read dates, typed or as text, as seconds since 1970; None if a cell is no date."""
+    """Read dates, typed or as text of this form, as seconds since 1970; None if one is no date."""
     if is_dates(cells) or types.is_null(cells.type):
         return to_floats(cells)
     if is_text(cells):
@@ -167,7 +173,12 @@ def are_whole_labels(cells: Any) -> bool:
 
 
 def first_rounded_row(cells: Any, decimal: str = ".") -> int | None:
-    """Find the first number that float64 would round (beyond 2**53); None if there is none."""
+    """Find the first number that float64 cannot hold exactly, such as 2**53 + 1.
+
+    Returns its row, or None if float64 holds all numbers of the column. Columns of floats are not
+    searched: they hold float64 already.
+    """
+    # 1. Take the numbers that may be too long, and their rows.
     if is_text(cells):
         texts = _with_points(with_gaps(cells), decimal)
         rows = np.flatnonzero(matches(texts, _LONG_NUMBER))
@@ -178,14 +189,19 @@ def first_rounded_row(cells: Any, decimal: str = ".") -> int | None:
     else:
         return None
 
+    # 2. Find the first that changes as a float.
     position = first_inexact_position(numbers)
     return None if position is None else int(rows[position])
 
 
 def first_unreadable_row(cells: Any, read: Callable[[Any], object | None]) -> int:
-    """Find the first cell that `read` cannot read, in a column that it cannot read.
+    """Find the first cell that `read` cannot read, in a column that has such a cell.
 
-    The column is read to one row and to another, halving the rows in between: every part that holds
-    the cell fails, every part before it does not.
+    `read` takes cells of a column and returns None if it cannot read one of them. A binary search
+    for the shortest beginning of the column that cannot be read needs few calls.
     """
-    return bisect_left(range(len(cells)), True, key=lambda row: read(cells[: row + 1]) is None)
+
+    def is_unreadable_up_to(row: int) -> bool:
+        return read(cells[: row + 1]) is None
+
+    return bisect_left(range(len(cells)), True, key=is_unreadable_up_to)

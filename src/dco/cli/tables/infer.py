@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,13 +25,13 @@ from dco.foundations.notes import Note
 from dco.foundations.tables import MISSING
 
 LABEL_CLUSTERS = "label-clusters"  # a condition by itself, as the estimators take it
-_MOST_CLASSES = 20  # whole numbers with more values than this are a quantity
-_ROWS_A_CLASS = 5  # so many rows on average share a value, if whole numbers are classes
+_MAX_CLASSES = 20  # whole numbers with more values than this are a quantity
+_MIN_ROWS_PER_CLASS = 5  # on average, for whole numbers to be classes
 
 
 @dataclass(frozen=True)
 class InferredLayout:
-    """The layout of a table, a sentence that says which task was found and why, and notes."""
+    """The layout of a table, why its task is classification or regression, and notes."""
 
     layout: Layout
     reason: str
@@ -38,18 +39,23 @@ class InferredLayout:
 
 
 def infer_layout(table: Table, asked: AskedColumns) -> InferredLayout:
-    """Decide what each column is for: what options say, and what the cells look like."""
+    """Decide what each column of a table is for, and whether the task is a classification.
+
+    Options (`asked`) name the target and other columns; all remaining columns are features, read as
+    numbers, dates or categories by what their cells look like.
+    """
+    # 1. The remaining columns are features.
     _check_columns(table, asked)
-    special = {asked.target, asked.groups, asked.key, *asked.dropped}
-    names = [name for name in table.names if name not in special]
-    if not names:
+    not_features = {asked.target, asked.groups, asked.key, *asked.dropped}
+    columns = {name: table.column(name) for name in table.names if name not in not_features}
+    if not columns:
         raise ValueError(
             f"{table.path} has no column left to predict {asked.target!r} from; give a table with "
             "features."
         )
-
-    columns = {name: table.column(name) for name in names}
     features = {name: _infer_feature(column, asked) for name, column in columns.items()}
+
+    # 2. The cells of the target decide on the task.
     decision = _decide_task(target_column(table, asked.target), asked.task)
     _check_conditions(asked, decision.task)
 
@@ -69,7 +75,7 @@ def infer_layout(table: Table, asked: AskedColumns) -> InferredLayout:
 
 
 def _note_looks(categories: list[Column]) -> list[Note]:
-    """Note each column of categories that looks like numbers or dates."""
+    """Write a note for each column of categories that looks like numbers or dates."""
     notes = []
     for column in categories:
         look = look_of(column)
@@ -80,31 +86,33 @@ def _note_looks(categories: list[Column]) -> list[Note]:
 
 
 def target_column(table: Table, target: str) -> Column:
-    """Return the column of the target, which messages call by this word."""
+    """Return the column of the target; messages about it say "the target", not "the column"."""
     return table.column(target, called="the target")
 
 
 def _check_columns(table: Table, asked: AskedColumns) -> None:
     """Refuse an option that names a column which the table does not have."""
-    named_by_option = [
-        ("--target", asked.target),
-        ("--groups", asked.groups),
-        ("--key", asked.key),
-        *(("--condition-on", name) for name in asked.conditions if name != LABEL_CLUSTERS),
-        *(("--drop", name) for name in asked.dropped),
-    ]
-    for option, name in named_by_option:
-        need_column(table.names, name, path=table.path, option=option)
+    conditions = [name for name in asked.conditions if name != LABEL_CLUSTERS]
+    names_of_option: dict[str, Sequence[str | None]] = {
+        "--target": [asked.target],
+        "--groups": [asked.groups],
+        "--key": [asked.key],
+        "--condition-on": conditions,
+        "--drop": asked.dropped,
+    }
+    for option, names in names_of_option.items():
+        for name in names:
+            need_column(table.names, name, path=table.path, option=option)
 
 
 # --- features -------------------------------------------------------------------------------------
 
 
 def _infer_feature(column: Column, asked: AskedColumns) -> Feature:
-    """Decide how a feature is read.
+    """Decide whether a feature is read as numbers, dates or categories.
 
-    Dates in text that are a condition stay text: thresholds are listed by the values of the column,
-    as they are written.
+    A condition (a column whose values have thresholds of their own) that holds dates as text is
+    read as categories: its thresholds are listed by the values as they are written.
     """
     is_condition = column.name in asked.conditions
     kind = column.kind()
@@ -116,7 +124,11 @@ def _infer_feature(column: Column, asked: AskedColumns) -> Feature:
 
 
 def _infer_date_form(column: Column, date_order: str | None) -> str:
-    """Choose the form of the dates; the user must if day and month cannot be told apart."""
+    """Find out how the dates of a column are written: as 2026-01-31 or 31/01/2026, say.
+
+    If every cell may have the day or the month first, `date_order` decides ("day-first" or
+    "month-first", from the option --dates).
+    """
     if is_dates(column.cells):
         return ISO
 
@@ -141,7 +153,10 @@ def _check_conditions(asked: AskedColumns, task: Task) -> None:
 
 
 def _problem_with_condition(name: str, asked: AskedColumns, task: Task) -> str | None:
-    """Say why sets cannot be conditioned on this column; None if they can."""
+    """Say why the values of a column cannot have thresholds of their own; None if they can.
+
+    The text is the end of a sentence that begins with "--condition-on" and the name of the column.
+    """
     if name in (asked.groups, asked.key, *asked.dropped):
         return "must be the target or a column that the models may use; it has another role."
 
@@ -153,7 +168,9 @@ def _problem_with_condition(name: str, asked: AskedColumns, task: Task) -> str |
         )
     if is_about_target and len(asked.conditions) > 1:
         return "is about the target, which stands alone; leave the other columns out."
-    if name == "label" != asked.target:
+
+    # the estimators take the word "label" for the target
+    if name == "label" and asked.target != "label":
         return 'means the classes of the target; give the column "label" another name.'
     return None
 
@@ -168,9 +185,14 @@ class _TaskDecision:
 
 
 def _decide_task(target: Column, asked_task: Task | None) -> _TaskDecision:
-    """Decide between classification and regression, and say why."""
+    """Decide between classification and regression, and say why.
+
+    `asked_task` is what --task says, None without it: then the cells of the target decide.
+    """
     kind = target.kind()
     is_number = to_floats(target.cells, target.decimal) is not None
+
+    # 1. Refuse a target that cannot be predicted as it is.
     if asked_task == "regression" and kind == "text" and not is_number:
         raise ValueError(
             f"{target.title} has {target.describe_not_a_number()}, and a regression needs numbers; "
@@ -181,16 +203,19 @@ def _decide_task(target: Column, asked_task: Task | None) -> _TaskDecision:
             f"{target.title} contains dates; convert them to numbers, such as days since one of "
             "them, or use --task classification."
         )
+
+    # 2. Do as requested, or go by the cells.
     if asked_task is not None:
         return _TaskDecision(asked_task, f"Task: {asked_task}, as requested.")
     if kind == "number":
         return _task_of_numbers(target.name, target.numbers())
-    if is_number:
+    if is_number:  # a number that is written as a code: 007
         return _task_of_codes(target)
     return _task_of_text(target)
 
 
 def _task_of_codes(target: Column) -> _TaskDecision:
+    """Take codes such as 007 for labels."""
     n_values = len(target.cells.unique())
     return _TaskDecision(
         "classification",
@@ -201,10 +226,10 @@ def _task_of_codes(target: Column) -> _TaskDecision:
 
 
 def _task_of_text(target: Column) -> _TaskDecision:
-    """Take text for labels, unless it looks like a quantity that is written in another way."""
+    """Take text for labels, unless it looks like numbers that are written in another way."""
     n_values = len(target.cells.unique())
     look = look_of(target)
-    if look is not None and (look.is_quantity or n_values > _MOST_CLASSES):
+    if look is not None and (look.is_quantity or n_values > _MAX_CLASSES):
         raise ValueError(
             f"{target.title} {look.problem}, or use --task classification if these are labels."
         )
@@ -215,21 +240,22 @@ def _task_of_text(target: Column) -> _TaskDecision:
 
 
 def _task_of_numbers(name: str, cells: Floats) -> _TaskDecision:
-    """Take numbers for labels if they are whole, few, and shared by several rows each.
+    """Decide whether the numbers of a target are labels or a quantity.
 
-    Two values are labels in any case.
+    They are labels if they are whole numbers, at most 20 different ones, each in five rows or more
+    on average. Two different whole numbers are always labels.
     """
     values = cells[~np.isnan(cells)]
     n_values = len(np.unique(values))
-    are_whole_and_few = bool(np.all(values == np.floor(values))) and n_values <= _MOST_CLASSES
+    are_whole = bool(np.all(values == np.floor(values)))
 
-    if not are_whole_and_few:
+    if not are_whole or n_values > _MAX_CLASSES:
         return _TaskDecision(
             "regression",
             f"Task: regression, because the target {name!r} is a number with {n_values} different "
             "values; --task classification treats them as labels.",
         )
-    if n_values > 2 and len(values) < _ROWS_A_CLASS * n_values:
+    if n_values > 2 and len(values) < _MIN_ROWS_PER_CLASS * n_values:
         return _TaskDecision(
             "regression",
             f"Task: regression, because the target {name!r} has {n_values} different whole numbers "

@@ -25,13 +25,13 @@ _NAMES_SHOWN = 12  # of columns, in a message
 
 @dataclass(frozen=True)
 class Feature(ABC):
-    """How the cells of a feature become what models take. It travels with a fitted model."""
+    """How the cells of a column are read as a feature. It is stored with the fitted model."""
 
     kind: ClassVar[str]
 
     @abstractmethod
     def read(self, column: Column) -> AnyArray:
-        """Read the cells; one that the fit could not have read is an error."""
+        """Read the cells; a cell that does not suit the feature is an error that names it."""
 
 
 FeatureKind = TypeVar("FeatureKind", bound=Feature)
@@ -39,10 +39,10 @@ FeatureKind = TypeVar("FeatureKind", bound=Feature)
 
 @dataclass(frozen=True)
 class NumberFeature(Feature):
-    """Numbers.
+    """A feature of numbers.
 
     `takes_dates` is for models that were fitted in Python: what their numbers were is not known, so
-    that typed dates are read as seconds since 1970.
+    a column of dates is read as seconds since 1970. Otherwise it is an error.
     """
 
     kind = "number"
@@ -59,7 +59,7 @@ class NumberFeature(Feature):
 
 @dataclass(frozen=True)
 class DateFeature(Feature):
-    """Dates, and the form in which they are written."""
+    """A feature of dates, and how they are written: `form` is a name of `dates.FORMS`, or ISO."""
 
     kind = "date"
     form: str = ISO
@@ -71,7 +71,11 @@ class DateFeature(Feature):
 
 @dataclass(frozen=True)
 class CategoryFeature(Feature):
-    """Text, and its values in the fit. `missing` stands for a missing cell; None is missing."""
+    """A feature of text.
+
+    `values` are the texts that the fit had. `missing` is the text for a missing cell; None keeps it
+    missing.
+    """
 
     kind = "category"
     missing: str | None = None
@@ -97,9 +101,28 @@ _FEATURE_KINDS: dict[str, type[Feature]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """What each column is for. It travels with a fitted model.
+    """What each column of a table is for. It is stored with the fitted model.
 
-    `target` is None in a model that was fitted in Python, until an option names it.
+    Attributes
+    ----------
+    target
+        The column to predict; None if a model was fitted in Python and no option names it.
+    task
+        "classification" or "regression".
+    features
+        How each feature is read, by the name of its column.
+    conditions
+        Columns whose values have thresholds of their own.
+    groups
+        The column whose equal values mark rows that belong together.
+    key
+        The column that names the rows.
+    dropped
+        Columns that are not used.
+    decimal
+        The decimal sign of numbers in text.
+    drop_missing_target
+        Whether rows without a target are left out; otherwise they are an error.
     """
 
     target: str | None
@@ -113,13 +136,13 @@ class Layout:
     drop_missing_target: bool = False
 
     def features_of(self, kind: type[FeatureKind]) -> dict[str, FeatureKind]:
-        """Return the features that are read in this way."""
+        """Return the features of one kind, such as all `CategoryFeature`s, by name."""
         return {
             name: feature for name, feature in self.features.items() if isinstance(feature, kind)
         }
 
     def with_categories(self, X: Any) -> Layout:
-        """Keep the values of each category in X, a frame with the features of the fit."""
+        """Add the values of each category, taken from X, the frame of features of the fit."""
         categories = {
             name: replace(feature, values=tuple(sorted(X[name].dropna().unique())))
             for name, feature in self.features_of(CategoryFeature).items()
@@ -127,7 +150,7 @@ class Layout:
         return replace(self, features={**self.features, **categories})
 
     def names_by_kind(self) -> dict[str, Any]:
-        """Name the features by how they are read; categories with the number of their values."""
+        """List the features by kind, for JSON; a category with the number of its values."""
         categories = self.features_of(CategoryFeature)
         return {
             "numbers": list(self.features_of(NumberFeature)),
@@ -136,18 +159,19 @@ class Layout:
         }
 
     def in_words(self) -> str:
-        """Say in a sentence how each feature is read."""
-        phrases = {
-            "numbers": list(self.features_of(NumberFeature)),
-            "dates": [
-                name if feature.form == ISO else f"{name} ({feature.form})"
-                for name, feature in self.features_of(DateFeature).items()
-            ],
-            "categories": [
-                f"{name} ({counted(len(feature.values), 'value')})"
-                for name, feature in self.features_of(CategoryFeature).items()
-            ],
-        }
+        """Say in a sentence how each feature is read.
+
+        "Numbers: age, dose; dates: visit (day-first); categories: site (3 values)."
+        """
+        numbers = list(self.features_of(NumberFeature))
+        dates = []
+        for name, date_feature in self.features_of(DateFeature).items():
+            dates.append(name if date_feature.form == ISO else f"{name} ({date_feature.form})")
+        categories = []
+        for name, category_feature in self.features_of(CategoryFeature).items():
+            categories.append(f"{name} ({counted(len(category_feature.values), 'value')})")
+
+        phrases = {"numbers": numbers, "dates": dates, "categories": categories}
         clauses = [f"{kind}: {_in_one_line(names)}" for kind, names in phrases.items() if names]
         sentence = "; ".join(clauses)
         return f"{sentence[0].upper()}{sentence[1:]}."
@@ -155,9 +179,10 @@ class Layout:
     def columns_to_read(
         self, path: Path, names: Sequence[str], *, ignore_new: bool, also: Iterable[str] = ()
     ) -> list[str]:
-        """List the columns that a fitted model needs, and those of `also`.
+        """List the columns to read from a table for a fitted model: its features, then `also`.
 
-        A feature that the table lacks is an error; so is a column that the fit did not have.
+        `names` are the columns of the table. It is an error if a feature is not among them, or,
+        without `ignore_new`, if the table has a column that the fit did not have.
         """
         table_columns = set(names)
         missing = [name for name in self.features if name not in table_columns]
@@ -167,8 +192,8 @@ class Layout:
                 f"{first_few([repr(name) for name in missing])}; add them."
             )
 
-        columns_named = {*self.features, *self.dropped, self.target, self.groups, self.key, *also}
-        new = [name for name in names if name not in columns_named]
+        known = {*self.features, *self.dropped, self.target, self.groups, self.key, *also}
+        new = [name for name in names if name not in known]
         if new and not ignore_new:
             raise ValueError(
                 f"{path} has columns that the model was not fitted on: "
@@ -177,10 +202,10 @@ class Layout:
         return list(dict.fromkeys([*self.features, *also]))
 
     def to_json(self) -> str:
-        """Write the layout as text.
+        """Write the layout as one JSON text.
 
-        A model file takes ten microseconds to read for every item of a list, and there may be a
-        million categories: a text is one item.
+        A model file takes ten microseconds for every item of a list, and there may be a million
+        categories; a text is one item.
         """
         features = {
             name: {"kind": feature.kind, **asdict(feature)}
@@ -190,7 +215,7 @@ class Layout:
 
     @classmethod
     def from_json(cls, text: str) -> Layout:
-        """Read what `to_json` wrote."""
+        """Read a layout that `to_json` wrote."""
         fields = json.loads(text)
         for name in ("conditions", "dropped"):
             fields[name] = tuple(fields[name])
@@ -214,7 +239,10 @@ def _in_one_line(names: Sequence[str]) -> str:
 
 
 def need_column(names: Sequence[str], name: str | None, *, path: Path, option: str) -> None:
-    """Refuse a column that the table does not have; None asks for none."""
+    """Raise an error if a table has no column of this name; `option` is what names the column.
+
+    `names` are the columns of the table. The name None stands for no column, which is no error.
+    """
     if name is None or name in names:
         return
     similar = get_close_matches(name, names, n=1)

@@ -25,6 +25,7 @@ from dco.foundations.notes import Note
 from dco.foundations.tables import MISSING
 
 _EXAMPLES = 3  # of unseen categories, in a note
+_LABELS_SHOWN = 5  # of a fitted model, in an error
 
 
 def read_features(table: Table, layout: Layout) -> Any:
@@ -43,9 +44,10 @@ def read_features(table: Table, layout: Layout) -> Any:
 
 
 def read_targets(table: Table, layout: Layout, *, classes: AnyArray | None = None) -> AnyArray:
-    """Read the target: float64 for a regression, whole numbers or texts for classes.
+    """Read the target: float64 for a regression, whole numbers or texts for labels.
 
-    `classes` are those of a fitted model, whose kind the labels get. A missing cell is an error.
+    `classes` are the labels of a fitted model: new labels are read in the same way, as whole
+    numbers or as texts. A missing cell is an error.
     """
     assert layout.target is not None
     column = target_column(table, layout.target)
@@ -66,6 +68,7 @@ def _check_none_missing(column: Column) -> None:
 
 
 def _read_quantities(column: Column) -> AnyArray:
+    """Read the target of a regression; dates and numbers that float64 would round are errors."""
     column.check_floats_hold()
     if is_dates(column.cells):
         raise ValueError(
@@ -76,22 +79,36 @@ def _read_quantities(column: Column) -> AnyArray:
 
 
 def _read_labels(column: Column, classes: AnyArray | None) -> AnyArray:
-    """Read labels as whole numbers if they stay different as such, otherwise as texts."""
-    must_be_whole = classes is not None and classes.dtype.kind in "iu"
-    if classes is None:
-        may_be_whole = column.kind() == "number" and are_whole_labels(column.cells)
-    else:
-        may_be_whole = must_be_whole and to_floats(column.cells, column.decimal) is not None
+    """Read labels as whole numbers or as texts.
 
-    if may_be_whole:
-        values = column.numbers()
-        if np.all(values == np.floor(values)):
-            return values.astype(np.int64)
-    if classes is not None and must_be_whole:
+    For a fitted model with these `classes`, labels are read as the fit read them. Without one, they
+    are whole numbers if no two different labels become the same number.
+    """
+    if classes is None:
+        use_numbers = column.kind() == "number" and are_whole_labels(column.cells)
+        labels = _whole_numbers(column) if use_numbers else None
+        return _read_texts(column) if labels is None else labels
+
+    if classes.dtype.kind not in "iu":
+        return _read_texts(column)
+    labels = _whole_numbers(column)
+    if labels is None:
         raise ValueError(
             f"{column.title} has labels that are not whole numbers, unlike those of the model "
-            f"({', '.join(map(str, classes[:5]))}); write the labels as for the fit."
+            f"({', '.join(map(str, classes[:_LABELS_SHOWN]))}); write the labels as for the fit."
         )
+    return labels
+
+
+def _whole_numbers(column: Column) -> AnyArray | None:
+    """Read a column as integers; None if a cell is not a whole number."""
+    if to_floats(column.cells, column.decimal) is None:
+        return None
+    values = column.numbers()
+    return values.astype(np.int64) if np.all(values == np.floor(values)) else None
+
+
+def _read_texts(column: Column) -> AnyArray:
     return to_texts(column.cells).astype(np.str_)
 
 
@@ -102,7 +119,7 @@ def read_groups(table: Table, name: str) -> AnyArray:
 
 
 def name_rows(table: Table, key: str) -> list[str]:
-    """Name the rows by the column of their key, for a page."""
+    """Name the rows by the values of the column `key`, for a page: "patient 17"."""
     return [f"{key} {value}" for value in read_groups(table, key)]
 
 
@@ -120,49 +137,51 @@ def note_missing_targets(n_left_out: int, n_rows: int) -> list[Note]:
 
 
 class NewValues:
-    """Count what rows have and those of the fit had not, over batches and files.
+    """Counts of what new rows have that the rows of the fit had not, over batches and files.
 
-    `conditions` counts rows by conditions that have no calibration rows, `gaps` the missing values
-    by column; whoever knows the model adds them.
+    `count` adds the rows of a batch. The caller, who knows the model, adds to `conditions` and
+    `gaps`.
     """
 
     def __init__(self) -> None:
         self.rows = 0
         self.left_out = 0  # rows without a target, not among `rows`
-        self.cells: Counter[str] = Counter()
-        self.examples: dict[str, list[str]] = {}
-        self.conditions: Counter[Any] = Counter()
-        self.gaps: Counter[Any] = Counter()
+        self.cells: Counter[str] = Counter()  # with a category that is new, by column
+        self.examples: dict[str, list[str]] = {}  # of new categories, by column
+        self.conditions: Counter[Any] = Counter()  # rows of conditions without calibration rows
+        self.gaps: Counter[Any] = Counter()  # missing values, by column
 
     @classmethod
     def total(cls, counts: Iterable[NewValues]) -> NewValues:
-        """Add up what was counted in several places."""
+        """Add up the counts of several files."""
         total = cls()
-        for count in counts:
-            total.rows += count.rows
-            total.left_out += count.left_out
-            total.conditions += count.conditions
-            total.gaps += count.gaps
-            for name, n_cells in count.cells.items():
-                total._add_cells(name, n_cells, count.examples[name])
+        for part in counts:
+            total.rows += part.rows
+            total.left_out += part.left_out
+            total.conditions += part.conditions
+            total.gaps += part.gaps
+            for name, n_cells in part.cells.items():
+                total._add_cells(name, n_cells, part.examples[name])
         return total
 
     def count(self, X: Any, layout: Layout) -> None:
-        """Count the cells of features with categories that the fit never saw.
+        """Count the rows of X, a frame of features, and the cells with categories that are new.
 
         Conditions are not counted here, since rows with a new one get a note of their own.
         """
         self.rows += len(X)
         for name, feature in layout.features_of(CategoryFeature).items():
-            if name not in layout.conditions:
-                new = X[name][~X[name].isin([*feature.values, None])]
-                self._add_cells(name, len(new), new.unique())
+            if name in layout.conditions:
+                continue
+            is_new = ~X[name].isin([*feature.values, None])
+            new_cells = X[name][is_new]
+            self._add_cells(name, len(new_cells), new_cells.unique())
 
     def _add_cells(self, name: str, n_cells: int, examples: Iterable[str]) -> None:
         if n_cells:
             self.cells[name] += n_cells
-            different = dict.fromkeys([*self.examples.get(name, []), *examples])
-            self.examples[name] = list(different)[:_EXAMPLES]
+            all_examples = dict.fromkeys([*self.examples.get(name, []), *examples])
+            self.examples[name] = list(all_examples)[:_EXAMPLES]
 
     def notes(self) -> list[Note]:
         """Note rows without a target, and each column with categories that the fit never saw."""

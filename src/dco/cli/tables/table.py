@@ -51,7 +51,7 @@ class Table:
         return list(self.cells.column_names)
 
     def column(self, name: str, *, called: str = "the column") -> Column:
-        """Return a column; messages call it so."""
+        """Return a column; messages about it begin with the file, `called` and the name."""
         return Column(
             cells=self.cells.column(name),
             name=name,
@@ -77,7 +77,7 @@ class Column:
     decimal: str = "."
 
     def describe_cell(self, row: int) -> str:
-        """Quote a cell and say in which row it is: 'oops' in row 2."""
+        """Quote a cell and say in which row of the file it is: "'oops' in row 2"."""
         quoted = repr(str(self.cells[row]))[:_LONGEST_CELL]
         return f"{quoted} in row {self.row_number(row)}"
 
@@ -88,8 +88,8 @@ class Column:
     def kind(self) -> CellKind:
         """Decide whether the cells are numbers, dates or text.
 
-        A column of text holds numbers if all its cells are numbers and none is a code, which would
-        lose a character as a number.
+        A column of text holds numbers if all its cells are numbers and none is a code such as 007,
+        which would lose a character as a number.
         """
         if is_categories(self.cells):
             return "text"
@@ -102,6 +102,7 @@ class Column:
         return "date" if forms_of(with_gaps(self.cells)) else "text"
 
     def _kind_of_typed_cells(self) -> CellKind:
+        """Accept cells of a type that can be read as numbers; others are an error."""
         if to_floats(self.cells) is None:
             raise ValueError(
                 f"{self.title} holds {self.cells.type}, which no model here can use; leave it out "
@@ -112,7 +113,7 @@ class Column:
     def numbers(self) -> Floats:
         """Read the column as float64, NaN where a cell is missing.
 
-        A cell that is not a finite number is an error that names it.
+        If a cell is not a finite number, the error says which cell it is and what to do.
         """
         values = to_floats(self.cells, self.decimal)
         if values is None:
@@ -127,6 +128,7 @@ class Column:
         return values
 
     def _not_a_number(self) -> ValueError:
+        """Make the error about the first cell that is no number, with advice."""
         other = OTHER_SIGN[self.decimal]
         advice = "."
         if to_floats(self.cells, other) is not None:
@@ -138,17 +140,18 @@ class Column:
         )
 
     def describe_not_a_number(self) -> str:
-        """Describe the first cell that is no number, in a column that has one."""
+        """Describe the first cell that is no number, such as "'oops' in row 2"."""
         return self._describe_unreadable(lambda cells: to_floats(cells, self.decimal))
 
     def _describe_unreadable(self, read: Callable[[Any], object | None]) -> str:
-        """Describe the first cell that `read` cannot read, in a column that it cannot read."""
+        """Describe the first cell that `read` cannot read; it returns None for such cells."""
         return self.describe_cell(first_unreadable_row(self.cells, read))
 
     def seconds(self, form: str) -> Floats:
-        """Read dates as seconds since 1970: typed, as ISO text, or in another form.
+        """Read dates as seconds since 1970.
 
-        Any other cell is an error that names it.
+        The column has dates, or text that is written as 2026-01-31 or in the given form (a name of
+        `FORMS`). If a cell is none of these, the error says which cell it is and what to do.
         """
         values = to_seconds(self.cells, form)
         if values is not None:
