@@ -260,34 +260,33 @@ class CoverageLaw:
         return float(low), float(high)
 
     def judge(self, hits: int, n_rows: int, *, unknown_labels: int = 0) -> Consistency | None:
-        """Test the number of covered rows against this law; None where it says nothing.
+        """Test whether `hits` covered rows out of `n_rows` agree with this law.
 
-        A label that the fit does not know scores infinity in calibration rows as in these, so that
-        it is a miss like others; only full sets cover every label that is known, and no other.
+        `unknown_labels` of the rows have a label that the fit does not know. With a finite
+        threshold these are misses like others, as they were among the calibration rows. With an
+        infinite one they are counted by themselves, since full sets cover every other row. Return
+        None if all labels are unknown: such rows say nothing.
         """
         if unknown_labels == n_rows:
             return None
-        if not self.is_infinite:
-            return coverage_consistency(
-                hits, n_rows, rank=self.rank, n_cal=self.n, tied=self.is_tied
-            )
+
+        counted_apart = unknown_labels if self.is_infinite else 0
         return coverage_consistency(
             hits,
-            n_rows - unknown_labels,
+            n_rows - counted_apart,
             rank=self.rank,
             n_cal=self.n,
             tied=self.is_tied,
-            unknown_labels=unknown_labels,
+            unknown_labels=counted_apart,
         )
 
 
 def has_ties_near(threshold: Threshold, scores: Floats) -> bool:
-    """Return whether two scores are equal where thresholds fall: at this one or around it.
+    """Return whether two calibration scores are equal at the threshold or near it.
 
-    Coverage has the law of distinct scores unless the threshold is at an atom of theirs, and is
-    higher if it is. Equal scores that no threshold comes near, such as those of saturated
-    probabilities, change nothing. Near it they count even where the threshold's own score is
-    alone: that others repeat is what can be seen of its being an atom.
+    Near are the ranks at which the threshold of another calibration sample could fall. If scores
+    repeat there, coverage may be higher than its law for distinct scores says. Equal scores
+    elsewhere, such as those of saturated probabilities, change nothing.
     """
     if threshold.rank is None or not np.isfinite(threshold.value):
         return False
@@ -296,15 +295,16 @@ def has_ties_near(threshold: Threshold, scores: Floats) -> bool:
     if not is_equal.any():
         return False
 
+    # Pair i has the scores of ranks i + 1 and i + 2; take the pairs with a rank from first to last.
     first, last = ranks_near_threshold(threshold.rank, n_cal=threshold.n)
-    pairs_near = is_equal[max(first - 2, 0) : last]  # each with a score of these ranks in it
-    return bool(pairs_near.any())
+    pairs_near_threshold = is_equal[max(first - 2, 0) : last]
+    return bool(pairs_near_threshold.any())
 
 
 def p_values_among(calibration_scores: Floats, scores: Floats) -> Floats:
-    """Compute (1 + #{calibration scores >= s}) / (n + 1) for each score s."""
+    """Compute p-values: (1 + #{calibration scores >= s}) / (n + 1) for each score s."""
     ordered = np.sort(calibration_scores.astype(np.float64))
     n = ordered.size
     n_below = np.searchsorted(ordered, np.asarray(scores, dtype=np.float64), side="left")
-    by_count_below = np.arange(n + 1, 0, -1) / (n + 1)  # one division each, so p > alpha is exact
-    return np.asarray(by_count_below[n_below])
+    p_value_of_count = np.arange(n + 1, 0, -1) / (n + 1)  # one division each keeps p > alpha exact
+    return np.asarray(p_value_of_count[n_below])

@@ -40,16 +40,18 @@ class Statement:
         return self.calibrator.smallest_size(alpha=self.alpha)
 
     def notes(self) -> list[Note]:
-        """Say that alpha is the share of misses, where it looks like the share of hits."""
+        """Warn of an alpha above 1/2, such as 0.9, by which 0.1 may have been meant."""
         if self.alpha <= Fraction(1, 2):
             return []
+
+        alpha = float(self.alpha)
+        percent = float(100 * self.alpha)
+        alpha_meant = float(1 - self.alpha)
         text = Message(
-            f"⟨alpha={float(self.alpha):g}⟩ lets sets miss {float(100 * self.alpha):g} % of rows: "
-            "alpha is the share of misses."
+            f"⟨alpha={alpha:g}⟩ lets sets miss {percent:g} % of rows: alpha is the share of misses."
         )
         remedy = Message(
-            f"For sets that cover {float(100 * self.alpha):g} % of rows, give "
-            f"⟨alpha={float(1 - self.alpha):g}⟩."
+            f"For sets that cover {percent:g} % of rows, give ⟨alpha={alpha_meant:g}⟩."
         )
         return [Note("large-alpha", text, remedy)]
 
@@ -64,33 +66,40 @@ class Statement:
         guarantee: str | None = None,
         delta: Level | None = None,
     ) -> Statement:
-        """Return the statement at another level, or with another guarantee."""
-        level = self.alpha if alpha is None else as_rational(alpha)
-        failure = self.delta if delta is None else as_rational(delta, name="delta")
-        name = self.guarantee if guarantee is None else guarantee
-        needs_delta = guarantee_called(name, delta=failure).needs_delta
+        """Return this statement at another level or with another guarantee; None keeps a part.
+
+        `guarantee` is a name, such as "marginal" or "pac", and `delta` the failure probability of
+        one that has it: `delta` with another guarantee is an error.
+        """
+        new_alpha = self.alpha if alpha is None else as_rational(alpha)
+        new_delta = self.delta if delta is None else as_rational(delta, name="delta")
+        new_guarantee = self.guarantee if guarantee is None else guarantee
+
+        needs_delta = guarantee_called(new_guarantee, delta=new_delta).needs_delta
         if delta is not None and not needs_delta:
             raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
 
         calibrator = self.calibrator
-        if (name, failure) != (self.guarantee, self.delta):
-            calibrator = calibrator.with_guarantee(name, delta=failure)
-        return Statement(level, calibrator, name, failure)
+        if (new_guarantee, new_delta) != (self.guarantee, self.delta):
+            calibrator = calibrator.with_guarantee(new_guarantee, delta=new_delta)
+        return Statement(new_alpha, calibrator, new_guarantee, new_delta)
 
     def reweight(self, weights: Any) -> Statement:
-        """Return the statement for new rows of this mix; weights of before no longer count."""
-        calibrator = self.calibrator
-        if isinstance(calibrator, Weighted):
-            calibrator = OneThreshold(Marginal())
-        if weights is None:
-            return replace(self, calibrator=calibrator)
+        """Return this statement with other weights in place of those that it has, if any.
 
-        if not isinstance(calibrator, OneThreshold):
-            raise _no_kind_for("⟨weights⟩", "⟨condition_on⟩ or ⟨groups=⟩")
-        calibrator = choose_calibrator(
-            calibrator.guarantee, condition_on=None, weights=weights, is_clustered=False
-        )
-        return replace(self, calibrator=calibrator)
+        `weights` say how much more frequent rows are among new rows than in calibration, as a
+        function of X, a dict {label: ratio} or `ShiftWeights`. None returns the statement without
+        weights.
+        """
+        unweighted = self.calibrator
+        if isinstance(self.calibrator, Weighted):
+            unweighted = OneThreshold(Marginal())  # the only guarantee that weights can have
+
+        if weights is None:
+            return replace(self, calibrator=unweighted)
+        if not isinstance(unweighted, OneThreshold):
+            raise _cannot_combine("weights", "condition_on", "groups=")
+        return replace(self, calibrator=weighted_calibrator(unweighted.guarantee, weights))
 
 
 def make_statement(
@@ -102,47 +111,80 @@ def make_statement(
     weights: Any = None,
     is_clustered: bool = False,
 ) -> Statement:
-    """Turn what a user asks for into a level and a kind of calibration.
+    """Turn what a user asks for into a statement: a level and a kind of calibration.
 
-    `is_clustered`: rows belong together (``groups=`` of the fit).
+    Parameters
+    ----------
+    alpha
+        The share of new rows that may be missed.
+    guarantee, delta
+        The name of the guarantee, and the failure probability if it has one.
+    condition_on
+        What gives rows thresholds of their own: a column of X, a function of X, a list of these,
+        "label" or "label-clusters".
+    weights
+        How much more frequent rows are among new rows than in calibration (`ShiftWeights`).
+    is_clustered
+        Whether rows belong together (``groups=`` of the fit).
     """
-    level = as_rational(alpha)
-    failure = as_rational(delta, name="delta")
+    exact_alpha = as_rational(alpha)
+    exact_delta = as_rational(delta, name="delta")
     calibrator = choose_calibrator(
-        guarantee_called(guarantee, delta=failure),
+        guarantee_called(guarantee, delta=exact_delta),
         condition_on=condition_on,
         weights=weights,
         is_clustered=is_clustered,
     )
-    return Statement(level, calibrator, guarantee, failure)
+    return Statement(exact_alpha, calibrator, guarantee, exact_delta)
 
 
 def choose_calibrator(
     guarantee: RankGuarantee, *, condition_on: Any, weights: Any, is_clustered: bool
 ) -> Calibrator:
-    """Choose the kind of calibration, or say which wishes no kind can meet together."""
+    """Choose the kind of calibration for these arguments of `make_statement`.
+
+    Clusters (``groups=``), weights and conditions exclude each other: two of them are an error.
+    """
     if is_clustered:
         if condition_on is not None:
-            raise _no_kind_for("⟨groups=⟩", "⟨condition_on=⟩")
+            raise _cannot_combine("groups=", "condition_on=")
         if weights is not None:
-            raise _no_kind_for("⟨groups=⟩", "⟨weights=⟩")
+            raise _cannot_combine("groups=", "weights=")
         return cluster_calibrator(guarantee)
 
     if weights is not None:
         if condition_on is not None:
-            raise _no_kind_for("⟨weights⟩", "⟨condition_on⟩")
-        if not guarantee.weighs_rows:
-            raise _no_kind_for("⟨weights⟩", f'⟨guarantee="{guarantee.name}"⟩')
-        if not isinstance(weights, ShiftWeights):
-            weights = ShiftWeights(weights)
-        return Weighted(weights)
+            raise _cannot_combine("weights", "condition_on")
+        return weighted_calibrator(guarantee, weights)
 
     if condition_on is None:
         return OneThreshold(guarantee)
+    return condition_calibrator(guarantee, condition_on)
+
+
+def weighted_calibrator(guarantee: RankGuarantee, weights: Any) -> Weighted:
+    """Make the calibrator for new rows that come in other proportions than calibration rows.
+
+    `weights` are a function of X, a dict {label: ratio}, or `ShiftWeights` made of one of these.
+    """
+    if not guarantee.weighs_rows:
+        raise _cannot_combine("weights", f'guarantee="{guarantee.name}"')
+    if isinstance(weights, ShiftWeights):
+        return Weighted(weights)
+    return Weighted(ShiftWeights(weights))
+
+
+def condition_calibrator(guarantee: RankGuarantee, condition_on: Any) -> Calibrator:
+    """Make the calibrator that gives rows thresholds of their own.
+
+    `condition_on` is a column of X, a function of X, a list of these (groups that overlap), "label"
+    or "label-clusters".
+    """
     if isinstance(condition_on, list):
         parts = tuple(ColumnCondition(source) for source in condition_on)
         calibrator = OverlappingGroups(PatternCondition(parts))
         return calibrator.with_guarantee(guarantee.name, delta=guarantee.delta)
+
     if isinstance(condition_on, str) and condition_on == LABEL_CLUSTERS:
         return ByLabelCluster(guarantee)
     if isinstance(condition_on, str) and condition_on == "label":
@@ -150,8 +192,12 @@ def choose_calibrator(
     return ByCondition(ColumnCondition(condition_on), guarantee)
 
 
-def _no_kind_for(one: str, other: str) -> ValueError:
-    """Make the error that these two wishes cannot be met together."""
+def _cannot_combine(parameter: str, *others: str) -> ValueError:
+    """Make the error that a parameter cannot be given together with any of the others."""
+    other_parameters = " or ".join(f"⟨{other}⟩" for other in others)
     return ValueError(
-        Message(f"{one} cannot be combined with {other}: no threshold is known for both.")
+        Message(
+            f"⟨{parameter}⟩ cannot be combined with {other_parameters}: no threshold is known for "
+            f"both."
+        )
     )

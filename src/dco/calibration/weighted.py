@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,23 +33,34 @@ from dco.foundations.ranks import (
 from dco.foundations.tables import n_rows, take_features
 from dco.structure import ScoredRows, describe, rows_scored_again
 
-_ROUNDING_PER_TERM = (
-    2.0**-51
-)  # of the larger sum, for each term: four times what one addition can lose
-_SMALLEST_FLOAT = float(
-    np.finfo(np.float64).smallest_subnormal
-)  # what scaling can lose of a weight
+# How far a sum of weights in float64 may be off, for each operation: this share of the sum (four
+# times what one addition can lose), and what scaling to a subnormal number can lose.
+_ROUNDING_SHARE = 2.0**-51
+_SMALLEST_FLOAT = float(np.finfo(np.float64).smallest_subnormal)
+# Operations beside the additions (scaling, the new weight, the product with 1 - alpha), with a
+# reserve.
+_FURTHER_OPERATIONS = 8
+
+# A weight that is computed again must be the same up to this share of itself, or up to this share
+# of the largest weight.
+_SAME_UP_TO_SHARE = 1e-4
+_SAME_UP_TO_SHARE_OF_LARGEST = 1e-9
 
 
 @dataclass(frozen=True)
 class ShiftWeights:
-    """Ratios of new to old: a function of X that gives one weight per row, or {label: ratio} if
-    shares of labels changed.
+    """How much more frequent rows like a given one are among new rows than in calibration.
 
-    The weight of a row is its density among new rows over that among calibration rows, up to one
-    factor that all share. Ratios that come from a design (sampling rates, a census) are known. If
-    they were estimated from rows, say ``estimated=True``: the sets are made in the same way, and
-    nothing is guaranteed.
+    Attributes
+    ----------
+    given
+        A function of X that returns one weight per row, or a dict {label: ratio} if it is the
+        shares of labels that changed. The weight of a row is its density among new rows divided by
+        its density among calibration rows, up to one factor that all rows share.
+    estimated
+        Whether the weights were estimated from rows. Weights that come from a design (sampling
+        rates, a census) are known. With estimated ones the sets are made in the same way, and
+        nothing is guaranteed.
     """
 
     given: Callable[[Any], Any] | Mapping[Any, float]
@@ -64,11 +76,11 @@ class ShiftWeights:
 
     @property
     def by_label(self) -> bool:
-        """Whether the label decides."""
+        """Whether the weight of a row depends on its label, and on that alone."""
         return isinstance(self.given, Mapping)
 
     def of_rows(self, X: Any, y: AnyArray) -> Floats:
-        """Return the weight of each row with its target."""
+        """Return the weights (n,) of rows whose targets `y` are known."""
         if isinstance(self.given, Mapping):
             return self._of_labels(y, self.given)
         weights = check_weights(self.given(X), "weights")
@@ -80,7 +92,11 @@ class ShiftWeights:
         return weights
 
     def of_trials(self, X: Any, labels: AnyArray | None) -> Floats:
-        """Return the weights of new rows, (n,), or with labels that are tried (n, 1) or (1, K)."""
+        """Return the weights of new rows, whose targets are not known.
+
+        For numbers (`labels` is None) the shape is (n,). For classes `labels` are the K labels that
+        are tried in every row: the shape is (1, K) if the label decides, otherwise (n, 1).
+        """
         if self.by_label:
             return self.of_rows(X, np.asarray(labels))[None, :]
         weights = self.of_rows(X, np.empty(0))
@@ -127,24 +143,32 @@ class Weighted(Calibrator):
     def check_covariates(self, X: Any, y: AnyArray, covariates: AnyArray | None) -> None:
         """Refuse weights that change when rows come in smaller batches.
 
-        Weights count relative to each other, so a function that divides by a sum over its rows
-        gives a row that comes alone the mass of all calibration rows. The rows of the smallest and
-        of the largest weight are weighed alone, since a function of ranks changes one of them.
+        `covariates` are the weights of all rows, computed together. A function that divides by the
+        sum over its rows, say, would give a new row that comes alone the weight of all calibration
+        rows. Four smaller batches are weighed again; two of them are the row of the smallest and
+        the row of the largest weight alone, since a function that ranks its rows changes one of
+        these.
         """
         if self.weights.by_label or covariates is None or not covariates.size:
             return
+        all_weights = covariates
 
-        first_rows, _ = rows_scored_again(covariates.size)
+        first_rows, _ = rows_scored_again(all_weights.size)
         batches = [
             first_rows,
             first_rows[: (first_rows.size + 1) // 2],
-            np.array([covariates.argmin()]),
-            np.array([covariates.argmax()]),
+            np.array([all_weights.argmin()]),
+            np.array([all_weights.argmax()]),
         ]
-        smallest_change = 1e-9 * covariates.max()
         for rows in batches:
-            again = self.weights.of_rows(take_features(X, rows), y[rows])
-            if not np.allclose(again, covariates[rows], rtol=1e-4, atol=smallest_change):
+            weights_of_batch = self.weights.of_rows(take_features(X, rows), y[rows])
+            is_same = np.allclose(
+                weights_of_batch,
+                all_weights[rows],
+                rtol=_SAME_UP_TO_SHARE,
+                atol=_SAME_UP_TO_SHARE_OF_LARGEST * all_weights.max(),
+            )
+            if not is_same:
                 raise SealBrokenError(
                     Message(
                         "⟨weights⟩ gives a row another weight when it comes with other rows, as a "
@@ -175,22 +199,24 @@ class ThresholdPerWeight(Calibration):
 
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
-        """One threshold, that of a new row of mean weight; those of other rows differ."""
+        """One entry for all rows, with the threshold of a new row of mean weight as an example.
+
+        Rows of other weights have other thresholds: ask `thresholds` for them.
+        """
+        scores = self.scored.scores
         mean_weight = np.array([np.mean(self.weights)])
-        values = weighted_thresholds(
-            self.scored.scores, self.weights, mean_weight, alpha=self.alpha
-        )
+        values = weighted_thresholds(scores, self.weights, mean_weight, alpha=self.alpha)
         threshold = Threshold(
             value=float(values[0]),
-            rank=None,
-            n=self.scored.scores.size,
+            rank=None,  # a weighted quantile is at no fixed rank
+            n=scores.size,
             guarantee="none" if self.calibrator.weights.estimated else "marginal",
             alpha=float(self.alpha),
         )
-        return (CalibratedCondition.of_all_rows(threshold, self.scored.scores),)
+        return (CalibratedCondition.of_all_rows(threshold, scores),)
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
-        """Return the threshold of each new row; a warning says how many are infinite."""
+        """Compute the threshold of each new row; a warning says how many are infinite."""
         new_weights = self.calibrator.weights.of_trials(X, labels)
         return weighted_conformal(
             self.scored.scores, self.weights, new_weights, alpha=self.alpha
@@ -207,19 +233,11 @@ class ThresholdPerWeight(Calibration):
         raise ValueError("p-values are not known for weights: ask for sets, at each level.")
 
     def facts(self) -> WeightedFacts:
-        shift = self.calibrator.weights
-        mean_weight = self.weights.mean() if self.weights.size else 1.0
         return WeightedFacts(
             rule="marginal",
             alpha=float(self.alpha),
             thresholds=tuple(condition.certified() for condition in self.conditions),
-            weights=WeightFacts(
-                of="label" if shift.by_label else "x",
-                given=describe(shift.given),
-                estimated=shift.estimated,
-                effective_n=effective_size(self.weights),
-                most=float(self.weights.max(initial=mean_weight) / mean_weight),
-            ),
+            weights=summarise_weights(self.calibrator.weights, self.weights),
         )
 
     def notes(
@@ -232,29 +250,55 @@ class ThresholdPerWeight(Calibration):
         )
 
 
+def summarise_weights(shift: ShiftWeights, weights: Floats) -> WeightFacts:
+    """Say on a certificate where the weights come from, and how unequal they are.
+
+    `shift` is the function or dict of the user, and `weights` (n,) are those of the calibration
+    rows.
+    """
+    mean_weight = weights.mean() if weights.size else 1.0
+    largest_weight = weights.max(initial=mean_weight)
+    return WeightFacts(
+        of="label" if shift.by_label else "x",
+        given=describe(shift.given),
+        estimated=shift.estimated,
+        effective_n=effective_size(weights),
+        most=float(largest_weight / mean_weight),
+    )
+
+
 def weighted_conformal(
     scores: ArrayLike, weights: ArrayLike, new_weights: ArrayLike, *, alpha: Level
 ) -> WeightedThresholds:
-    """Return a threshold for each new weight: a quantile of weighted scores.
+    """Compute a threshold for each new weight: a quantile of weighted scores.
 
-    For a new weight v it is the (1 - alpha) quantile of (sum_i w_i delta(s_i) + v delta(inf)) /
-    (sum_i w_i + v). A weight is the likelihood ratio of a row, its density among new rows over that
-    among calibration rows, up to one factor that all share: a function of x if the mix of x has
-    changed (covariate shift), of the label if the shares of labels have. The new row's own mass
-    lies at infinity: a new row unlike all calibration rows gets a full set. Claim (Tibshirani,
-    Foygel Barber, Candès and Ramdas 2019, Corollary 1 and Theorem 2): if rows are independent and
-    have these ratios, a new row is covered with probability >= 1 - alpha, and without ties with at
-    most 1 - alpha plus the mean of the largest mass. It holds given these weights; weights that
-    were estimated certify nothing.
+    For a new weight v it is the (1 - alpha) quantile of the distribution
+    (sum_i w_i delta(s_i) + v delta(inf)) / (sum_i w_i + v). The new row's own weight lies at
+    infinity: a new row unlike all calibration rows gets a full set.
 
-    `weights` (n,) belong to the calibration rows; for a label shift they are those of the observed
-    labels. The thresholds have the shape of `new_weights`: (m,) or (m, 1) for one per new row; (1,
-    K) for weights that only the label decides, and (m, K) for weights by row and label, where each
-    label is tried with its own weight (Podkopaev and Ramdas 2021).
+    Claim (Tibshirani, Foygel Barber, Candès and Ramdas 2019, Corollary 1 and Theorem 2): if rows
+    are independent and have these weights, a new row is covered with probability >= 1 - alpha, and
+    without ties with at most 1 - alpha plus the mean of the largest mass. Weights that were
+    estimated certify nothing. With equal weights this is `split_conformal` to the last bit.
+    Comparisons are exact: a weight is the rational number that float64 holds.
 
-    With equal weights this is `split_conformal` to the last bit. Comparisons are exact: a weight is
-    the rational number that float64 holds.
+    Parameters
+    ----------
+    scores
+        The scores s_i of the calibration rows, (n,).
+    weights
+        The weights w_i of the calibration rows, (n,). A weight is the density of a row among new
+        rows divided by its density among calibration rows, up to one factor that all share: a
+        function of x if the distribution of x has changed (covariate shift), of the observed label
+        if the shares of labels have.
+    new_weights
+        The weights of new rows: (m,) or (m, 1) for one per row; (1, K) for weights that only the
+        label decides; (m, K) for weights by row and label, where each label is tried with its own
+        weight (Podkopaev and Ramdas 2021). The thresholds have this shape.
+    alpha
+        One minus the coverage wanted.
     """
+    # 1. Check the arguments.
     values = checked_scores(scores)
     level = as_rational(alpha)
     row_weights = check_weights(weights, "weights")
@@ -268,14 +312,14 @@ def weighted_conformal(
         raise ValueError(
             "weights are all 0: no calibration row says anything about these new rows."
         )
-    _check_new_rows(weights_of_new)
+    _check_new_weights(weights_of_new)
 
+    # 2. Compute the thresholds, and warn of infinite ones.
     n_below = _count_scores_below_thresholds(values, row_weights, weights_of_new, alpha=level)
-    thresholds = _scores_after(values, n_below)
     effective_n = effective_size(row_weights)
     _warn_infinite(n_below, n=values.size, effective_n=effective_n, alpha=level)
     return WeightedThresholds(
-        thresholds,
+        values=_scores_after(values, n_below),
         guarantee="marginal",
         alpha=float(level),
         n=values.size,
@@ -286,7 +330,7 @@ def weighted_conformal(
 def weighted_thresholds(
     scores: Floats, weights: Floats, new_weights: Floats, *, alpha: Fraction
 ) -> Floats:
-    """Return the thresholds of `weighted_conformal` for checked input, without its warning."""
+    """Compute the thresholds of `weighted_conformal` for checked input, without its warning."""
     n_below = _count_scores_below_thresholds(scores, weights, new_weights, alpha=alpha)
     return _scores_after(scores, n_below)
 
@@ -294,97 +338,113 @@ def weighted_thresholds(
 def _count_scores_below_thresholds(
     scores: Floats, weights: Floats, new_weights: Floats, *, alpha: Fraction
 ) -> Integers:
-    """Count, for each new weight, the scores that lie before its threshold in ascending order."""
-    by_score = np.argsort(scores, kind="stable")
-    n_below = _count_leading_weights(weights[by_score], new_weights.ravel(), alpha)
+    """Count, for each new weight, the scores that come before its threshold in ascending order.
+
+    The counts have the shape of `new_weights`.
+    """
+    ascending = np.argsort(scores, kind="stable")
+    n_below = _count_rows_below(weights[ascending], new_weights.ravel(), alpha)
     return n_below.reshape(new_weights.shape)
 
 
 def _scores_after(scores: Floats, n_below: Integers) -> Floats:
-    """Return, for each count, the score that comes after so many in ascending order.
+    """Look up, for each count, the score that comes after so many others in ascending order.
 
-    It is infinity where all scores come before.
+    With scores [5.0, 3.0] the counts [0, 1, 2] give [3.0, 5.0, inf].
     """
     ascending = np.append(round_up(np.sort(scores)), np.inf)
     return np.asarray(ascending[n_below])
 
 
 def _warn_infinite(n_below: Integers, *, n: int, effective_n: float, alpha: Fraction) -> None:
-    """Warn of infinite thresholds: those that have all n scores below them."""
+    """Warn of infinite thresholds.
+
+    `n_below` counts the calibration scores below each threshold. If all n lie below it, the
+    threshold is infinite, and so it is if the new weight is too large a part of all weights.
+    """
     n_infinite = int(np.count_nonzero(n_below == n))
-    if not n_infinite:
+    if n_infinite == 0:
         return
 
-    share = float(alpha / (1 - alpha))
+    # v is too large if sum(w) < (1 - alpha) (sum(w) + v): if v / sum(w) > alpha / (1 - alpha).
+    largest_ratio = float(alpha / (1 - alpha))
     text = (
         f"{n_infinite} of {counted(n_below.size, 'threshold')} {are(n_infinite)} infinite, and "
-        f"sets are full there (valid, but useless): the new weight is more than {share:.3g} times "
-        f"the sum of all calibration weights."
+        f"sets are full there (valid, but useless): the new weight is more than "
+        f"{largest_ratio:.3g} times the sum of all calibration weights."
     )
     remedy = f"More calibration rows are needed; {n} {have(n)} the effect of {effective_n:.3g}."
     show([Note("infeasible", text, remedy)])
 
 
-def _count_leading_weights(weights: Floats, new: Floats, alpha: Fraction) -> Integers:
-    """Count, for each new weight v, the leading weights whose running sum stays too small.
+def _count_rows_below(weights: Floats, new_weights: Floats, alpha: Fraction) -> Integers:
+    """Count, for each new weight v, the calibration rows below its threshold.
 
-    Too small is below (1 - alpha)(sum of weights + v). Sums in float64 decide where their error
-    cannot matter, integers the rest.
+    `weights` (n,) are those of the calibration rows by ascending score, and `new_weights` is (m,).
+    The threshold is at the first row where the running sum of weights reaches (1 - alpha)
+    (sum(weights) + v); the count is n if no row reaches it. With weights [1, 1, 1], v = 1 and
+    alpha = 1/2 the sum must reach 2, which the second row does: the count is 1.
+
+    Sums in float64 decide where their rounding cannot matter, exact integers decide the rest.
     """
     n = weights.size
+    distinct, position_of = np.unique(new_weights, return_inverse=True)
 
-    # 1. Scale the weights below 1 by a power of two, which loses no digits.
-    largest = max(weights.max(initial=0.0), new.max(initial=0.0))
+    # 1. Scale all weights below 1 by a power of two, which loses no digits.
+    largest = max(weights.max(initial=0.0), distinct.max(initial=0.0))
     exponent = -int(np.frexp(largest)[1])
     running_sums = np.cumsum(np.ldexp(weights, exponent))
     sum_of_weights = running_sums[-1] if n else 0.0
-    totals = sum_of_weights + np.ldexp(new, exponent)
+    totals = sum_of_weights + np.ldexp(distinct, exponent)
 
-    # 2. Count in float64, with bounds for what rounding may have moved.
+    # 2. Bound each count in float64.
     needed = float(1 - alpha) * totals
-    error = (n + 8) * (_ROUNDING_PER_TERM * totals + _SMALLEST_FLOAT)
-    fewest_scores = np.searchsorted(running_sums, needed - error)
-    most_scores = np.searchsorted(running_sums, needed + error)
+    rounding = (n + _FURTHER_OPERATIONS) * (_ROUNDING_SHARE * totals + _SMALLEST_FLOAT)
+    low = np.searchsorted(running_sums, needed - rounding)
+    high = np.searchsorted(running_sums, needed + rounding)
 
-    # 3. Where the bounds differ, count in integers, once for each distinct new weight.
-    counts = fewest_scores
-    in_doubt = np.flatnonzero(fewest_scores != most_scores)
-    if in_doubt.size:
-        distinct, first_positions, positions = np.unique(
-            new[in_doubt], return_index=True, return_inverse=True
+    # 3. Count in integers where the bounds differ.
+    counts = low.copy()
+    in_doubt = low != high
+    if in_doubt.any():
+        counts[in_doubt] = _count_exactly(
+            weights, distinct[in_doubt], low=low[in_doubt], high=high[in_doubt], alpha=alpha
         )
-        rows = in_doubt[first_positions]
-        exact = _count_exactly(
-            weights, distinct, low=fewest_scores[rows], high=most_scores[rows], alpha=alpha
-        )
-        counts[in_doubt] = exact[positions]
-    return counts
+    return counts[position_of]
 
 
 def _count_exactly(
-    weights: Floats, new: Floats, *, low: Integers, high: Integers, alpha: Fraction
+    weights: Floats, new_weights: Floats, *, low: Integers, high: Integers, alpha: Fraction
 ) -> Integers:
-    """Do as `_count_leading_weights` in integers; each count is known to lie in [low, high]."""
-    # 1. Write all weights as whole numbers of one unit. Denominators of floats are powers of two,
-    # so the largest is a multiple of each.
-    ratios = [value.as_integer_ratio() for value in (*weights.tolist(), *new.tolist())]
-    largest_denominator = max(denominator for _, denominator in ratios)
-    whole_numbers = [
-        numerator * (largest_denominator // denominator) for numerator, denominator in ratios
-    ]
-    whole_weights = whole_numbers[: weights.size]
-    whole_new = whole_numbers[weights.size :]
+    """Count for each new weight v the calibration rows below its threshold, without rounding.
 
-    # 2. Find the first running sum that is large enough: at least (1 - alpha) of the total.
+    `weights` are those of the calibration rows by ascending score. The count for v is the number
+    of running sums of `weights` below (1 - alpha) (sum(weights) + v). It is known to lie between
+    `low` and `high`, which have one bound for each new weight.
+    """
+    # 1. Write all weights as whole numbers of one unit.
+    whole_numbers = _to_whole_numbers([*weights.tolist(), *new_weights.tolist()])
+    whole_weights = whole_numbers[: weights.size]
+    whole_new_weights = whole_numbers[weights.size :]
+
+    # 2. Find the first running sum that is at least (1 - alpha) of the total, rounded up.
     running_sums = list(accumulate(whole_weights))
-    sum_of_weights = running_sums[-1] if running_sums else 0
-    covered_parts = alpha.denominator - alpha.numerator  # of so many as alpha.denominator
+    sum_of_weights = sum(whole_weights)
     counts = []
-    for new_weight, first, last in zip(whole_new, low.tolist(), high.tolist(), strict=True):
-        total = sum_of_weights + new_weight
-        needed = -(-covered_parts * total // alpha.denominator)  # rounded up
-        counts.append(bisect_left(running_sums, needed, first, last))
+    for new_weight, start, stop in zip(whole_new_weights, low, high, strict=True):
+        needed = math.ceil((1 - alpha) * (sum_of_weights + new_weight))
+        counts.append(bisect_left(running_sums, needed, int(start), int(stop)))
     return np.array(counts, dtype=np.intp)
+
+
+def _to_whole_numbers(values: list[float]) -> list[int]:
+    """Multiply finite floats by one number that makes all of them whole: [0.5, 0.75] -> [2, 3].
+
+    The denominator of a float is a power of two, so that the largest is a multiple of all others.
+    """
+    ratios = [value.as_integer_ratio() for value in values]
+    largest_denominator = max(denominator for _, denominator in ratios)
+    return [numerator * (largest_denominator // denominator) for numerator, denominator in ratios]
 
 
 def effective_size(weights: Floats) -> float:
@@ -394,9 +454,13 @@ def effective_size(weights: Floats) -> float:
 
 
 def check_weights(values: Any, name: str) -> Floats:
-    """Return weights as float64; they must be finite and not negative."""
+    """Return weights as an array of float64, or raise if one is NaN, infinite or negative.
+
+    `name` is the parameter that the error message speaks of.
+    """
     weights = as_real_numbers(values, name=name).astype(np.float64)
     rule = f"{name} must be finite and not negative"
+
     is_nan = np.isnan(weights)
     if is_nan.any():
         raise ValueError(f"{rule}; {_count_and_locate(is_nan)} NaN.")
@@ -414,18 +478,20 @@ def check_weights(values: Any, name: str) -> Floats:
     return weights
 
 
-def _check_new_rows(new: Floats) -> None:
-    """Refuse new weights of another shape, and new rows whose weights are all 0.
+def _check_new_weights(new_weights: Floats) -> None:
+    """Raise if new weights have the wrong shape, or if all weights of a new row are 0.
 
-    Weight 0 says that there can be no such row. A label may have it, if another label has not.
+    Weight 0 says that there can be no such row. With a weight for each label, (m, K), some labels
+    of a row may have weight 0, but not all.
     """
-    if new.ndim not in (1, 2) or 0 in new.shape[1:]:
+    shape = new_weights.shape
+    if new_weights.ndim not in (1, 2) or 0 in shape[1:]:
         raise ValueError(
-            f"new_weights must have shape (m,), (m, 1), (m, K) or (1, K), got {new.shape}."
+            f"new_weights must have shape (m,), (m, 1), (m, K) or (1, K), got {shape}."
         )
 
-    is_impossible = new == 0
-    if new.ndim == 2:
+    is_impossible = new_weights == 0
+    if new_weights.ndim == 2:
         is_impossible = is_impossible.all(axis=1)
     if is_impossible.any():
         raise ValueError(

@@ -63,10 +63,10 @@ def hits_law(
     from scipy import stats
 
     k, n = check_rank(rank_for(n_cal, alpha=alpha, delta=delta), n_cal)
-    tested = as_count(n_test, name="n_test")
+    m = as_count(n_test, name="n_test")
     if k == n + 1:
-        return _point_mass(tested)
-    return stats.betabinom(tested, k, n + 1 - k)
+        return _point_mass(m)
+    return stats.betabinom(m, k, n + 1 - k)
 
 
 def _point_mass(value: float) -> FrozenLaw:
@@ -79,36 +79,36 @@ def _point_mass(value: float) -> FrozenLaw:
 def hits_cdf(
     hits: SupportsIndex, n_test: SupportsIndex, *, rank: SupportsIndex, n_cal: SupportsIndex
 ) -> float:
-    """Return P(covered test rows <= hits), the Beta-binomial distribution function.
+    """Return P(H <= hits) for the number H of covered rows among m = n_test new rows.
 
-    Among the n_cal + n_test exchangeable scores, at most `hits` test scores lie below the rank-th
-    calibration score if and only if the lowest rank + hits scores hold at least `rank` calibration
-    scores. That is a tail of a hypergeometric law. It is summed over calibration rows, so that
-    millions of test rows cost nothing.
+    The threshold is the k-th smallest (k = rank) of n = n_cal calibration scores, so that H is
+    Beta-binomial. Put all n + m exchangeable scores in order: H <= h if and only if the lowest
+    k + h of them hold at least k calibration scores. The number of these is hypergeometric:
+
+        P(H <= h) = sum over j >= k of C(n, j) C(m, k + h - j) / C(n + m, k + h).
+
+    The sum has at most n terms, so that millions of test rows cost nothing.
     """
     k, n = check_rank(rank, n_cal)
-    tested = as_count(n_test, name="n_test")
+    m = as_count(n_test, name="n_test")
     h = int(hits)
+
+    # 1. Cases without a sum. Rank n + 1 stands for an infinite threshold, which covers all rows.
     if h < 0:
         return 0.0
-    if h >= tested:
+    if h >= m:
         return 1.0
     if k == n + 1:
         return 0.0
 
-    # How many of the lowest k + h scores are calibration scores, and the probability of each count.
-    from_calibration = np.arange(k, min(n, k + h) + 1, dtype=np.float64)
-    from_test = k + h - from_calibration
-    log_probabilities = (
-        _log_choose(n, from_calibration)
-        + _log_choose(tested, from_test)
-        - _log_choose(n + tested, k + h)
-    )
-    return float(min(1.0, np.exp(log_probabilities).sum()))
+    # 2. The sum, by the logarithms of its terms.
+    j = np.arange(k, min(n, k + h) + 1, dtype=np.float64)
+    log_terms = _log_choose(n, j) + _log_choose(m, k + h - j) - _log_choose(n + m, k + h)
+    return float(min(1.0, np.exp(log_terms).sum()))
 
 
 def _log_choose(n: int, k: float | Floats) -> Any:
-    """Return the logarithm of the binomial coefficient n over k, for one k or many."""
+    """Return log C(n, k), the logarithm of the binomial coefficient, for one k or an array."""
     return -np.log1p(n) - betaln(n - k + 1.0, k + 1.0)
 
 
@@ -163,11 +163,11 @@ def coverage_consistency(
     tied: bool = False,
     unknown_labels: SupportsIndex = 0,
 ) -> Consistency:
-    """Test the number of covered rows against its law.
+    """Test whether the number of covered rows agrees with what the guarantee promises.
 
-    The law is Beta-binomial(n_test, rank, n_cal + 1 - rank). The p-value is valid, P(p <= u) <= u,
-    for every law of the scores when test rows and calibration rows are i.i.d. and neither was
-    looked at before (docs/proofs.md).
+    The number follows Beta-binomial(n_test, rank, n_cal + 1 - rank). The p-value is valid,
+    P(p <= u) <= u, for every law of the scores when test rows and calibration rows are i.i.d. and
+    neither was looked at before (docs/proofs.md).
 
     Parameters
     ----------
@@ -185,95 +185,128 @@ def coverage_consistency(
         the threshold is finite: count it in `n_test`. Full sets (``rank=n_cal + 1``) cover every
         other row: leave such rows out of `n_test` there and give their number here.
     """
+    # 1. Check the arguments.
     k, n = check_rank(rank, n_cal)
-    covered = as_count(hits, name="hits")
-    tested = as_count(n_test, name="n_test")
-    unknown = as_count(unknown_labels, name="unknown_labels")
-    if tested == 0 or covered > tested:
+    n_covered = as_count(hits, name="hits")
+    n_tested = as_count(n_test, name="n_test")
+    n_unknown = as_count(unknown_labels, name="unknown_labels")
+    if n_tested == 0 or n_covered > n_tested:
         raise ValueError(
             f"hits must be at most n_test and n_test at least 1, got hits = "
-            f"{covered} of n_test = {tested}."
+            f"{n_covered} of n_test = {n_tested}."
         )
-    high_is_no_evidence = tied or unknown > 0
 
-    # Where the next score is larger, coverage is below the next order statistic of uniforms, even
-    # if the score at the threshold is an atom of which one was drawn: hence the next rank above.
-    at_most = hits_cdf(covered, tested, rank=k, n_cal=n)
-    at_least = 1.0 - hits_cdf(covered - 1, tested, rank=min(k + 1, n + 1), n_cal=n)
-    smaller_tail = min(at_most, at_least)
-    tail = at_most if high_is_no_evidence else smaller_tail
+    # 2. Compute the p-value. Where scores are tied or labels unknown, high coverage is no evidence
+    # against the guarantee, and the lower tail alone counts.
+    only_low_counts = tied or n_unknown > 0
+    tails = _coverage_tails(n_covered, n_tested, k, n)
+    tail = tails.lower if only_low_counts else min(tails.lower, tails.upper)
     p_value = min(1.0, 2.0 * max(0.0, tail))
 
-    verdict = _verdict(p_value, below=at_most <= at_least, tied=high_is_no_evidence)
-    if unknown > 0:
-        rows = "1 row has a label" if unknown == 1 else f"{unknown} rows have labels"
+    # 3. Say what it means.
+    is_low = tails.lower <= tails.upper
+    verdict = _explain_p_value(p_value, is_low=is_low, only_low_counts=only_low_counts)
+    if n_unknown > 0:
+        rows = "1 row has a label" if n_unknown == 1 else f"{n_unknown} rows have labels"
         verdict = (
             f"the assumption fails: {rows} that the fit does not know. Coverage of the "
-            f"other {tested} is {verdict}"
+            f"other {n_tested} is {verdict}"
         )
 
-    highest = _hits_quantile(0.95, tested, k, n) / tested
+    high = 1.0
+    if not only_low_counts:
+        high = _hits_quantile(0.95, n_tested, k, n) / n_tested
     return Consistency(
         p_value=p_value,
-        coverage=covered / tested,
+        coverage=n_covered / n_tested,
         expected_coverage=k / (n + 1),
-        low=_hits_quantile(0.05, tested, k, n) / tested,
-        high=1.0 if high_is_no_evidence else highest,
-        n_test=tested,
+        low=_hits_quantile(0.05, n_tested, k, n) / n_tested,
+        high=high,
+        n_test=n_tested,
         n_cal=n,
         rank=k,
-        tied=high_is_no_evidence,
+        tied=only_low_counts,
         verdict=verdict,
-        unknown_labels=unknown,
+        unknown_labels=n_unknown,
     )
 
 
-def _verdict(p_value: float, *, below: bool, tied: bool) -> str:
-    """Say what a p-value means; `below` is whether coverage was low rather than high."""
-    if p_value >= UNUSUAL and tied:
+@dataclass(frozen=True)
+class _CoverageTails:
+    """How probable coverage as low as the observed one is, and coverage as high."""
+
+    lower: float
+    upper: float
+
+
+def _coverage_tails(hits: int, n_test: int, rank: int, n_cal: int) -> _CoverageTails:
+    """Compute P(covered rows <= hits) at the rank, and P(covered rows >= hits) at the next rank.
+
+    The next rank makes the upper tail valid also where the score at the threshold is an atom that
+    was drawn once: coverage is then more than the law of the rank says, but less than that of the
+    next rank, since the next score is larger.
+    """
+    next_rank = min(rank + 1, n_cal + 1)
+    return _CoverageTails(
+        lower=hits_cdf(hits, n_test, rank=rank, n_cal=n_cal),
+        upper=1.0 - hits_cdf(hits - 1, n_test, rank=next_rank, n_cal=n_cal),
+    )
+
+
+def _explain_p_value(p_value: float, *, is_low: bool, only_low_counts: bool) -> str:
+    """Say what the p-value of an observed coverage means, to go after "Coverage is ...".
+
+    `is_low` says whether coverage was lower than expected rather than higher, and `only_low_counts`
+    whether high coverage is no evidence, so that it was not tested.
+    """
+    if p_value >= UNUSUAL and only_low_counts:
         return "not below what the guarantee allows"
     if p_value >= UNUSUAL:
         return "consistent with the guarantee"
 
-    side = "lower" if below else "higher"
+    side = "lower" if is_low else "higher"
     if p_value >= DOUBTFUL:
         return f"{side} than usual, and still within chance"
 
-    if below:
-        reason = (
+    if is_low:
+        explanation = (
             "unlike the calibration rows, or calibration rows may have been used before they "
             "calibrated"
         )
     else:
-        reason = (
+        explanation = (
             "easier than the calibration rows, the model may have seen them, or scores may be tied"
         )
-    return f"{side} than chance explains in 99 fits of 100: these rows may be {reason}"
+    return f"{side} than chance explains in 99 fits of 100: these rows may be {explanation}"
 
 
-def _hits_quantile(level: float, n_test: int, rank: int, n_cal: int) -> int:
-    """Return the smallest number of hits whose distribution function reaches the level."""
-    return bisect_left(
-        range(n_test), level, key=lambda hits: hits_cdf(hits, n_test, rank=rank, n_cal=n_cal)
-    )
+def _hits_quantile(probability: float, n_test: int, rank: int, n_cal: int) -> int:
+    """Return the smallest number of covered rows h with P(covered rows <= h) >= probability."""
+
+    def cdf(hits: int) -> float:
+        return hits_cdf(hits, n_test, rank=rank, n_cal=n_cal)
+
+    return bisect_left(range(n_test), probability, key=cdf)
 
 
 @lru_cache(maxsize=1024)
 def ranks_near_threshold(rank: SupportsIndex, *, n_cal: SupportsIndex) -> tuple[int, int]:
-    """Return the first and the last rank at which the threshold of other rows could fall.
+    """Return the first and the last rank at which the threshold of another sample could fall.
 
-    Of n sorted calibration scores, those between the two ranks hold the `rank`-th smallest of n
-    other scores, but once in a million. If all of them differ, mean coverage is rank / (n + 1) up
-    to 10^-6, but for atoms of the scores that were drawn no more than once. The ranks reach about 7
-    sqrt(rank (1 - rank / n)) to each side of the threshold.
+    Draw n calibration scores a second time, and put the `rank`-th smallest of these among the n
+    sorted scores of the first time: it falls between the two ranks but once in a million. So only
+    equal scores between these ranks can make mean coverage differ from rank / (n + 1) by more than
+    10^-6 (but for atoms that were drawn no more than once). The ranks reach about
+    7 sqrt(rank (1 - rank / n)) to each side.
     """
     k, n = check_rank(rank, n_cal)
     if k == n + 1:
         return n, n
 
-    first = _hits_quantile(MISSED_RANKS / 2, n, k, n)
-    last_from_top = _hits_quantile(MISSED_RANKS / 2, n, n + 1 - k, n)
-    return max(first, 1), min(n + 1 - last_from_top, n)
+    # How many of the n scores lie below the second threshold, and how many above it, at least.
+    n_below = _hits_quantile(MISSED_RANKS / 2, n, k, n)
+    n_above = _hits_quantile(MISSED_RANKS / 2, n, n + 1 - k, n)
+    return max(n_below, 1), min(n + 1 - n_above, n)
 
 
 def simultaneous_slack(
@@ -287,30 +320,31 @@ def simultaneous_slack(
     above 1/2 have ranks below n (1 - alpha), and what they lack is added.
     """
     n = as_count(n_cal, name="n_cal", least=1)
-    failure = as_rational(delta, name="delta")
-    if failure > Fraction(1, 2):
+    exact_delta = as_rational(delta, name="delta")
+    if exact_delta > Fraction(1, 2):
         raise ValueError(f"delta must be at most 0.5 for the one-sided inequality, got {delta!r}.")
 
-    slack = math.sqrt(-math.log(float(failure)) / (2 * n))
+    slack = math.sqrt(-math.log(float(exact_delta)) / (2 * n))
     if pac_delta is not None:
         slack += _shortfall_of_pac_ranks(n, as_rational(pac_delta, name="pac_delta"))
     return slack
 
 
 def _shortfall_of_pac_ranks(n: int, pac_delta: Fraction) -> float:
-    """Return the largest difference between a promised level and rank / n, over all levels.
+    """Bound by how much a level 1 - alpha can exceed k / n, where k is the PAC rank for it.
 
-    Rank k is used for levels up to the pac_delta quantile of Beta(k, n + 1 - k). Of very many ranks
-    only some are computed: each quantile is compared with the first rank after the one computed
-    before. Quantiles rise with the rank, so that the result is an upper bound.
+    Rank k serves all levels up to q(k), the pac_delta quantile of Beta(k, n + 1 - k), so that the
+    bound is max_k (q(k) - k / n). Up to pac_delta = 1/2 there is no excess. To save time, very many
+    ranks are cut into blocks. In a block the largest q is that of its last rank and the smallest
+    k / n that of its first, so that their difference is an upper bound.
     """
     if pac_delta <= Fraction(1, 2):
         return 0.0
 
-    last_ranks = np.linspace(1, n, min(n, MOST_RANKS_TRIED)).astype(np.int64)
-    first_ranks = np.append(1, last_ranks[:-1] + 1)
-    promised = betaincinv(last_ranks, n + 1 - last_ranks, float(pac_delta))
-    return max(0.0, float(np.max(promised - first_ranks / n)))
+    last_of_block = np.linspace(1, n, min(n, MOST_RANKS_TRIED)).astype(np.int64)
+    first_of_block = np.append(1, last_of_block[:-1] + 1)
+    largest_level = betaincinv(last_of_block, n + 1 - last_of_block, float(pac_delta))
+    return max(0.0, float(np.max(largest_level - first_of_block / n)))
 
 
 def check_rank(rank: SupportsIndex, n_cal: SupportsIndex) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""How many calibration rows a wish about coverage needs."""
+"""How many calibration rows coverage needs to be as even as wanted."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from dco.foundations.ranks import (
 )
 from dco.theory.coverage import coverage_variance
 
-MOST_ROWS_SEARCHED = 20_000_000  # a wish that needs more than this is a slip of the pen
+MOST_ROWS_SEARCHED = 20_000_000  # who asks for more than this has most likely mistyped a number
 WIDEST_WINDOW = 10_000  # sizes compared for the least waste, where alpha is tiny
+VARIANCE_ROUNDING = 1e-12  # a variance that exceeds its bound by this share alone is rounding
 
 
 @dataclass(frozen=True)
 class CalibrationSize:
-    """How many calibration rows a wish needs.
+    """How many calibration rows it takes for coverage to be as `calibration_size` was asked.
 
     Attributes
     ----------
     first
-        The smallest size at which the wish holds. Ranks are whole numbers, so that it may fail
-        again at a larger one.
+        The smallest size that is enough. Ranks are whole numbers, so that a larger one may not be.
     safe_from
-        The wish holds at this size and at every larger one.
+        This size is enough, and so is every larger one.
     recommended
         The size within 1 / alpha rows of `safe_from` whose rank wastes least: where 1 / alpha is
         whole, n + 1 is a multiple of it and k / (n + 1) is 1 - alpha exactly.
     closed_form
-        For a wish about the spread, ceil(alpha (1 - alpha) / spread^2) - 2, or the least size with
-        a finite threshold if that is larger; None for other wishes.
+        For a spread, ceil(alpha (1 - alpha) / spread^2) - 2, or the least size with a finite
+        threshold if that is larger; None for a shortfall.
     """
 
     first: int
@@ -58,20 +58,26 @@ def calibration_size(
     delta: Level | None = None,
     pac_delta: Level | None = None,
 ) -> CalibrationSize:
-    """Find the calibration rows for ``sd(coverage) <= spread``, or for a rare shortfall.
+    """Find how many calibration rows make coverage vary little, or fall short rarely.
 
-    Give either `spread`, or `shortfall` and `delta` for ``P(coverage < 1 - alpha - shortfall) <=
-    delta``. Coverage is Beta(k, n + 1 - k), where k is the marginal rank or, with `pac_delta`, the
-    PAC rank. Both wishes come and go with n, so every n is looked at, up to a size from which the
-    wish is proved to hold. Sizes too small for a finite threshold do not count.
+    Give either `spread`, for ``sd(coverage) <= spread``, or `shortfall` and `delta`, for
+    ``P(coverage < 1 - alpha - shortfall) <= delta``. Coverage is Beta(k, n + 1 - k), where k is the
+    marginal rank or, with `pac_delta`, the PAC rank. Either may hold at some n and fail at the
+    next, so every n is tried, up to a size from which it is proved to hold. Sizes too small for a
+    finite threshold do not count.
     """
-    level = as_rational(alpha)
-    failure = None if pac_delta is None else as_rational(pac_delta, name="pac_delta")
+    exact_alpha = as_rational(alpha)
+    exact_pac_delta = None if pac_delta is None else as_rational(pac_delta, name="pac_delta")
+
     if spread is not None and shortfall is None and delta is None:
-        return _size_for_spread(level, as_positive(spread, name="spread"), failure)
+        return _size_for_spread(exact_alpha, as_positive(spread, name="spread"), exact_pac_delta)
     if spread is None and shortfall is not None and delta is not None:
-        missed = as_positive(shortfall, name="shortfall")
-        return _size_for_shortfall(level, missed, as_rational(delta, name="delta"), failure)
+        return _size_for_shortfall(
+            exact_alpha,
+            shortfall=as_positive(shortfall, name="shortfall"),
+            delta=as_rational(delta, name="delta"),
+            pac_delta=exact_pac_delta,
+        )
     raise ValueError("give either spread=, or both shortfall= and delta=.")
 
 
@@ -81,42 +87,48 @@ def _size_for_spread(alpha: Fraction, spread: float, pac_delta: Fraction | None)
     enough = math.ceil(0.25 / spread**2)  # since the variance is at most 1 / (4 (n + 2))
     sizes = _sizes_to_search(smallest, enough)
     ranks = _ranks_of_sizes(sizes, alpha, pac_delta)
-    holds = coverage_variance(ranks, sizes) <= spread**2 * (1 + 1e-12)
+    is_enough = coverage_variance(ranks, sizes) <= spread**2 * (1 + VARIANCE_ROUNDING)
 
     wanted_variance = Fraction(repr(spread)) ** 2
     closed_form = math.ceil(alpha * (1 - alpha) / wanted_variance) - 2
-    return _summarise(sizes, holds, alpha, pac_delta, max(smallest, closed_form))
+    return _summarise(sizes, is_enough, alpha, pac_delta, max(smallest, closed_form))
 
 
 def _size_for_shortfall(
-    alpha: Fraction, shortfall: float, delta: Fraction, pac_delta: Fraction | None
+    alpha: Fraction, *, shortfall: float, delta: Fraction, pac_delta: Fraction | None
 ) -> CalibrationSize:
-    """Find the rows for which P(coverage < 1 - alpha - shortfall) is at most delta."""
-    covered = float(1 - alpha)
-    lowest = covered - shortfall
-    if lowest <= 0:
-        raise ValueError(f"shortfall must be below 1 - alpha = {covered:g}, got {shortfall!r}.")
+    """Find the rows for which P(coverage < 1 - alpha - shortfall) is at most delta.
+
+    Coverage is Beta(k, n + 1 - k), where k is the marginal rank or, with `pac_delta`, the PAC rank.
+    """
+    level = float(1 - alpha)
+    lowest_coverage = level - shortfall
+    if lowest_coverage <= 0:
+        raise ValueError(f"shortfall must be below 1 - alpha = {level:g}, got {shortfall!r}.")
     if pac_delta is not None and pac_delta > Fraction(1, 2):
         raise ValueError(
             f"pac_delta must be at most 1/2 where a shortfall is asked for, got {float(pac_delta)}."
         )
 
     smallest = smallest_n_for(alpha=alpha, delta=pac_delta)
-    allowed = float(delta)
-    sizes = _sizes_to_search(smallest, _rows_by_chernoff(covered, lowest, allowed))
+    enough = _size_by_chernoff(level, lowest_coverage, float(delta))
+    sizes = _sizes_to_search(smallest, enough)
     ranks = _ranks_of_sizes(sizes, alpha, pac_delta)
-    holds = betainc(ranks, np.maximum(sizes + 1 - ranks, 1), lowest) <= allowed
-    return _summarise(sizes, holds, alpha, pac_delta)
+    ranks_from_top = np.maximum(sizes + 1 - ranks, 1)  # betainc takes no 0
+    probability = betainc(ranks, ranks_from_top, lowest_coverage)
+    return _summarise(sizes, probability <= float(delta), alpha, pac_delta)
 
 
-def _rows_by_chernoff(covered: float, lowest: float, allowed: float) -> int:
-    """Return a size from which P(coverage < lowest) <= allowed: exp(-n KL(covered || lowest)).
+def _size_by_chernoff(level: float, lowest: float, delta: float) -> int:
+    """Return a size n from which P(coverage < lowest) <= exp(-n KL(level || lowest)) <= delta.
 
-    It applies because ranks are at least n times the level (for a PAC delta of at most 1/2).
+    KL(p || q) = p log(p / q) + (1 - p) log((1 - p) / (1 - q)). The first inequality needs ranks of
+    at least n times the level, which all are but those for a PAC delta above 1/2.
     """
-    missed = 1 - covered
-    divergence = covered * math.log(covered / lowest) + missed * math.log(missed / (1 - lowest))
-    return math.ceil(-math.log(allowed) / divergence)
+    p = level
+    q = lowest
+    divergence = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+    return math.ceil(-math.log(delta) / divergence)
 
 
 def _sizes_to_search(smallest: int, enough: int) -> Integers:
@@ -132,18 +144,23 @@ def _sizes_to_search(smallest: int, enough: int) -> Integers:
 
 def _summarise(
     sizes: Integers,
-    holds: Bools,
+    is_enough: Bools,
     alpha: Fraction,
     pac_delta: Fraction | None,
     closed_form: int | None = None,
 ) -> CalibrationSize:
-    """Find the first size at which the wish holds, and the one from which it always does."""
-    first = int(sizes[np.argmax(holds)])
+    """Find the first size that is enough, and the one from which all are.
+
+    `sizes` are successive numbers of calibration rows, and `is_enough` says which of them are
+    enough: the last one is, and so are all beyond it. `alpha` and `pac_delta` give the rank at a
+    size.
+    """
+    first = int(sizes[np.argmax(is_enough)])
 
     safe_from = int(sizes[0])
-    sizes_that_fail = sizes[~holds]
-    if sizes_that_fail.size:
-        safe_from = int(sizes_that_fail[-1]) + 1
+    too_small = sizes[~is_enough]
+    if too_small.size > 0:
+        safe_from = int(too_small[-1]) + 1
 
     return CalibrationSize(
         first=first,
@@ -159,35 +176,37 @@ def _ranks_of_sizes(sizes: Integers, alpha: Fraction, pac_delta: Fraction | None
         ranks = [rank_for(int(n), alpha=alpha, delta=pac_delta) for n in sizes]
         return np.array(ranks, dtype=np.int64)
 
-    # In whole numbers: those of Python where a product would not fit in 64 bits.
-    covered = alpha.denominator - alpha.numerator
-    fits_in_64_bits = covered * (int(sizes[-1]) + 1) < 2**62
+    # In whole numbers, and in those of Python where a product would not fit in 64 bits.
+    level = 1 - alpha
+    fits_in_64_bits = level.numerator * (int(sizes[-1]) + 1) < 2**62
     exact_sizes = sizes if fits_in_64_bits else sizes.astype(object)
-    rounded_up = -(-(exact_sizes + 1) * covered // alpha.denominator)
-    return np.asarray(rounded_up, dtype=np.int64)
+    marginal_ranks = -(-(exact_sizes + 1) * level.numerator // level.denominator)  # rounded up
+    return np.asarray(marginal_ranks, dtype=np.int64)
 
 
 def least_wasteful_size(
     n: SupportsIndex, *, alpha: Level, delta: Level | None = None, downwards: bool = False
 ) -> int:
-    """Find the size within 1 / alpha rows of n, from n upwards, with the least rank / (size + 1).
+    """Find the calibration size near n whose mean coverage is least above 1 - alpha.
 
-    Whole ranks make some sizes a bargain: where n + 1 is a multiple of 1 / alpha, mean coverage is
-    1 - alpha and not more. With `downwards`, sizes up to n are compared instead.
+    Mean coverage is rank / (size + 1), and ranks are whole numbers: it is 1 - alpha, and not more,
+    only where size + 1 is a multiple of 1 / alpha. With alpha = 0.1, n = 95 gives 99. Sizes from n
+    up to n + 1 / alpha are compared or, with `downwards`, from n down to n - 1 / alpha. With
+    `delta` the rank is the PAC rank.
     """
-    count = as_count(n)
-    level = as_rational(alpha)
-    failure = None if delta is None else as_rational(delta, name="delta")
+    size_asked = as_count(n)
+    exact_alpha = as_rational(alpha)
+    exact_delta = None if delta is None else as_rational(delta, name="delta")
 
-    def expected_coverage(size: int) -> Fraction:
-        return Fraction(rank_for(size, alpha=level, delta=failure), size + 1)
+    def mean_coverage(size: int) -> Fraction:
+        return Fraction(rank_for(size, alpha=exact_alpha, delta=exact_delta), size + 1)
 
-    window = min(math.ceil(1 / level), WIDEST_WINDOW)
+    n_sizes = min(math.ceil(1 / exact_alpha), WIDEST_WINDOW)
     if downwards:
-        sizes = range(count, max(-1, count - window), -1)
+        sizes = range(size_asked, max(-1, size_asked - n_sizes), -1)
     else:
-        sizes = range(count, count + window)
-    return min(sizes, key=expected_coverage)
+        sizes = range(size_asked, size_asked + n_sizes)
+    return min(sizes, key=mean_coverage)
 
 
 @dataclass(frozen=True)
@@ -205,17 +224,22 @@ class PacGap:
 
 
 def pac_gap(n_cal: SupportsIndex, *, alpha: Level, delta: Level) -> PacGap:
-    """Compare the mean coverage of a PAC threshold with that of a marginal one."""
+    """Compute how much higher mean coverage is at the PAC rank than at the marginal one.
+
+    Both are ranks among `n_cal` calibration scores. The gap is (PAC rank - marginal rank) / (n + 1)
+    exactly, and z sqrt(alpha (1 - alpha) / n) approximately, where z is the normal quantile of
+    1 - delta.
+    """
     n = as_count(n_cal, name="n_cal", least=1)
-    missed = float(as_rational(alpha))
-    failure = float(as_rational(delta, name="delta"))
+    float_alpha = float(as_rational(alpha))
+    float_delta = float(as_rational(delta, name="delta"))
 
     marginal_rank = rank_for(n, alpha=alpha)
     pac_rank = rank_for(n, alpha=alpha, delta=delta)
-    normal_quantile = -float(ndtri(failure))
+    z = -float(ndtri(float_delta))
     return PacGap(
         exact=(pac_rank - marginal_rank) / (n + 1),
-        approximate=normal_quantile * math.sqrt(missed * (1 - missed) / n),
+        approximate=z * math.sqrt(float_alpha * (1 - float_alpha) / n),
         marginal_rank=marginal_rank,
         pac_rank=pac_rank,
     )
