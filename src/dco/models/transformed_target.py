@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dco.foundations.arrays import Floats
 from dco.models.wrapping import MadeOfRegressors
-from dco.scores.scales import Transform, checked_transform, fitted_transform, on_scale, scale_of
+from dco.scores.scales import Transform, check_transform, fit_transform, map_to_scale, scale_of
 
 
 class TransformedTarget(MadeOfRegressors):
@@ -44,17 +44,18 @@ class TransformedTarget(MadeOfRegressors):
 
     def fit(self, X: Any, y: Any, **params: Any) -> TransformedTarget:
         """Fit the model to g(y). `params` (sample_weight ...) go to its fit."""
-        checked_transform(self.scale)
+        check_transform(self.scale)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         params = self._route(params)["estimator"]
         target: Floats = column_or_1d(y, warn=True, dtype=np.float64)
 
-        self.scale_ = fitted_transform(self.scale, target)
-        transformed = on_scale(scale_of(self.scale_), target)
+        self.scale_ = fit_transform(self.scale, target)
+        transformed = map_to_scale(scale_of(self.scale_), target)
         self._check_targets(target, transformed)
         self.estimator_ = clone(self._regressor()).fit(X, transformed, **params)
 
+        # Predictions of g(y) may leave the range of the training targets by half of its length.
         lowest = float(transformed.min())
         highest = float(transformed.max())
         margin = (highest - lowest) / 2
@@ -66,11 +67,11 @@ class TransformedTarget(MadeOfRegressors):
         check_is_fitted(self, "estimator_")
         scale = scale_of(self.scale_)
         transformed = np.clip(self.estimator_.predict(X), *self.limits_)
-        return np.asarray(np.maximum(scale.inverse(transformed), scale.least))
+        return np.asarray(np.maximum(scale.inverse(transformed), scale.smallest_y))
 
     def _check_targets(self, target: Floats, transformed: Floats) -> None:
         """Refuse training targets that the transform does not take."""
-        lowest = scale_of(self.scale_).least
+        lowest = scale_of(self.scale_).smallest_y
         is_refused = np.isfinite(target) & (~np.isfinite(transformed) | (target < lowest))
         if not is_refused.any():
             return

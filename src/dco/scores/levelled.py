@@ -13,18 +13,18 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Floats
 from dco.predictions import fifths
 from dco.scores.registry import register
-from dco.scores.score import CompositeScore, Score, at_most
+from dco.scores.score import CompositeScore, Score, membership_by_score
 from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 
 
 @dataclass(frozen=True)
 class Levelled(CompositeScore):
-    """`score` / f(prediction), f linear between (`places`, `factors`) and constant beyond: for
-    scores that are not negative.
+    """`score` / f(prediction), for scores that are not negative.
 
-    `Levelled.of` takes for f the quantile of the tuning scores in each fifth of the prediction, so
-    that every fifth of the tuning rows is covered about alike. f is fixed before calibration rows
-    are seen: calibration is as exact as for `score`.
+    f is linear between the points (`places`, `factors`) and constant beyond: a factor for each of
+    several point predictions. `Levelled.of` learns it as the usual size of the scores in each fifth
+    of the tuning rows by prediction, so that every fifth is covered about alike. f is fixed before
+    calibration rows are seen: calibration is as exact as for `score`.
     """
 
     score: Score
@@ -33,7 +33,14 @@ class Levelled(CompositeScore):
 
     @classmethod
     def of(cls, score: Score, centres: Floats, scores: Floats, *, alpha: float) -> Levelled | None:
-        """Learn from tuning rows: their predictions and scores.
+        """Learn the factors from tuning rows: the (1 - alpha)-quantile of the scores in each fifth.
+
+        Parameters
+        ----------
+        score : the score that is to be divided
+        centres : (n,), the point prediction of each tuning row, by which rows are cut into fifths
+        scores : (n,), what `score` gives to the tuning rows
+        alpha : the share of a fifth's rows whose scores may exceed its factor
 
         Return None where a score is negative, or where a fifth has no positive finite quantile.
         """
@@ -41,15 +48,15 @@ class Levelled(CompositeScore):
         places: list[float] = []
         factors: list[float] = []
         for fifth in np.unique(fifth_of_row):
-            rows = fifth_of_row == fifth
-            places.append(float(np.median(centres[rows])))
+            in_fifth = fifth_of_row == fifth
+            places.append(float(np.median(centres[in_fifth])))
 
-            # the score that the share alpha of the fifth's rows exceeds
-            ordered = np.sort(scores[rows])
-            n_missed = int(len(ordered) * alpha)
-            factors.append(float(ordered[len(ordered) - n_missed - 1]))
+            ascending = np.sort(scores[in_fifth])
+            n_larger = int(len(ascending) * alpha)  # scores that may exceed the factor
+            factors.append(float(ascending[-1 - n_larger]))
 
-        if not np.all(scores >= 0) or min(factors) <= 0 or max(factors) == np.inf:
+        has_negative_score = not np.all(scores >= 0)
+        if has_negative_score or min(factors) <= 0 or max(factors) == np.inf:
             return None
         return cls(score, tuple(places), tuple(factors))
 
@@ -59,15 +66,16 @@ class Levelled(CompositeScore):
             return np.asarray(self.score.observed(prediction, y) / self._factors(prediction))
 
     def sets(self, prediction: Any, threshold: AnyThreshold) -> Any:
-        """Return the sets of `score` at the threshold times each row's factor."""
+        """Return the sets of `score` at the threshold t times each row's factor f."""
         limit = thresholds_of_rows(threshold, len(prediction))
         limit_of_score = limit * self._factors(prediction)
-        # A rounded quotient s / f of at most t means s <= t f (1 + 2**-53), and t f is rounded too.
-        # Three floats up, the limit is not below the score of any member.
+
+        # A member's score s has fl(s / f) <= t, where fl rounds. So s <= t f (1 + 2**-53), and the
+        # product t f is rounded too. Three floats up, it is not below the score of any member.
         for _ in range(3):
             limit_of_score = np.nextafter(limit_of_score, np.inf)
         sets = self.score.sets(prediction, limit_of_score)
-        return replace(sets, member=at_most(self, prediction, limit))  # type: ignore[type-var]
+        return replace(sets, member=membership_by_score(self, prediction, limit))  # type: ignore[type-var]
 
     def sizes(self, prediction: Any, threshold: AnyThreshold) -> Any:
         """Return the sizes of those sets, without rounding their ends outwards."""
@@ -75,7 +83,7 @@ class Levelled(CompositeScore):
         return self.score.sizes(prediction, limit * self._factors(prediction))
 
     def _factors(self, prediction: Any) -> Floats:
-        """Return what the scores of each row are divided by."""
+        """Return f at the point prediction of each row, (n,)."""
         return np.asarray(np.interp(prediction.centres, self.places, self.factors))
 
 

@@ -21,12 +21,12 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.densities.mixtures import mean_and_sd
 from dco.scores.registry import register
-from dco.scores.score import Score, at_most, expect
+from dco.scores.score import Score, expect, membership_by_score
 from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 from dco.sets.intervals import Intervals
 
-_SMALLEST_UNIT = 1e-300  # of a denominator
-_SMALLEST_SHARE = 1e-8  # of a denominator, in units of the larger end
+_SMALLEST_DENOMINATOR = 1e-300
+_SMALLEST_SHARE = 1e-8  # of a denominator, in units of the larger |end|
 _UNIT_IN_LAST_PLACE = 2.0**-52  # of 1: the next float above it is 1 + 2**-52
 _TWO_SMALLEST_FLOATS = 2.0**-1073
 
@@ -48,9 +48,12 @@ class AbsoluteResidual(Score):
         """Return [mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
         mean = np.asarray(expect(self, prediction, *self.needs).centres, dtype=np.float64)
         limit = thresholds_of_rows(threshold, len(mean))
-        half = _half_width(_raise_threshold(limit, roundings=1), 1.0)
+        is_member = membership_by_score(self, prediction, limit)
+
+        raised_limit = _raise_threshold(limit, n_roundings=1)
+        half_width = _half_width(raised_limit, 1.0)
         with np.errstate(over="ignore"):
-            return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
+            return Intervals(mean - half_width, mean + half_width, is_member)
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """Return 2 t per row, without rounding outwards."""
@@ -88,19 +91,23 @@ class NormalisedResidual(Score):
         """Return mean -+ t (spread + floor); empty for t < 0, the whole line for t = inf."""
         mean, scale = self._mean_and_scale(prediction)
         limit = thresholds_of_rows(threshold, len(mean))
-        half = _half_width(_raise_threshold(limit, roundings=3), scale)
+        is_member = membership_by_score(self, prediction, limit)
+
+        raised_limit = _raise_threshold(limit, n_roundings=3)
+        half_width = _half_width(raised_limit, scale)
         with np.errstate(over="ignore"):
-            return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
+            return Intervals(mean - half_width, mean + half_width, is_member)
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """Return 2 t (spread + floor) per row, without rounding outwards."""
         _, scale = self._mean_and_scale(prediction)
-        half = _half_width(thresholds_of_rows(threshold, len(scale)), scale)
+        half_width = _half_width(thresholds_of_rows(threshold, len(scale)), scale)
         with np.errstate(over="ignore"):
-            lengths = 2 * np.maximum(half, 0.0)
+            lengths = 2 * np.maximum(half_width, 0.0)
         return np.broadcast_to(lengths, scale.shape).astype(np.float64, copy=False)
 
     def _mean_and_scale(self, prediction: Prediction) -> tuple[Doubles, Doubles]:
+        """Return the mean and spread + floor of each row, in double precision."""
         record: PointsWithSpread | GaussianMixtures = expect(self, prediction, *self.needs)
         if isinstance(record, GaussianMixtures):
             mean, spread = mean_and_sd(record)
@@ -133,58 +140,69 @@ class QuantileResidual(Score):
             raise ValueError(f'kind must be "plain", "relative" or "median", got {self.kind!r}.')
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """Return the larger of the two signed (and scaled) distances, (n,)."""
+        """Return max((lower - y) / d, (y - upper) / e), (n,).
+
+        The denominators d and e are 1 for the kind "plain".
+        """
         lower, upper = self._ends(prediction)
         value = as_float_targets(y, len(lower))
         with np.errstate(over="ignore", under="ignore"):
             below = lower - value
             above = value - upper
             if self.kind != "plain":
-                unit_below, unit_above = self._units(prediction)
-                below /= unit_below
-                above /= unit_above
+                d, e = self._denominators(prediction)
+                below /= d
+                above /= e
         return np.maximum(below, above, out=below)
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
-        """Return [lower - t d, upper + t e] with the denominators d and e of the kind.
+        """Return [lower - t d, upper + t e] for the threshold t, empty where the ends cross.
 
-        The set is empty where the ends cross.
+        The denominators d and e of the score are 1 for the kind "plain".
         """
         lower, upper = self._ends(prediction)
         limit = thresholds_of_rows(threshold, len(lower))
-        member = at_most(self, prediction, limit)
+        is_member = membership_by_score(self, prediction, limit)
         with np.errstate(over="ignore", under="ignore"):
             if self.kind == "plain":
-                shift = _raise_threshold(limit, roundings=1)
-                return Intervals(lower - shift, upper + shift, member)
-            unit_below, unit_above = self._units(prediction)
-            factor = _raise_threshold(limit, roundings=3)
-            return Intervals(lower - unit_below * factor, upper + unit_above * factor, member)
+                t = _raise_threshold(limit, n_roundings=1)
+                return Intervals(lower - t, upper + t, is_member)
+            d, e = self._denominators(prediction)
+            t = _raise_threshold(limit, n_roundings=3)
+            return Intervals(lower - t * d, upper + t * e, is_member)
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """Return upper - lower + t (d + e) per row, 0 where the ends cross."""
+        """Return upper - lower + t (d + e) per row, 0 where the ends cross.
+
+        The denominators d and e of the score are 1 for the kind "plain".
+        """
         lower, upper = self._ends(prediction)
         limit = thresholds_of_rows(threshold, len(lower))
         with np.errstate(over="ignore", under="ignore"):
             if self.kind == "plain":
                 lengths = upper - lower + 2 * limit
             else:
-                unit_below, unit_above = self._units(prediction)
-                lengths = upper - lower + limit * (unit_below + unit_above)
+                d, e = self._denominators(prediction)
+                lengths = upper - lower + limit * (d + e)
         return np.maximum(lengths, 0.0)
 
     def _ends(self, prediction: Prediction) -> tuple[Doubles, Doubles]:
+        """Return the lower and the upper quantile of each row, in double precision."""
         record = expect(self, prediction, Quantiles)
         return (
             record.lower.astype(np.float64, copy=False),
             record.upper.astype(np.float64, copy=False),
         )
 
-    def _units(self, prediction: Prediction) -> tuple[Doubles, Doubles]:
-        """Return the denominators below and above."""
+    def _denominators(self, prediction: Prediction) -> tuple[Doubles, Doubles]:
+        """Return what the distance below `lower` and that above `upper` are divided by, each (n,).
+
+        Both are upper - lower for "relative"; for "median" they are median - lower and upper -
+        median. None is below the smallest that its row may have.
+        """
         lower, upper = self._ends(prediction)
         with np.errstate(over="ignore"):
-            smallest = _smallest_units(lower, upper)
+            smallest = _smallest_denominators(lower, upper)
             if self.kind == "relative":
                 width = np.maximum(upper - lower, smallest)
                 return width, width
@@ -201,10 +219,10 @@ class QuantileResidual(Score):
         return record.median.astype(np.float64, copy=False)
 
 
-def _smallest_units(lower: Doubles, upper: Doubles) -> Doubles:
-    """Return the floors of denominators, 1e-8 max(|lower|, |upper|) and at least 1e-300."""
-    size = np.maximum(-lower, upper)  # the larger magnitude, since lower <= upper
-    return np.maximum(_SMALLEST_SHARE * size, _SMALLEST_UNIT)
+def _smallest_denominators(lower: Doubles, upper: Doubles) -> Doubles:
+    """Return 1e-8 max(|lower|, |upper|), and at least 1e-300, so that nothing is divided by 0."""
+    larger_end = np.maximum(-lower, upper)  # of the two magnitudes, since lower <= upper
+    return np.maximum(_SMALLEST_SHARE * larger_end, _SMALLEST_DENOMINATOR)
 
 
 def _distance(y: ArrayLike, mean: Floats) -> Doubles:
@@ -214,14 +232,14 @@ def _distance(y: ArrayLike, mean: Floats) -> Doubles:
     return np.abs(difference, out=difference)
 
 
-def _raise_threshold(limit: float | Floats, *, roundings: int) -> float | Floats:
-    """Raise the threshold t by a few units in its last place, so that ends made from it leave no
-    member out.
+def _raise_threshold(limit: float | Floats, *, n_roundings: int) -> float | Floats:
+    """Raise the threshold t by a few units in its last place, for ends that leave no member out.
 
-    A member y satisfies the inequality of the score as the computer rounds it. Solved for y, with
-    rounding again, the same t could give an end that excludes y. `roundings` is the number of
-    operations that round before the end is subtracted or added: 1 for m - y alone, 3 with a scale
-    s, by which m - y is divided and t multiplied.
+    A y is a member if its score, as the computer rounds it, is at most t. An end is this inequality
+    solved for y, and is rounded again: made from t itself, it could exclude a member. `n_roundings`
+    is the number of operations that round before the end is subtracted or added: 1 for |y - m| <= t
+    with m = mean, and 3 for |y - m| / s <= t, where a division by the scale s and a product t s
+    round as well.
 
     Proof, where fl(z) is z rounded. One rounding: a float y with fl(m - y) <= t has m - y < t+, the
     float after t. So y >= m - t+, and as y is a float, y >= fl(m - t+). At 0 and below the normal
@@ -230,7 +248,7 @@ def _raise_threshold(limit: float | Floats, *, roundings: int) -> float | Floats
     least that for t' >= t (1 + 4u) and at least the float after t.
     """
     t = np.asarray(limit, dtype=np.float64)
-    if roundings == 1:
+    if n_roundings == 1:
         n_units = 1
         smallest_rise = 0.0
     else:
@@ -245,22 +263,22 @@ def _raise_threshold(limit: float | Floats, *, roundings: int) -> float | Floats
 
 
 def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
-    """Compute half the width of the intervals, limit * scale.
+    """Return limit * scale, half the width of intervals mean -+ limit * scale.
 
-    -inf, which empties the interval, where the limit is negative. +inf, for the whole line, where
-    the limit is +inf, whatever the scale (0 * inf would not be a number).
+    A negative limit gives -inf, which makes the interval empty. An infinite one gives inf, for the
+    whole line, whatever the scale (0 * inf would not be a number).
     """
     if isinstance(limit, float) and limit < 0:
         return -np.inf
     if isinstance(limit, float) and limit == np.inf:
         return np.inf
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        half: float | Floats = limit * scale
+        half_width: float | Floats = limit * scale
     if isinstance(limit, float):
-        return half
+        return half_width
 
-    whole_line_included = np.where(limit == np.inf, np.inf, half)
-    return np.where(limit < 0, -np.inf, whole_line_included)
+    half_width = np.where(limit == np.inf, np.inf, half_width)
+    return np.where(limit < 0, -np.inf, half_width)
 
 
 register(

@@ -14,16 +14,16 @@ from scipy.special import ndtri
 
 from dco.foundations.arrays import Floats
 
-_MOST_KNOTS = 100
+_MOST_KNOTS = 100  # of a `QuantileScale`
 
 
 @dataclass(frozen=True)
 class FunctionScale:
-    """An increasing function, its inverse, and the smallest y that it takes."""
+    """An increasing function, its inverse, and the smallest y for which it is defined."""
 
     forward: Callable[[Any], Any]
     inverse: Callable[[Any], Any]
-    least: float = -np.inf
+    smallest_y: float = -np.inf
 
 
 def _signed_square(z: Any) -> Any:
@@ -41,56 +41,74 @@ NAMED: dict[str, FunctionScale] = {
 
 @dataclass(frozen=True)
 class QuantileScale:
-    """Targets to standard normal scores: linear between the quantiles of the training targets, and
-    on beyond them.
+    """Map targets to normal scores: y -> z with P(Z <= z) = share of training targets up to y.
+
+    The function is linear between the points (`targets`, `normal`), which are quantiles of the
+    training targets with their normal scores, and goes on with its last slopes beyond them.
     """
 
     targets: tuple[float, ...]
     normal: tuple[float, ...]
-    least = -np.inf
+    smallest_y = -np.inf
 
     @classmethod
     def of(cls, y: ArrayLike) -> QuantileScale:
-        """Take at most 100 distinct quantiles of y, each at the middle of its probabilities."""
-        ordered = np.sort(np.asarray(y, dtype=np.float64))
-        n_knots = min(len(ordered), _MOST_KNOTS)
-        places = np.linspace(0, len(ordered) - 1, n_knots).round().astype(np.int64)
-        targets = np.unique(ordered[np.unique(places)])
-        if len(targets) < 2:
+        """Learn the scale from training targets, by at most 100 of their distinct values.
+
+        The normal score of a target is z with P(Z <= z) = (share of targets below it + share of
+        targets up to it) / 2, which is strictly between 0 and 1.
+        """
+        ascending = np.sort(np.asarray(y, dtype=np.float64))
+        n_targets = len(ascending)
+
+        # 1. Take targets at equal steps of their rank.
+        n_knots = min(n_targets, _MOST_KNOTS)
+        positions = np.linspace(0, n_targets - 1, n_knots).round().astype(np.int64)
+        knots = np.unique(ascending[np.unique(positions)])
+        if len(knots) < 2:
             raise ValueError(
                 'the transform "quantile" needs at least two different targets to be fitted to.'
             )
-        n_below = np.searchsorted(ordered, targets, side="left")
-        n_up_to = np.searchsorted(ordered, targets, side="right")
-        normal = ndtri((n_below + n_up_to) / (2 * len(ordered)))
-        return cls(tuple(targets.tolist()), tuple(normal.tolist()))
+
+        # 2. Compute their normal scores.
+        n_below = np.searchsorted(ascending, knots, side="left")
+        n_up_to = np.searchsorted(ascending, knots, side="right")
+        normal_scores = ndtri((n_below + n_up_to) / (2 * n_targets))
+        return cls(targets=tuple(knots.tolist()), normal=tuple(normal_scores.tolist()))
 
     def forward(self, y: Any) -> Any:
         """Return the normal score of y."""
-        return linear(y, self.targets, self.normal)
+        return interpolate_linearly(y, self.targets, self.normal)
 
     def inverse(self, z: Any) -> Any:
         """Return the y of a normal score."""
-        return linear(z, self.normal, self.targets)
+        return interpolate_linearly(z, self.normal, self.targets)
 
 
 Scale: TypeAlias = FunctionScale | QuantileScale
 Transform: TypeAlias = str | tuple[Callable[[Any], Any], Callable[[Any], Any]] | Scale
 
 
-def linear(at: Any, from_: ArrayLike, to: ArrayLike) -> Floats:
-    """Evaluate the piecewise linear function through these points, going on as it ends."""
-    value = np.asarray(at, dtype=np.float64)
-    x = np.asarray(from_, dtype=np.float64)
-    y = np.asarray(to, dtype=np.float64)
-    piece = np.clip(np.searchsorted(x, value, side="right") - 1, 0, len(x) - 2)
+def interpolate_linearly(at: Any, knots: ArrayLike, values: ArrayLike) -> Floats:
+    """Evaluate the piecewise linear function through the points (knots[j], values[j]).
+
+    Beyond the first and the last knot it goes on with the slope of the outermost piece.
+    """
+    x = np.asarray(at, dtype=np.float64)
+    knots = np.asarray(knots, dtype=np.float64)
+    values = np.asarray(values, dtype=np.float64)
+
+    n_pieces = len(knots) - 1
+    n_knots_up_to_x = np.searchsorted(knots, x, side="right")
+    start = np.clip(n_knots_up_to_x - 1, 0, n_pieces - 1)  # the left knot of the piece at x
+    end = start + 1
     with np.errstate(invalid="ignore", over="ignore"):
-        slope = (y[piece + 1] - y[piece]) / (x[piece + 1] - x[piece])
-        return np.asarray(y[piece] + (value - x[piece]) * slope)
+        slope = (values[end] - values[start]) / (knots[end] - knots[start])
+        return np.asarray(values[start] + (x - knots[start]) * slope)
 
 
-def checked_transform(transform: Any) -> None:
-    """Refuse what names no scale."""
+def check_transform(transform: Any) -> None:
+    """Refuse what is no transform: neither a known name, nor a scale, nor a pair of functions."""
     if isinstance(transform, str) and (transform == "quantile" or transform in NAMED):
         return
     if isinstance(transform, FunctionScale | QuantileScale):
@@ -103,17 +121,24 @@ def checked_transform(transform: Any) -> None:
     )
 
 
-def fitted_transform(transform: Transform, y: ArrayLike) -> Transform:
-    """Return the transform with what it learns from training targets: quantiles, or nothing."""
+def fit_transform(transform: Transform, y: ArrayLike) -> Transform:
+    """Fit a transform to training targets: "quantile" becomes a `QuantileScale`.
+
+    Other transforms learn nothing and are returned as they are.
+    """
     if isinstance(transform, str) and transform == "quantile":
         return QuantileScale.of(y)
     return transform
 
 
 def scale_of(transform: Transform) -> Scale:
-    """Return the functions of a transform; one that is still to be fitted is an error."""
+    """Return the scale of a transform: "log" -> FunctionScale(np.log, np.exp, ...).
+
+    The transform "quantile" has none before it is fitted, which is an error.
+    """
     if isinstance(transform, tuple):
-        return FunctionScale(*transform)
+        forward, inverse = transform
+        return FunctionScale(forward, inverse)
     if not isinstance(transform, str):
         return transform
     if transform == "quantile":
@@ -124,8 +149,8 @@ def scale_of(transform: Transform) -> Scale:
     return NAMED[transform]
 
 
-def on_scale(scale: Scale, y: Any) -> Floats:
-    """Return the scale at y, with y raised to the smallest that it takes."""
-    values = np.maximum(np.asarray(y, dtype=np.float64), scale.least)
+def map_to_scale(scale: Scale, y: Any) -> Floats:
+    """Return the scale's function of y, with y raised to the smallest for which it is defined."""
+    values = np.maximum(np.asarray(y, dtype=np.float64), scale.smallest_y)
     with np.errstate(all="ignore"):
         return np.asarray(scale.forward(values), dtype=np.float64)

@@ -63,18 +63,21 @@ class Score(ABC):
 
 
 class CompositeScore(Score):
-    """A score made of others: of one, `score`, whose records it reads, or of several."""
+    """A score made of other scores, which are among its fields.
+
+    Most wrap one, in the field `score`, and read the same prediction records as that one.
+    """
 
     score: Score
 
     @property
     def needs(self) -> tuple[type, ...]:  # type: ignore[override]
-        """The records that `score` reads."""
+        """The prediction records that `score` reads, the most specific first."""
         return self.score.needs
 
     @property
     def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere
-        """Whether one of the scores is, and so needs one uniform number per row."""
+        """Whether one of its scores is randomised, and so needs one uniform number per row."""
         return any(part.randomised for part in self.parts())
 
     def fitted(self, y: ArrayLike) -> Score:
@@ -84,36 +87,41 @@ class CompositeScore(Score):
         return replace(self, score=self.score.fitted(y))  # type: ignore[type-var]
 
     def parts(self) -> list[Score]:
-        """List the scores among the fields."""
+        """List the scores among the fields, those in a tuple included."""
         parts = []
         for value in vars(self).values():
-            values = value if isinstance(value, tuple) else (value,)
-            parts += [part for part in values if isinstance(part, Score)]
+            items = value if isinstance(value, tuple) else (value,)
+            parts += [item for item in items if isinstance(item, Score)]
         return parts
 
 
-def expect(score: object, prediction: Prediction, *kinds: type[Record]) -> Record:
-    """Return the prediction if it is of one of these kinds; refuse it otherwise."""
-    if isinstance(prediction, kinds):
+def expect(score: object, prediction: Prediction, *records: type[Record]) -> Record:
+    """Return the prediction if it is one of these records; refuse it with an error otherwise.
+
+    `records` are classes such as `Points` or `Quantiles`; `score` is named in the error.
+    """
+    if isinstance(prediction, records):
         return prediction
-    names = " or ".join(kind.__name__ for kind in kinds)
+    names = " or ".join(record.__name__ for record in records)
     raise IncompatibleScoreError(
         f"{type(score).__name__} needs {names}, but the prediction is {type(prediction).__name__}."
     )
 
 
-def at_most(
+def membership_by_score(
     score: Score, prediction: Any, threshold: float | Floats
 ) -> Callable[[ArrayLike], Bools]:
-    """Return the rule of membership that asks the score: observed(prediction, y) <= threshold.
+    """Return a function of y (one per row) that tells whether observed(prediction, y) <= threshold.
 
-    In floating point |y - mean| <= t and mean - t <= y <= mean + t differ for some y next to an
-    end, and a log-density is not even monotone there at the scale of rounding. This rule is what
-    `contains` asks. The ends that a score gives to a set are rounded outwards, so that they hold
-    all that is in it.
+    Sets get this function, which decides what `contains` answers. Their ends alone could disagree
+    with the score by rounding: |y - mean| <= t and mean - t <= y <= mean + t differ for some y next
+    to an end, and a log-density is not even monotone there at the scale of rounding. The ends that
+    a score gives to a set are rounded outwards, so that they hold all that is in it.
     """
-    return partial(_is_at_most, score, prediction, threshold)
+    return partial(_scores_at_most, score, prediction, threshold)
 
 
-def _is_at_most(score: Score, prediction: Any, threshold: float | Floats, y: ArrayLike) -> Bools:
+def _scores_at_most(
+    score: Score, prediction: Any, threshold: float | Floats, y: ArrayLike
+) -> Bools:
     return np.asarray(score.observed(prediction, y) <= threshold)

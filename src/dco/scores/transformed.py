@@ -17,12 +17,12 @@ from dco.scores.regression import AbsoluteResidual, NormalisedResidual, Quantile
 from dco.scores.scales import (
     Scale,
     Transform,
-    checked_transform,
-    fitted_transform,
-    on_scale,
+    check_transform,
+    fit_transform,
+    map_to_scale,
     scale_of,
 )
-from dco.scores.score import CompositeScore, Score, at_most, expect
+from dco.scores.score import CompositeScore, Score, expect, membership_by_score
 from dco.scores.thresholds import AnyThreshold, thresholds_of_rows
 from dco.sets.intervals import Intervals, IntervalUnions
 
@@ -31,12 +31,12 @@ _RECORDS = (Points, PointsWithSpread, Quantiles)
 
 @dataclass(frozen=True)
 class Transformed(CompositeScore):
-    """`score` with y and the prediction on the scale of an increasing g: |g(y) - g(mean)| for
-    AbsoluteResidual.
+    """`score` of g(y) and the prediction mapped by g, for an increasing function g.
 
-    Sets are {y : score of g(y) <= t}, with ends mapped back by the inverse of g and rounded
-    outwards; sizes are in units of y. It is one fixed function of a row, so calibration is as exact
-    as without g. Widths grow with y where g flattens: for "log" they are a share of it.
+    With AbsoluteResidual it is |g(y) - g(mean)|. Sets are {y : score of g(y) <= t}, with ends
+    mapped back by the inverse of g and rounded outwards; sizes are in units of y. It is one fixed
+    function of a row, so calibration is as exact as without g. Widths grow with y where g flattens:
+    for "log" they are a share of it.
 
     `transform` is "log" (y > 0), "log1p" or "sqrt" (y >= 0), "asinh", "quantile" (normal scores of
     the training targets, learnt by `fitted`), or a pair (g, inverse of g). Predictions are in units
@@ -54,7 +54,7 @@ class Transformed(CompositeScore):
                 f"Transformed needs a residual score such as AbsoluteResidual(), got "
                 f"{self.score!r:.200}."
             )
-        checked_transform(self.transform)
+        check_transform(self.transform)
 
     @property
     def needs(self) -> tuple[type, ...]:  # type: ignore[override]
@@ -63,66 +63,75 @@ class Transformed(CompositeScore):
 
     def fitted(self, y: ArrayLike) -> Transformed:
         """Return the score with the quantiles of these targets, if the transform is "quantile"."""
-        return replace(self, transform=fitted_transform(self.transform, y))
+        return replace(self, transform=fit_transform(self.transform, y))
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """Return the score of g(y), (n,); +inf where g does not take y."""
+        """Return the score of g(y), (n,); +inf where g(y) does not exist, such as log(-1)."""
         scale = scale_of(self.transform)
         value = as_float_targets(y, len(prediction))
         with np.errstate(all="ignore"):
-            z = np.asarray(scale.forward(value), dtype=np.float64)
-        is_taken = (value >= scale.least) & np.isfinite(z)
-        record = self._record_on(scale, prediction)
-        scores = self.score.observed(record, np.where(is_taken, z, 0.0))
-        scores[~is_taken] = np.inf
+            g_of_y = np.asarray(scale.forward(value), dtype=np.float64)
+        exists = (value >= scale.smallest_y) & np.isfinite(g_of_y)
+
+        mapped_prediction = self._map_prediction(scale, prediction)
+        any_number = 0.0  # its score is replaced
+        scores = self.score.observed(mapped_prediction, np.where(exists, g_of_y, any_number))
+        scores[~exists] = np.inf
         return scores
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
         """Return the sets of `score`, mapped back to units of y; the whole line for t = inf."""
         scale = scale_of(self.transform)
         limit = thresholds_of_rows(threshold, len(prediction))
-        sets_on_scale: Any = self.score.sets(self._record_on(scale, prediction), limit)
-        mapped = sets_on_scale.mapped(scale.inverse, scale.forward)
+        sets_of_g: Any = self.score.sets(self._map_prediction(scale, prediction), limit)
+        sets_of_y = sets_of_g.mapped(scale.inverse, scale.forward)
+
         is_whole_line = limit == np.inf
+        lower = np.maximum(sets_of_y.lower, scale.smallest_y)
         return Intervals(
-            np.where(is_whole_line, -np.inf, np.maximum(mapped.lower, scale.least)),
-            np.where(is_whole_line, np.inf, mapped.upper),
-            at_most(self, prediction, limit),
+            np.where(is_whole_line, -np.inf, lower),
+            np.where(is_whole_line, np.inf, sets_of_y.upper),
+            membership_by_score(self, prediction, limit),
         )
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
         """Return the length of each set in units of y, without rounding its ends outwards."""
         scale = scale_of(self.transform)
         limit = thresholds_of_rows(threshold, len(prediction))
-        sets_on_scale: Any = self.score.sets(self._record_on(scale, prediction), limit)
+        sets_of_g: Any = self.score.sets(self._map_prediction(scale, prediction), limit)
         with np.errstate(all="ignore"):
-            lower = np.maximum(scale.inverse(sets_on_scale.lower), scale.least)
-            upper = scale.inverse(sets_on_scale.upper)
+            lower = np.maximum(scale.inverse(sets_of_g.lower), scale.smallest_y)
+            upper = scale.inverse(sets_of_g.upper)
             lengths = np.maximum(upper - lower, 0.0)
-        lengths = np.where(sets_on_scale.is_empty(), 0.0, lengths)
+        lengths = np.where(sets_of_g.is_empty(), 0.0, lengths)
         return np.where(limit == np.inf, np.inf, lengths)
 
-    def _record_on(self, scale: Scale, prediction: Prediction) -> Prediction:
-        """Return the prediction on the scale of g."""
+    def _map_prediction(self, scale: Scale, prediction: Prediction) -> Prediction:
+        """Map a prediction of y to one of g(y), of the same kind.
+
+        Points and quantiles are mapped by g; a spread s becomes g(mean + s) - g(mean).
+        """
         record: Any = expect(self, prediction, *self.needs)
         if isinstance(record, Quantiles):
-            median = None if record.median is None else on_scale(scale, record.median)
-            return Quantiles(on_scale(scale, record.lower), on_scale(scale, record.upper), median)
+            lower = map_to_scale(scale, record.lower)
+            upper = map_to_scale(scale, record.upper)
+            median = None if record.median is None else map_to_scale(scale, record.median)
+            return Quantiles(lower, upper, median)
 
-        mean = np.maximum(np.asarray(record.mean, dtype=np.float64), scale.least)
-        z = on_scale(scale, mean)
+        mean = np.maximum(np.asarray(record.mean, dtype=np.float64), scale.smallest_y)
+        g_of_mean = map_to_scale(scale, mean)
         if isinstance(record, PointsWithSpread):
-            return PointsWithSpread(z, on_scale(scale, mean + record.spread) - z)
-        return Points(z)
+            spread = map_to_scale(scale, mean + record.spread) - g_of_mean
+            return PointsWithSpread(g_of_mean, spread)
+        return Points(g_of_mean)
 
 
 @dataclass(frozen=True)
 class Within(CompositeScore):
-    """`score` for a y that is known to lie in [low, high]: its sets are cut there, and a y beyond
-    scores +inf.
+    """`score` for a y that is known to lie in [low, high]; a y outside this range scores +inf.
 
-    Coverage is that of `score`: what is cut off cannot happen. If it does happen in calibration
-    rows, it counts as a miss.
+    The sets of `score` are cut to the range. Coverage is that of `score`: what is cut off cannot
+    happen. If it does happen in calibration rows, it counts as a miss.
     """
 
     score: Score
@@ -144,36 +153,37 @@ class Within(CompositeScore):
         return np.where(is_in_range, self.score.observed(prediction, value), np.inf)
 
     def sets(self, prediction: Any, threshold: AnyThreshold) -> Intervals | IntervalUnions:
-        """Return the sets of `score` within the range; where t = inf, the whole range and all
-        else.
+        """Return the sets of `score` cut to the range; the whole line, uncut, for t = inf.
+
+        Even a y outside the range, which scores +inf, is at most an infinite threshold.
         """
         limit = thresholds_of_rows(threshold, len(prediction))
         sets: Any = self.score.sets(prediction, limit)
         is_whole_line = np.broadcast_to(limit == np.inf, len(prediction))
-        cut = sets.clip(
-            np.where(is_whole_line, -np.inf, self.low), np.where(is_whole_line, np.inf, self.high)
-        )
-        return replace(cut, member=at_most(self, prediction, limit))  # type: ignore[no-any-return]
+        low = np.where(is_whole_line, -np.inf, self.low)
+        high = np.where(is_whole_line, np.inf, self.high)
+        cut_sets = sets.clip(low, high)
+        is_member = membership_by_score(self, prediction, limit)
+        return replace(cut_sets, member=is_member)  # type: ignore[no-any-return]
 
 
-def support_of(given: Any) -> tuple[float, float]:
-    """Read the support of y, (low, high), with infinite ends where None was given."""
+def support_of(support: Any) -> tuple[float, float]:
+    """Read the argument support=, the range of y: (0, None) -> (0.0, inf)."""
     try:
-        low, high = given
-        support = (
-            -math.inf if low is None else float(low),
-            math.inf if high is None else float(high),
-        )
+        low, high = support
+        lowest = -math.inf if low is None else float(low)
+        highest = math.inf if high is None else float(high)
+        is_range = lowest < highest
     except (TypeError, ValueError):
-        support = (0.0, 0.0)  # refused below
-    if not support[0] < support[1]:
-        raise ValueError(
-            Message(
-                f"⟨support⟩ must be a pair, the lower number first, as in ⟨support=(0, "
-                f"None)⟩; got {given!r}."
-            )
+        is_range = False
+    if is_range:
+        return lowest, highest
+    raise ValueError(
+        Message(
+            f"⟨support⟩ must be a pair, the lower number first, as in ⟨support=(0, None)⟩; got "
+            f"{support!r}."
         )
-    return support
+    )
 
 
 register(

@@ -20,57 +20,64 @@ BATCH_SIZE = 1024
 LARGEST_CORRECTION = 1e-6  # of an outer end by a Newton step, in units of the smallest sd
 FIRST_STEP = 1e-15  # of an outer end outwards, in units of the smallest sd
 NODES = (16, 32, 64)  # Chebyshev nodes per row, tried in this order before the certified search
+ROUNDING_UNIT = 2.0**-47  # see `_bound_rounding`: 64 units of 2**-53
 
 
 def level_sets(
     mixtures: GaussianMixtures, levels: Floats, *, nodes: Sequence[int] = NODES
 ) -> IntervalUnions:
-    """Return {y : log f_i(y) >= levels[i]} for each row; the whole line for a level of -inf.
+    """Find {y : log f_i(y) >= levels[i]} for each row i, f_i the density of its mixture.
 
     Ends are right to about 1e-9 of the row's smallest sd (or to the spacing of floats near them,
     where that is larger). Pieces, and gaps between pieces, that are shorter than that may be
-    missed. `nodes` are numbers of Chebyshev nodes to try; without any, all rows are searched by
-    bounds.
+    missed.
+
+    Parameters
+    ----------
+    mixtures : one mixture of Gaussians per row
+    levels : one for each row, or one for all; -inf gives the whole line, inf gives nothing
+    nodes : numbers of Chebyshev nodes to try; without any, all rows are searched by bounds
     """
     n_rows = len(mixtures)
-    wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (n_rows,))
-    is_whole_line = np.isneginf(wanted)
-    finite_rows = np.flatnonzero(np.isfinite(wanted))
-    parts = [
-        Pieces.whole_line(np.flatnonzero(is_whole_line)),
-        *_search(mixtures, wanted, finite_rows, nodes),
-    ]
-    return unite(n_rows, parts)
+    level_of_row = np.broadcast_to(np.asarray(levels, dtype=np.float64), (n_rows,))
+    whole_line_rows = np.flatnonzero(np.isneginf(level_of_row))
+    finite_rows = np.flatnonzero(np.isfinite(level_of_row))
+
+    pieces = _search_rows(mixtures, level_of_row, finite_rows, nodes)
+    return unite(n_rows, [Pieces.whole_line(whole_line_rows), *pieces])
 
 
 def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[IntervalUnions]:
-    """Compute the level sets at several levels per row, (J, n).
+    """Find the level sets at several levels per row: `levels` is (J, n), the result has J entries.
 
-    The interpolant of a row is fitted once, on the interval of its lowest level, which holds the
-    sets of its other levels too.
+    log f of a row is interpolated once, on the interval of its lowest level, which holds the sets
+    of its other levels too.
     """
-    wanted = np.asarray(levels, dtype=np.float64)
+    levels = np.asarray(levels, dtype=np.float64)
 
     # Nothing to share: fewer than two levels, a level of -inf, for which there are no bounds, or
     # one Gaussian per row, whose set has a closed form.
     has_one_component = mixtures.means.shape[0] == 1
-    if len(wanted) < 2 or not np.all(np.isfinite(wanted)) or has_one_component:
-        return [level_sets(mixtures, level_of_rows) for level_of_rows in wanted]
+    if len(levels) < 2 or not np.all(np.isfinite(levels)) or has_one_component:
+        return [level_sets(mixtures, level_of_row) for level_of_row in levels]
 
-    shared = _interpolate_rows(mixtures, lowest_levels=wanted.min(axis=0))
-    return [_cut_interpolants(mixtures, shared, level_of_rows) for level_of_rows in wanted]
+    interpolants = _interpolate_rows(mixtures, lowest_levels=levels.min(axis=0))
+    return [_cut_interpolants(mixtures, interpolants, level_of_row) for level_of_row in levels]
 
 
 @dataclass(frozen=True, eq=False)
 class _Interpolants:
-    """The curves of many rows, in groups, and the rows that no number of nodes resolves."""
+    """Curves of log f, those of one number of nodes and one batch of rows together.
+
+    `unresolved_rows` are the rows for which no number of nodes is enough.
+    """
 
     curves: tuple[Curves, ...]
     unresolved_rows: Integers
 
 
 def _interpolate_rows(mixtures: GaussianMixtures, *, lowest_levels: Doubles) -> _Interpolants:
-    """Interpolate each row whose set is not empty, with as few nodes as resolve it."""
+    """Interpolate log f of each row whose set is not empty, with as few nodes as are enough."""
     outlines = Outlines.of(mixtures, lowest_levels)
     curves = []
     unresolved: list[Integers] = [np.empty(0, dtype=np.int64)]
@@ -86,7 +93,7 @@ def _interpolate_rows(mixtures: GaussianMixtures, *, lowest_levels: Doubles) -> 
 def _cut_interpolants(
     mixtures: GaussianMixtures, interpolants: _Interpolants, levels: Doubles
 ) -> IntervalUnions:
-    """Compute the level sets from interpolants, and search the rows that these do not decide."""
+    """Find the level sets from interpolants, and search the rows that these do not decide."""
     parts = []
     rows_to_search: list[Integers] = [interpolants.unresolved_rows]
     for curves in interpolants.curves:
@@ -94,44 +101,51 @@ def _cut_interpolants(
         parts.append(pieces)
         rows_to_search.append(undecided)
 
-    parts += _search(mixtures, levels, np.concatenate(rows_to_search), NODES)
+    parts += _search_rows(mixtures, levels, np.concatenate(rows_to_search), NODES)
     return unite(len(mixtures), parts)
 
 
 def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnions:
-    """Return pieces that hold every float y with ``log_density(mixtures, y) >= levels``.
+    """Find sets that hold every float y with ``log_density(mixtures, y) >= levels``.
 
-    At a peak or in a valley as well. They lie beyond the outermost such y by about what
-    `log_density` rounds, 1e-14, over its slope there.
+    `log_density` rounds, so floats a little outside the exact level set may satisfy this. The ends
+    of these sets lie beyond the outermost such y, by about the rounding error (1e-14) divided by
+    the slope of log f there.
     """
-    wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (len(mixtures),))
-    margin = _bound_rounding(mixtures, wanted)
-    inner = level_sets(mixtures, wanted - 2 * margin)
-    rows = inner.rows()
-    lower = _move_out(mixtures, rows, inner.lower, wanted, margin, side=-1.0)
-    upper = _move_out(mixtures, rows, inner.upper, wanted, margin, side=1.0)
-    return unite(len(mixtures), [Pieces(rows, lower, upper)])
+    n_rows = len(mixtures)
+    level_of_row = np.broadcast_to(np.asarray(levels, dtype=np.float64), (n_rows,))
+    margin = _bound_rounding(mixtures, level_of_row)
+
+    # a slightly lower level, so that no peak that just reaches the level is missed
+    sets = level_sets(mixtures, level_of_row - 2 * margin)
+    rows = sets.rows()
+    lower = _move_out(mixtures, rows, sets.lower, level_of_row, margin, direction=-1.0)
+    upper = _move_out(mixtures, rows, sets.upper, level_of_row, margin, direction=1.0)
+    return unite(n_rows, [Pieces(rows, lower, upper)])
 
 
-def _search(
+def _search_rows(
     mixtures: GaussianMixtures, levels: Doubles, rows: Integers, nodes: Sequence[int]
 ) -> list[Pieces]:
-    """Find the pieces of these rows, whose levels are finite.
+    """Find the pieces of the level sets of some rows.
 
-    Each number of nodes is tried on the rows that the one before left undecided; the certified
-    search decides the rest.
+    `levels` has a level for every row of `mixtures`; those of `rows` are finite. First comes
+    Chebyshev interpolation, with each number of nodes for the rows that the number before it left
+    undecided. The certified search, which is slower, decides the rest.
     """
     if not rows.size:
         return [Pieces.none()]
 
-    # the other rows get a harmless level and are never looked at
+    # rows with an infinite level get any finite one: they are not searched
     outlines = Outlines.of(mixtures, np.where(np.isfinite(levels), levels, 0.0))
+    lower = outlines.lower[rows]
+    upper = outlines.upper[rows]
     if mixtures.means.shape[0] == 1:  # one Gaussian: its bounds are its ends
-        filled = rows[outlines.lower[rows] <= outlines.upper[rows]]
-        return [Pieces(filled, outlines.lower[filled], outlines.upper[filled])]
+        is_filled = lower <= upper
+        return [Pieces(rows[is_filled], lower[is_filled], upper[is_filled])]
 
     parts = [Pieces.none()]
-    for batch in _batches(rows[outlines.lower[rows] < outlines.upper[rows]]):
+    for batch in _batches(rows[lower < upper]):
         remaining = batch
         for n_nodes in nodes:
             curves, unresolved = interpolate(mixtures, outlines, remaining, n_nodes)
@@ -153,31 +167,38 @@ def _move_out(
     levels: Doubles,
     margin: Doubles,
     *,
-    side: float,
+    direction: float,
 ) -> Floats:
-    """Move each end outwards until log f is below the level by more than its rounding error.
+    """Move ends of level sets outwards until log f there is below level - margin.
 
-    `side` is -1 for lower ends and 1 for upper ones. f falls from there on outwards.
+    Parameters
+    ----------
+    rows : the row of each end
+    ends : all lower ends (direction -1) or all upper ends (direction 1); infinite ones stay
+    levels, margin : of each row of `mixtures`; the margin exceeds what log f rounds
+
+    f falls from an end outwards, so the loop ends.
     """
     smallest_sd = smallest_sds(mixtures)
     moved = ends.copy()
-    todo = np.flatnonzero(np.isfinite(ends))
+    todo = np.flatnonzero(np.isfinite(ends))  # positions of the ends that are not yet out
     row = rows[todo]
     height, slope = log_density_and_slope(mixtures, row, moved[todo])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        newton_step = (height - levels[row] + 2 * margin[row]) / (-side * slope)
-        # a longer one is not to be trusted: f is flat here
+        # 1. A Newton step to where log f = level - 2 margin. A long one is not taken: f is so flat
+        # there that it would end anywhere.
+        newton_step = (height - levels[row] + 2 * margin[row]) / (-direction * slope)
         is_short = np.abs(newton_step) <= LARGEST_CORRECTION * smallest_sd[row]
-        moved[todo[is_short]] += side * newton_step[is_short]
+        moved[todo[is_short]] += direction * newton_step[is_short]
 
-        # then steps that double, from the smallest that matters on
+        # 2. Where that is not enough, steps that double, from the smallest that matters on.
         step = np.maximum(FIRST_STEP * smallest_sd[row], np.spacing(np.abs(moved[todo])))
         while todo.size:
             is_out = log_density(mixtures, moved[todo], row) < levels[row] - margin[row]
             todo = todo[~is_out]
             row = row[~is_out]
             step = step[~is_out]
-            moved[todo] += side * step
+            moved[todo] += direction * step
             step *= 2
     return moved
 
@@ -185,11 +206,13 @@ def _move_out(
 def _bound_rounding(mixtures: GaussianMixtures, levels: Doubles) -> Doubles:
     """Bound twice the rounding error of `log_density` near a level; 0 for an infinite level.
 
-    An exponent rounds by some 8 units of 2**-53 of itself; exponents, weighted by what they add to
-    f, are at most the highest peak less the level and log T. The sum, its logarithm and the peak
-    add less than as much again.
+    The bound is 2**-47 (2 + log T + |log(smallest sd)| + |level|), T the number of components. An
+    exponent rounds by some 8 units of 2**-53 of itself. The exponents, weighted by what they add to
+    f, are at most the highest log peak less the level, plus log T. The sum, its logarithm and the
+    peak add less than as much again.
     """
     is_finite = np.isfinite(levels)
-    terms = 2 + np.log(mixtures.means.shape[0]) + np.abs(np.log(smallest_sds(mixtures)))
-    terms = terms + np.abs(np.where(is_finite, levels, 0.0))
-    return np.where(is_finite, 2.0**-47 * terms, 0.0)
+    log_n_components = np.log(mixtures.means.shape[0])
+    size = 2 + log_n_components + np.abs(np.log(smallest_sds(mixtures)))
+    size = size + np.abs(np.where(is_finite, levels, 0.0))
+    return np.where(is_finite, ROUNDING_UNIT * size, 0.0)

@@ -1,7 +1,8 @@
 """Even mixtures of Gaussians: log-density, distribution function, mean and standard deviation.
 
-No array of draws x points is ever made: the work goes in blocks of rows, one point at a time. The
-value of a row does not depend on the rows beside it.
+The density of row i is f_i(y) = (1 / T) sum_t N(y; mean_ti, sd_ti^2). No array of draws x points is
+ever made: the work goes in blocks of rows, one point at a time. The value of a row does not depend
+on the rows beside it.
 """
 
 from __future__ import annotations
@@ -17,25 +18,28 @@ from dco.foundations.arrays import Doubles, Floats, Integers
 from dco.predictions import GaussianMixtures
 
 BLOCK_SIZE = 1 << 15  # numbers in a working array: 256 KiB, so that a few passes stay in the cache
-SMALLEST_TOTAL = 1e-250  # below it, a sum of exponentials is made again with another shift
+# a sum of exponentials below this has lost digits to underflow; it is computed again in the tail
+SMALLEST_TOTAL = 1e-250
 
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The components of some rows: T Gaussians each, (b, T), or (1, T) where rows share them.
+    """The Gaussian components of a block of b rows, T for each row.
 
-    `places` says which of the rows that were asked for these are. A log peak is the log of a
-    component's height, its weight 1 / T included.
+    - `positions`: where these rows stand among all rows that were asked for
+    - `means`: (b, T)
+    - `inverse_sds`: 1 / sd, (b, T), or (1, T) if all rows share their sds
+    - `log_peaks`: log of each component's largest density, log(1 / (T sd sqrt(2 pi))), same shape
     """
 
-    places: slice
+    positions: slice
     means: Doubles
     inverse_sds: Doubles
     log_peaks: Doubles
 
     @cached_property
     def inverse_of_root_two_sds(self) -> Doubles:
-        """1 / (sd sqrt 2): an exponent is minus the square of a distance times this."""
+        """1 / (sd sqrt 2), so that (mean - y)^2 / (2 sd^2) is the square of one product."""
         return np.asarray(self.inverse_sds * np.sqrt(0.5))
 
     @cached_property
@@ -45,126 +49,176 @@ class Components:
 
     @cached_property
     def log_peaks_below_highest(self) -> Doubles:
-        """Log peaks less the largest of their row."""
+        """Log peaks less the largest of their row: 0 for that component, negative for others."""
         return self.log_peaks - self.highest_log_peak[:, None]
 
 
 def component_blocks(mixtures: GaussianMixtures, rows: Integers) -> Iterator[Components]:
-    """Give the components of some rows, a few rows at a time."""
-    means = mixtures.means.T  # (n, T)
-    sds = mixtures.sds.T
-    n_draws = means.shape[1]
-    step = max(1, BLOCK_SIZE // n_draws)
-    if sds.ndim == 1:
-        inverse_sds, log_peaks = _inverse_and_log_peaks(sds[None, :], n_draws)
+    """Yield the components of some rows, in blocks that fit into the processor's cache.
 
-    for start in range(0, len(rows), step):
-        places = slice(start, start + step)
-        chosen = rows[places]
-        if sds.ndim == 2:
-            inverse_sds, log_peaks = _inverse_and_log_peaks(sds[chosen], n_draws)
+    `rows` are row numbers of `mixtures`, in any order and with repeats.
+    """
+    means = mixtures.means.T  # (n, T)
+    sds = mixtures.sds.T  # (n, T), or (T,) if all rows share them
+    n_components = means.shape[1]
+    has_shared_sds = sds.ndim == 1
+    if has_shared_sds:
+        inverse_sds, log_peaks = _inverse_and_log_peaks(sds[None, :], n_components)
+
+    rows_per_block = max(1, BLOCK_SIZE // n_components)
+    for start in range(0, len(rows), rows_per_block):
+        positions = slice(start, start + rows_per_block)
+        block_rows = rows[positions]
+        if not has_shared_sds:
+            inverse_sds, log_peaks = _inverse_and_log_peaks(sds[block_rows], n_components)
         yield Components(
-            places=places,
-            means=np.ascontiguousarray(means[chosen], dtype=np.float64),
+            positions=positions,
+            means=np.ascontiguousarray(means[block_rows], dtype=np.float64),
             inverse_sds=inverse_sds,
             log_peaks=log_peaks,
         )
 
 
-def _inverse_and_log_peaks(sds: Floats, n_draws: int) -> tuple[Doubles, Doubles]:
+def _inverse_and_log_peaks(sds: Floats, n_components: int) -> tuple[Doubles, Doubles]:
+    """Return 1 / sd and log(1 / (T sd sqrt(2 pi))) of each component, T the number of them."""
     scales = np.ascontiguousarray(sds, dtype=np.float64)
-    with np.errstate(over="ignore"):  # 1 / subnormal; 0 * inf would be NaN
+    # 1 / sd overflows if sd is subnormal, and 0 * inf would later be NaN
+    with np.errstate(over="ignore"):
         inverse = np.minimum(1.0 / scales, np.finfo(np.float64).max)
-    return inverse, -np.log(scales) - np.log(n_draws * np.sqrt(2 * np.pi))
+    return inverse, -np.log(scales) - np.log(n_components * np.sqrt(2 * np.pi))
 
 
 def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = None) -> Doubles:
-    """Return log f_i(y) at one or several points per row: y is (n,) or (n, k).
+    """Compute log f_i(y), the log density of row i's mixture, at one or several points per row.
 
-    With `rows`, point j belongs to row rows[j].
+    Parameters
+    ----------
+    mixtures : one mixture of Gaussians per row
+    y : (n,) for one point per row, or (n, k) for k points per row
+    rows : (n,), the row number i of each entry of y; without it, all rows in their order
+
+    Returns
+    -------
+    An array of the shape of y.
     """
     points = np.asarray(y, dtype=np.float64)
-    of_rows = points[:, None] if points.ndim == 1 else points
-    chosen = np.arange(len(mixtures)) if rows is None else rows
-    values = np.empty(of_rows.shape)
+    point_columns = points[:, None] if points.ndim == 1 else points
+    if rows is None:
+        rows = np.arange(len(mixtures))
+
+    values = np.empty(point_columns.shape)
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        for components in component_blocks(mixtures, chosen):
-            for column in range(of_rows.shape[1]):
-                at = of_rows[components.places, column]
-                values[components.places, column] = _log_density_of_block(components, at)
+        for components in component_blocks(mixtures, rows):
+            block = components.positions
+            for column in range(point_columns.shape[1]):
+                values[block, column] = _log_density_of_block(
+                    components, point_columns[block, column]
+                )
     return values.reshape(points.shape)
 
 
-def _log_density_of_block(components: Components, at: Doubles) -> Doubles:
-    """Return log f at one point per row."""
-    terms = components.means - at[:, None]
+def _log_density_of_block(components: Components, y: Doubles) -> Doubles:
+    """Compute log f(y) of a block of rows, at one point y per row.
+
+    With the log peaks p_t and h = max_t p_t of a row:
+
+        log f(y) = h + log(total),   total = sum_t exp(p_t - h - ((mean_t - y) / (sd_t sqrt 2))^2)
+
+    Far from all means the total underflows; such rows are computed by a slower way.
+    """
+    # 1. The terms of the sum, all made in one array (b, T): this is the hot loop of every search.
+    terms = components.means - y[:, None]
     terms *= components.inverse_of_root_two_sds
     terms *= terms
     np.subtract(components.log_peaks_below_highest, terms, out=terms)
     np.exp(terms, out=terms)
+
+    # 2. The sum and its logarithm.
     total = terms.sum(axis=1)
     values = np.log(total) + components.highest_log_peak
 
-    is_faint = ~(total > SMALLEST_TOTAL)  # NaN too
-    if is_faint.any():
-        rows = np.flatnonzero(is_faint)
-        values[rows] = _log_density_in_the_tail(components, at, rows)
+    # 3. Compute underflown rows again. "not >" so that a total that is NaN is one of them.
+    is_underflown = ~(total > SMALLEST_TOTAL)
+    if is_underflown.any():
+        positions = np.flatnonzero(is_underflown)
+        values[positions] = _log_density_in_the_tail(components, y, positions)
     return values  # type: ignore[no-any-return]
 
 
-def _log_density_in_the_tail(components: Components, at: Doubles, rows: Integers) -> Doubles:
-    """Return log f at one point of some rows, shifted by the largest exponent of each."""
-    shares_sds = len(components.inverse_sds) < len(components.means)
-    sds_of = np.zeros_like(rows) if shares_sds else rows
-    deviations = (components.means[rows] - at[rows, None]) * components.inverse_sds[sds_of]
-    exponents = components.log_peaks[sds_of] - 0.5 * np.square(deviations)
+def _log_density_in_the_tail(components: Components, y: Doubles, positions: Integers) -> Doubles:
+    """Compute log f(y) where all components are so small that their exponentials underflow.
+
+    With exponents e_t = p_t - (mean_t - y)^2 / (2 sd_t^2) and the largest of them, e:
+
+        log f(y) = e + log(sum_t exp(e_t - e))
+
+    `positions` are those of the rows in the block for which this is done; y has all rows of it.
+    """
+    has_shared_sds = len(components.inverse_sds) < len(components.means)
+    sd_positions = np.zeros_like(positions) if has_shared_sds else positions
+    inverse_sds = components.inverse_sds[sd_positions]
+    log_peaks = components.log_peaks[sd_positions]
+
+    deviations = (components.means[positions] - y[positions, None]) * inverse_sds
+    exponents = log_peaks - 0.5 * np.square(deviations)
     largest = exponents.max(axis=1)
-    shift = np.where(np.isfinite(largest), largest, 0.0)
-    sums = np.exp(exponents - shift[:, None]).sum(axis=1)
-    return np.asarray(np.where(np.isfinite(largest), largest + np.log(sums), largest))
+
+    # an infinite y has exponents of -inf only, and -inf - (-inf) would be NaN
+    is_finite = np.isfinite(largest)
+    shift = np.where(is_finite, largest, 0.0)
+    total = np.exp(exponents - shift[:, None]).sum(axis=1)
+    return np.asarray(np.where(is_finite, largest + np.log(total), largest))
 
 
 def log_density_and_slope(
-    mixtures: GaussianMixtures, rows: Integers, points: Floats
+    mixtures: GaussianMixtures, rows: Integers, y: Floats
 ) -> tuple[Doubles, Doubles]:
-    """Return log f and its derivative; point j belongs to row rows[j]."""
-    values = np.empty(len(points))
-    slopes = np.empty(len(points))
+    """Compute log f and its derivative (log f)' at points y; point j belongs to row rows[j].
+
+    With z_t = (mean_t - y) / sd_t, e_t = p_t - z_t^2 / 2 (p_t the log peak) and e = max_t e_t:
+
+        log f(y)    = e + log(total),                          total = sum_t exp(e_t - e)
+        (log f)'(y) = sum_t exp(e_t - e) z_t / sd_t / total
+    """
+    values = np.empty(len(y))
+    slopes = np.empty(len(y))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         for components in component_blocks(mixtures, rows):
-            places = components.places
-            deviations = (components.means - points[places, None]) * components.inverse_sds
-            exponents = components.log_peaks - 0.5 * np.square(deviations)
+            block = components.positions
+            z = (components.means - y[block, None]) * components.inverse_sds
+            exponents = components.log_peaks - 0.5 * np.square(z)
             largest = exponents.max(axis=1, keepdims=True)
-            shares = np.exp(exponents - largest)
-            total = shares.sum(axis=1)
-            values[places] = largest[:, 0] + np.log(total)
+            terms = np.exp(exponents - largest)
+            total = terms.sum(axis=1)
 
-            shares *= deviations
-            shares *= components.inverse_sds
-            slopes[places] = shares.sum(axis=1) / total
+            values[block] = largest[:, 0] + np.log(total)
+            slopes[block] = (terms * z * components.inverse_sds).sum(axis=1) / total
     return values, slopes
 
 
 def distribution(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = None) -> Doubles:
-    """Return F_i(y), the mixture's distribution function, at one point per row.
+    """Compute F_i(y) = (1 / T) sum_t Phi((y - mean_t) / sd_t), the mixture's distribution function.
 
-    With `rows`, point j belongs to row rows[j].
+    `y` has one point per row of `mixtures`; with `rows`, point j belongs to row rows[j].
     """
     points = np.asarray(y, dtype=np.float64)
-    chosen = np.arange(len(mixtures)) if rows is None else rows
+    if rows is None:
+        rows = np.arange(len(mixtures))
+
     values = np.empty(len(points))
     with np.errstate(over="ignore", under="ignore"):
-        for components in component_blocks(mixtures, chosen):
-            deviations = points[components.places, None] - components.means
-            values[components.places] = ndtr(deviations * components.inverse_sds).mean(axis=1)
+        for components in component_blocks(mixtures, rows):
+            block = components.positions
+            z = (points[block, None] - components.means) * components.inverse_sds
+            values[block] = ndtr(z).mean(axis=1)
     return values
 
 
 def mean_and_sd(mixtures: GaussianMixtures) -> tuple[Doubles, Doubles]:
     """Return the mean and the standard deviation of each row's mixture.
 
-    The law of total variance: the mean of the variances and the variance of the means.
+    The law of total variance: the variance is the mean of the components' variances plus the
+    variance of their means.
     """
     means = mixtures.means.T
     mean_of_variances = np.mean(np.square(mixtures.sds.T, dtype=np.float64), axis=-1)
@@ -174,6 +228,6 @@ def mean_and_sd(mixtures: GaussianMixtures) -> tuple[Doubles, Doubles]:
 
 
 def smallest_sds(mixtures: GaussianMixtures) -> Doubles:
-    """Return the smallest sd of each row."""
+    """Return the smallest sd of each row's components, (n,)."""
     smallest = mixtures.sds.T.min(axis=-1)
     return np.broadcast_to(smallest, (len(mixtures),)).astype(np.float64)
