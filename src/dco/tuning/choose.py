@@ -20,18 +20,18 @@ from dco.structure import Candidate
 from dco.tuning.candidates import keep_readable, learn_scores, pair_models_with_scores
 from dco.tuning.comparison import Comparison
 from dco.tuning.contest import CandidateTrial, Contest
-from dco.tuning.cutoffs import threshold_kind
+from dco.tuning.cutoffs import choose_threshold_kind
 from dco.tuning.defaults import Models, suiting_transforms
 from dco.tuning.fits import ModelFits
 from dco.tuning.notes import (
     note_below_zero,
     note_empty_sets,
-    note_left_behind,
     note_low_classes,
     note_one_width,
+    note_uneven,
 )
 from dco.tuning.objectives import MEAN_SIZE, Even, Objective
-from dco.tuning.proposals import average_best_models, level_scores, search_candidates
+from dco.tuning.proposals import average_best_models, make_levelled_candidates, search_candidates
 from dco.tuning.ranking import Ranking, note_failed
 from dco.tuning.resampling import Resampling
 from dco.tuning.row_weights import EqualClusters, EqualRows, RowWeights
@@ -61,16 +61,31 @@ class Choice:
     """The chosen candidate, and what is known of the choice.
 
     A single candidate is chosen without a trial: nothing is fitted and nothing is ranked.
+
+    Attributes
+    ----------
+    winner, ranking, n_candidates
+        The chosen candidate, the ranking of all, and how many there were.
+    training_rows_known
+        False if a model came already fitted, on rows that are unknown here.
+    fitted_model
+        The winner's model, fitted on the training rows; None if it was not, or only on folds.
+    selection
+        Why the winner won: "smallest mean size on 200 tuning rows".
+    stability
+        The share of random halves of the tuning rows on which the winner wins again.
+    tuning_scores
+        The winner's scores of the tuning rows, from which clusters of labels are learnt.
     """
 
     winner: Candidate
     ranking: Ranking
     n_candidates: int
-    training_rows_known: bool  # no candidate came fitted on rows that are unknown here
-    fitted_model: Any = None  # on the training rows; None if it was not fitted, or on folds alone
-    selection: str = ""  # why the winner won, in words
-    stability: float | None = None  # share of halves of the tuning rows on which the winner wins
-    tuning_scores: Floats | None = None  # the winner's, from which clusters of labels are learnt
+    training_rows_known: bool
+    fitted_model: Any = None
+    selection: str = ""
+    stability: float | None = None
+    tuning_scores: Floats | None = None
     notes: tuple[Note, ...] = ()
 
 
@@ -84,53 +99,65 @@ def choose(
     tuning: Tuning = Tuning(),  # noqa: B008  # frozen
     seed: int = 0,
 ) -> Choice:
-    """Try the candidates on training and tuning rows, and choose the best by the objective.
+    """Choose the candidate whose sets of the tuning rows are best by the objective.
 
-    `classes` are None for numbers. The statement says which rows share a threshold.
+    Parameters
+    ----------
+    models, scores
+        A candidate is a model with a score. Without scores, the default ones are tried.
+    resampling
+        Which rows models are fitted on and compared on: training and tuning rows, or folds.
+    statement
+        The level, and which rows share a threshold.
+    classes
+        All labels; None for numbers.
     """
     _check_settings(resampling, tuning)
 
-    # 1. List the candidates. A single one is the choice.
-    listed = list_candidates(
+    # 1. List the candidates. A single one is chosen without a trial.
+    starting = list_candidates(
         models, scores, resampling, of_classes=classes is not None, tuning=tuning
     )
     learns_from_scores = statement.calibrator.learns_from_tuning
     needs_trial = learns_from_scores and len(resampling.tuning_rows) > 0
-    if listed.is_single and not needs_trial:
-        return choose_without_trial(listed, statement, tuning)
-    _check_tuning_rows(resampling, listed)
+    if starting.is_single and not needs_trial:
+        return choose_without_trial(starting, statement, tuning)
+    _check_tuning_rows(resampling, starting)
 
     # 2. Try and rank them, then averages of the best models and levelled scores.
     contest = prepare_contest(
         resampling, statement=statement, classes=classes, tuning=tuning, seed=seed
     )
-    compared = compare(listed, contest, support=tuning.support)
+    ranked = rank_candidates(starting, contest, support=tuning.support)
 
     # 3. Describe the winner.
-    winner = compared.winner
+    winner = ranked.winner
+    fitted_models = winner.fit.models
+    rows_are_known = starting.rows_are_known
+    if starting.strategy is not None:  # it may have proposed a model that came fitted
+        rows_are_known = rows_are_known and not holds_frozen(winner.candidate.model)
     notes = note_choice(
-        compared,
-        caller_chose_scores=not listed.adds_levelled_scores,
+        ranked,
+        caller_chose_scores=not starting.adds_levelled_scores,
         can_condition=statement.calibrator.takes_condition,
         support=tuning.support,
     )
-    rows_are_known = listed.rows_are_known
-    if listed.strategy is not None:
-        rows_are_known = rows_are_known and not holds_frozen(winner.candidate.model)
     return Choice(
         winner=winner.candidate,
-        ranking=compared.ranking,
-        n_candidates=len(compared.candidates),
+        ranking=ranked.ranking,
+        n_candidates=len(ranked.candidates),
         training_rows_known=rows_are_known,
-        fitted_model=winner.fit.fits[0] if len(winner.fit.fits) == 1 else None,
+        fitted_model=fitted_models[0] if len(fitted_models) == 1 else None,
         selection=f"{tuning.objective.describe(winner.row)} {resampling.in_words()}",
-        stability=measure_stability(compared, seed=seed),
+        stability=measure_stability(ranked, seed=seed),
         tuning_scores=winner.evaluated.scores if learns_from_scores else None,
         notes=tuple(notes),
     )
 
 
-def choose_without_trial(listed: Listed, statement: Statement, tuning: Tuning) -> Choice:
+def choose_without_trial(
+    starting: StartingCandidates, statement: Statement, tuning: Tuning
+) -> Choice:
     """Choose the only candidate: nothing is fitted, and nothing is ranked."""
     nothing_ranked = Ranking(
         table=(),
@@ -140,22 +167,32 @@ def choose_without_trial(listed: Listed, statement: Statement, tuning: Tuning) -
         objective=tuning.objective.name,
     )
     return Choice(
-        winner=listed.candidates[0],
+        winner=starting.candidates[0],
         ranking=nothing_ranked,
         n_candidates=1,
-        training_rows_known=listed.rows_are_known,
+        training_rows_known=starting.rows_are_known,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
-    """The candidates to begin with, and what may be added to them."""
+class StartingCandidates:
+    """The candidates to begin with, and which others are added when these have been tried.
+
+    Attributes
+    ----------
+    strategy
+        Proposes candidates of its own; None if the listed ones are tried, each once.
+    adds_averages, adds_levelled_scores
+        Whether averages of the best models, and levelled scores, are tried too.
+    rows_are_known
+        False if a model came already fitted, on rows that are unknown here.
+    """
 
     candidates: list[Candidate]
     strategy: Strategy | None
     adds_averages: bool
     adds_levelled_scores: bool
-    rows_are_known: bool  # no model came fitted on rows that are unknown here
+    rows_are_known: bool
 
     @property
     def is_single(self) -> bool:
@@ -170,19 +207,23 @@ def list_candidates(
     *,
     of_classes: bool,
     tuning: Tuning,
-) -> Listed:
-    """Pair models with scores; default models and scores are made for the rows at hand."""
+) -> StartingCandidates:
+    """Pair models with scores, and let the scores learn from the targets.
+
+    Default models and default scores are chosen to suit the rows. `scores` are the caller's; None
+    for the default ones.
+    """
     model_by_name = models.make(resampling, scores)
     if scores is not None and models.has_defaults:
         scores = keep_readable(scores, model_by_name)
-    candidates = pair_models_with_scores(
-        model_by_name,
-        scores,
-        of_classes=of_classes,
-        transforms=() if of_classes else suiting_transforms(resampling),
+    transforms = [] if of_classes else suiting_transforms(resampling)
+    pairs = pair_models_with_scores(
+        model_by_name, scores, of_classes=of_classes, transforms=transforms
     )
-    return Listed(
-        learn_scores(candidates, resampling.rows_to_learn_from().y, tuning.support),
+
+    y = resampling.rows_to_learn_from().y
+    return StartingCandidates(
+        candidates=learn_scores(pairs, y, tuning.support),
         strategy=tuning.strategy,
         adds_averages=models.has_defaults,
         adds_levelled_scores=scores is None and tuning.strategy is None and not of_classes,
@@ -198,18 +239,23 @@ def prepare_contest(
     tuning: Tuning,
     seed: int,
 ) -> Contest:
-    """Prepare the trials: how models are fitted, and how candidates are then compared."""
-    # Calibration rows may hold more classes, which a search must not know.
+    """Prepare the trials: how models are fitted, and how candidates are then compared.
+
+    `classes` are None for numbers. Of labels only those in training and tuning rows are used:
+    calibration rows may hold more, which a search must not know.
+    """
+    # 1. How models are fitted.
     if classes is not None:
         classes = np.unique(resampling.targets)
-    fits = ModelFits(resampling, classes, seed, n_jobs=tuning.n_jobs)
+    model_fits = ModelFits(resampling, classes, seed, n_jobs=tuning.n_jobs)
 
+    # 2. How candidates are compared: how much each row counts, which rows share a threshold.
     rows = resampling.tuning_rows
     weights: RowWeights = EqualRows()
     if rows.clusters is not None:
         _, cluster_numbers = np.unique(rows.clusters, return_inverse=True)
         weights = EqualClusters(cluster_numbers)
-    thresholds = threshold_kind(statement.calibrator, rows)
+    thresholds = choose_threshold_kind(statement.calibrator, rows)
     comparison = Comparison(
         alpha=statement.alpha,
         objective=tuning.objective,
@@ -217,11 +263,11 @@ def prepare_contest(
         thresholds=thresholds,
         slicings=named_slicings(rows, tuning.objective.columns, thresholds),
     )
-    return Contest(fits, comparison)
+    return Contest(model_fits, comparison)
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class RankedCandidates:
     """All candidates that were compared, and their ranking."""
 
     contest: Contest
@@ -230,76 +276,92 @@ class Compared:
 
     @property
     def winner(self) -> CandidateTrial:
-        """What the best candidate did."""
+        """The trial of the best candidate."""
         return self.contest.trials[self.ranking.best]
 
 
-def compare(listed: Listed, contest: Contest, *, support: tuple[float, float] | None) -> Compared:
-    """Rank the candidates: those listed, or those that a strategy proposes.
+def rank_candidates(
+    starting: StartingCandidates, contest: Contest, *, support: tuple[float, float] | None
+) -> RankedCandidates:
+    """Rank the candidates: the starting ones, or those that a strategy proposes.
 
-    Averages of the best models and levelled scores are made from the tried candidates. They are
-    added, and all are ranked again.
+    Averages of the best models and levelled scores can only be made from candidates that were
+    tried. They are added, and all are ranked again.
     """
-    candidates = listed.candidates
-    if listed.strategy is not None:
-        candidates = search_candidates(listed.strategy, candidates, contest, support=support)
+    candidates = starting.candidates
+    if starting.strategy is not None:
+        candidates = search_candidates(starting.strategy, candidates, contest, support=support)
     ranking = contest.rank(candidates)
 
-    if listed.adds_averages:
-        candidates = [*candidates, *average_best_models(candidates, contest, ranking)]
+    if starting.adds_averages:
+        averages = average_best_models(candidates, contest, ranking)
+        candidates = [*candidates, *averages]
         ranking = contest.rank(candidates)
-    if listed.adds_levelled_scores:
-        candidates = [*candidates, *level_scores(candidates, contest)]
+
+    if starting.adds_levelled_scores:
+        levelled = make_levelled_candidates(candidates, contest)
+        candidates = [*candidates, *levelled]
         ranking = contest.rank(candidates)
-    return Compared(contest, candidates, ranking)
+    return RankedCandidates(contest, candidates, ranking)
 
 
-def measure_stability(compared: Compared, *, seed: int) -> float | None:
+def measure_stability(ranked: RankedCandidates, *, seed: int) -> float | None:
     """Return the share of random halves of the tuning rows on which the winner wins again.
 
-    It competes with the best few of the others. None where nothing was compared, where rows have
-    conditions or clusters, where an objective reads whole sets, or where each size is a search for
-    roots (mixtures).
+    It competes with the best few of the others. The share is None where halves cannot be compared
+    like all rows (with conditions, clusters, or an objective that reads whole sets), where there
+    are fewer than two candidates or rows, and where it would take too long.
     """
-    comparison = compared.contest.comparison
-    if comparison.objective.reads_sets or not comparison.thresholds.is_single:
-        return None
-    if not comparison.weights.are_equal:
+    comparison = ranked.contest.comparison
+    is_plain = comparison.thresholds.is_single and comparison.weights.are_equal
+    if comparison.objective.reads_sets or not is_plain:
         return None
 
-    trials = compared.contest.best_trials(compared.ranking, _MOST_COMPARED_AGAIN)
+    trials = ranked.contest.best_trials(ranked.ranking, _MOST_COMPARED_AGAIN)
     if len(trials) < 2 or len(trials[0].evaluated) < 2:
         return None
     if any(trial.candidate.record_type is GaussianMixtures for trial in trials):
-        return None
+        return None  # each size of a set is found by a slow search for roots
 
     candidates = [trial.evaluated for trial in trials]
-    return share_of_wins(compared.ranking.best, candidates, comparison, seed=seed)
+    return share_of_wins(ranked.ranking.best, candidates, comparison, seed=seed)
 
 
 def note_choice(
-    compared: Compared,
+    ranked: RankedCandidates,
     *,
     caller_chose_scores: bool,
     can_condition: bool,
     support: tuple[float, float] | None,
 ) -> list[Note]:
-    """Note which candidates failed, and weaknesses of the winner on the tuning rows."""
-    contest = compared.contest
-    winner = compared.winner
+    """Note which candidates failed, and weaknesses of the winner's sets of the tuning rows.
+
+    Parameters
+    ----------
+    caller_chose_scores
+        Whether the caller named the scores, so that leaving them out can be advised.
+    can_condition
+        Whether a threshold for each class can be advised.
+    support
+        The range of the targets that the caller gave, if any.
+    """
+    contest = ranked.contest
+    winner = ranked.winner
     notes = []
-    if compared.ranking.failed:
-        reasons = contest.reasons_of_failure(compared.candidates, compared.ranking)
+    if ranked.ranking.failed:
+        reasons = contest.reasons_of_failure(ranked.candidates, ranked.ranking)
         notes.append(note_failed(reasons))
-    if not (contest.comparison.thresholds.is_single and winner.row.feasible):
+
+    # The other notes are about sets with one threshold for all rows.
+    has_one_threshold = contest.comparison.thresholds.is_single
+    if not (has_one_threshold and winner.row.feasible):
         return notes
 
     objective = contest.comparison.objective
     outcome = contest.comparison.outcome(winner.evaluated)
-    resampling = contest.fits.resampling
-    notes += note_left_behind(compared.ranking, objective, outcome)
+    notes += note_uneven(ranked.ranking, objective, outcome)
     if winner.predictions.are_of_classes:
-        y = resampling.tuning_rows.y
+        y = contest.tuning_rows.y
         notes += note_low_classes(y, outcome.covered, can_condition=can_condition)
         notes += note_empty_sets(outcome.sizes)
         return notes
@@ -312,10 +374,10 @@ def note_choice(
         caller_chose_scores=caller_chose_scores,
         objective_is_even=isinstance(objective, Even),
     )
-    if support is None and resampling.targets.min() >= 0:
-        notes += note_below_zero(
-            winner.candidate.score, winner.predictions.records, winner.row.ranking_threshold
-        )
+    is_never_negative = contest.resampling.targets.min() >= 0
+    if support is None and is_never_negative:
+        records = winner.predictions.records
+        notes += note_below_zero(winner.candidate.score, records, winner.row.ranking_threshold)
     return notes
 
 
@@ -345,15 +407,15 @@ def _check_support(y: Floats, support: tuple[float, float]) -> None:
         )
 
 
-def _check_tuning_rows(resampling: Resampling, listed: Listed) -> None:
+def _check_tuning_rows(resampling: Resampling, starting: StartingCandidates) -> None:
     """Refuse to choose without tuning rows."""
     if len(resampling.tuning_rows):
         return
 
     reason = "a search chooses by them"
-    if listed.strategy is None:
-        names = first_few([candidate.name for candidate in listed.candidates], most=3)
-        reason = f"{len(listed.candidates)} candidates are compared on them ({names})"
+    if starting.strategy is None:
+        names = first_few([candidate.name for candidate in starting.candidates], most=3)
+        reason = f"{len(starting.candidates)} candidates are compared on them ({names})"
     raise ValueError(
         Message(
             f"No row is left for tuning, but {reason}: raise ⟨tune_size⟩, tune by folds with "

@@ -14,7 +14,7 @@ from dco.foundations.arrays import Floats
 from dco.tuning.cutoffs import Cutoffs, OneThreshold, ThresholdKind
 from dco.tuning.evaluated import EvaluatedCandidate
 from dco.tuning.objectives import MEAN_SIZE, Objective, Outcome
-from dco.tuning.ranking import FailedCandidate, Ranking, RankingRow, all_failed
+from dco.tuning.ranking import FailedCandidate, Ranking, RankingRow, all_failed, list_failed
 from dco.tuning.row_weights import EqualRows, RowWeights
 from dco.tuning.slices import Slicing
 
@@ -44,20 +44,21 @@ class Comparison:
         for candidate in candidates:
             try:
                 rows.append(self.measure(candidate))
-            except Exception as error:
+            except Exception as error:  # whatever a user's score or objective raises
                 errors[candidate.name] = error
         if not rows:
             raise all_failed(errors)
+        return self.make_ranking(rows, list_failed(errors), n_rows=len(candidates[0]))
 
-        failed = tuple(
-            FailedCandidate(name, f"{type(error).__name__}: {error}")
-            for name, error in errors.items()
-        )
+    def make_ranking(
+        self, rows: Sequence[RankingRow], failed: Sequence[FailedCandidate], *, n_rows: int
+    ) -> Ranking:
+        """Put measured candidates in order, and record which failed. `n_rows` are tuning rows."""
         return Ranking(
             table=tuple(put_in_order(rows, self.objective)),
-            failed=failed,
+            failed=tuple(failed),
             alpha=float(self.alpha),
-            n=len(candidates[0]),
+            n=n_rows,
             objective=self.objective.name,
         )
 
@@ -69,26 +70,31 @@ class Comparison:
         """
         outcome = self.outcome(candidate)
         if math.isfinite(outcome.mean_size) or not self.thresholds.is_single:
-            return self.row(outcome)
+            return self.make_row(outcome)
 
-        threshold = largest_bounded_threshold(candidate)
-        if threshold is None:
-            return self.row(outcome)
-        bounded = self.outcome_at(candidate, Cutoffs.equal(threshold))
-        return self.row(bounded, feasible=False)
+        bounded_threshold = largest_bounded_threshold(candidate)
+        if bounded_threshold is None:
+            return self.make_row(outcome)
+        bounded_outcome = self.outcome_at(candidate, Cutoffs.equal(bounded_threshold))
+        return self.make_row(bounded_outcome, feasible=False)
 
     def outcome(self, candidate: EvaluatedCandidate) -> Outcome:
-        """Find the sizes and the covered rows of a candidate at its own threshold."""
-        return self.outcome_at(
-            candidate, self.thresholds.cutoffs(candidate, self.weights, self.alpha)
-        )
+        """Find the sizes and the covered rows of a candidate at its smallest threshold.
+
+        That is the smallest one that misses at most a share alpha of the rows.
+        """
+        cutoffs = self.thresholds.cutoffs(candidate, self.weights, self.alpha)
+        return self.outcome_at(candidate, cutoffs)
 
     def outcome_at(
         self, candidate: EvaluatedCandidate, cutoffs: Cutoffs, sizes: Floats | None = None
     ) -> Outcome:
-        """Find the sizes and the covered rows of a candidate; pass `sizes` if they are known."""
+        """Find the sizes and the covered rows of a candidate at these thresholds.
+
+        `sizes` are the set sizes of all rows there, if they were computed before.
+        """
         if sizes is None:
-            sizes = candidate.sizes_at(cutoffs.for_score)
+            sizes = candidate.sizes_at(cutoffs.for_sets)
         if sizes.shape != candidate.scores.shape:
             raise ValueError(
                 f"{candidate.name} gave sizes of shape {sizes.shape} for {len(candidate)} "
@@ -98,14 +104,14 @@ class Comparison:
             candidate=candidate,
             cutoffs=cutoffs,
             sizes=sizes,
-            covered=np.asarray(candidate.scores <= cutoffs.of_rows),
+            covered=np.asarray(candidate.scores <= cutoffs.for_true_labels),
             alpha=float(self.alpha),
             weights=self.weights,
             slicings=self.slicings,
         )
 
-    def row(self, outcome: Outcome, *, feasible: bool = True) -> RankingRow:
-        """Make the row of the ranking that states an outcome."""
+    def make_row(self, outcome: Outcome, *, feasible: bool = True) -> RankingRow:
+        """Make the candidate's row of the ranking from its outcome."""
         return RankingRow(
             name=outcome.candidate.name,
             ranking_threshold=outcome.cutoffs.largest,
@@ -119,18 +125,21 @@ class Comparison:
 
 
 def put_in_order(rows: Sequence[RankingRow], objective: Objective) -> list[RankingRow]:
-    """Sort rows, best first. The order in which they came decides last.
+    """Sort the rows of a ranking, best first. Equal rows stay in the order in which they came.
 
-    Candidates without a feasible threshold come last, by miscoverage (the paper's fallback). Before
-    them come those whose sets are larger than the objective pays for.
+    Candidates whose sets are unbounded (not `feasible`) come last, by their miscoverage: the
+    paper's fallback. Before them come those that are too large: whose objective exceeds the
+    smallest one by more than the share `objective.price`. Among the others the shortfall decides
+    (what a candidate lacks to qualify), then the objective, then the sizes.
     """
-    values = [row.objective for row in rows if row.feasible]
-    affordable = min(values, default=math.inf) * (1 + objective.price)
+    feasible_values = [row.objective for row in rows if row.feasible]
+    largest_value = min(feasible_values, default=math.inf) * (1 + objective.price)
 
     def key(row: RankingRow) -> tuple[float, ...]:
+        is_too_large = row.objective > largest_value
         return (
             0 if row.feasible else 1 + row.miscoverage,
-            row.objective > affordable,
+            is_too_large,
             row.shortfall,
             row.objective,
             row.mean_size,

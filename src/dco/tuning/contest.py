@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dco.rows.rows import Rows
 from dco.structure import Candidate
-from dco.tuning.comparison import Comparison, put_in_order
+from dco.tuning.comparison import Comparison
 from dco.tuning.evaluated import EvaluatedCandidate, TuningPredictions, evaluate_pair
 from dco.tuning.fits import FailedFit, FittedModel, ModelFits
-from dco.tuning.ranking import FailedCandidate, Ranking, RankingRow, all_failed
+from dco.tuning.ranking import FailedCandidate, Ranking, RankingRow, all_failed, list_failed
+from dco.tuning.resampling import Resampling
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateTrial:
-    """What a candidate did on the tuning rows."""
+    """A candidate after it was tried: its fitted model, its scores, its row of the ranking."""
 
     candidate: Candidate
     fit: FittedModel
@@ -23,50 +25,60 @@ class CandidateTrial:
 
     @property
     def predictions(self) -> TuningPredictions:
-        """The predictions that the candidate's score read."""
+        """The predictions that the candidate's score reads."""
         return self.fit.predictions[self.candidate.record_type]
 
 
 @dataclass(eq=False)
 class Contest:
-    """Candidates that are compared on the tuning rows."""
+    """Candidates that are compared on the tuning rows.
 
-    fits: ModelFits
+    `model_fits` fits their models, `comparison` says how they are compared, and `trials` holds
+    what came of it, by name of the candidate.
+    """
+
+    model_fits: ModelFits
     comparison: Comparison
-    trials: dict[str, CandidateTrial] = field(default_factory=dict)  # by name of the candidate
+    trials: dict[str, CandidateTrial] = field(default_factory=dict)
+
+    @property
+    def resampling(self) -> Resampling:
+        """Which rows models are fitted on, and which they are compared on."""
+        return self.model_fits.resampling
+
+    @property
+    def tuning_rows(self) -> Rows:
+        """The rows that candidates are compared on."""
+        return self.resampling.tuning_rows
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
-        """Try the candidates that are new, and put all of them in order."""
-        self.fits.fit(candidates)
+        """Rank candidates. Those that are new are fitted and tried on the tuning rows first.
+
+        A candidate whose model or score raises an error is in ``Ranking.failed``. If all of them
+        fail, one error gives all reasons.
+        """
+        self.model_fits.fit(candidates)
+
         rows = []
-        failed_fits = []
-        errors = {}
+        failed_models = []
+        errors_of_scores = {}
         for candidate in candidates:
-            fit = self.fits.fits[candidate.model_name]
+            fit = self.model_fits.results[candidate.model_name]
             if isinstance(fit, FailedFit):
-                failed_fits.append(FailedCandidate(candidate.name, fit.reason))
+                failed_models.append(FailedCandidate(candidate.name, fit.reason))
                 continue
             try:
                 rows.append(self._trial_of(candidate, fit).row)
             except Exception as error:  # whatever a user's score raises
-                errors[candidate.name] = error
+                errors_of_scores[candidate.name] = error
 
-        if not rows and errors:
-            raise all_failed(errors)
+        if not rows and errors_of_scores:
+            raise all_failed(errors_of_scores)
         if not rows:
             raise ValueError(self._explain_failed_models(candidates))
 
-        failed_scores = [
-            FailedCandidate(name, f"{type(error).__name__}: {error}")
-            for name, error in errors.items()
-        ]
-        return Ranking(
-            table=tuple(put_in_order(rows, self.comparison.objective)),
-            failed=(*failed_fits, *failed_scores),
-            alpha=float(self.comparison.alpha),
-            n=len(self.fits.resampling.tuning_rows),
-            objective=self.comparison.objective.name,
-        )
+        failed = [*failed_models, *list_failed(errors_of_scores)]
+        return self.comparison.make_ranking(rows, failed, n_rows=len(self.tuning_rows))
 
     def best_trials(self, ranking: Ranking, n: int) -> list[CandidateTrial]:
         """Return the trials of the n best candidates, in the order in which they were tried.
@@ -79,15 +91,19 @@ class Contest:
     def reasons_of_failure(
         self, candidates: Sequence[Candidate], ranking: Ranking
     ) -> dict[str, str]:
-        """Return why models failed, and candidates whose score alone failed, by their names."""
-        failed = {failure.name: failure.reason for failure in ranking.failed}
+        """Return the reasons why candidates failed, by name.
+
+        A model that failed is named once, however many scores were tried with it. Where only the
+        score failed, the name is that of the candidate.
+        """
+        reason_of = {failure.name: failure.reason for failure in ranking.failed}
         reasons = {}
         for candidate in candidates:
-            if candidate.name not in failed:
+            if candidate.name not in reason_of:
                 continue
-            model_failed = isinstance(self.fits.fits[candidate.model_name], FailedFit)
+            model_failed = isinstance(self.model_fits.results[candidate.model_name], FailedFit)
             name = candidate.model_name if model_failed else candidate.name
-            reasons[name] = failed[candidate.name]
+            reasons[name] = reason_of[candidate.name]
         return reasons
 
     def _trial_of(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
@@ -101,22 +117,22 @@ class Contest:
     def _try_candidate(self, candidate: Candidate, fit: FittedModel) -> CandidateTrial:
         """Score the tuning rows, and measure the sets at the candidate's own threshold."""
         predictions = fit.predictions[candidate.record_type]
-        y = self.fits.resampling.tuning_rows.y
+        y = self.tuning_rows.y
         evaluated = evaluate_pair(candidate.name, candidate.score, predictions, y)
         return CandidateTrial(candidate, fit, evaluated, self.comparison.measure(evaluated))
 
     def _explain_failed_models(self, candidates: Sequence[Candidate]) -> str:
-        """Say why each model failed, once, however many scores it was tried with."""
+        """Say why each model failed, once for each, however many scores were tried with it."""
         reasons: list[str] = []
         for candidate in candidates:
-            fit = self.fits.fits[candidate.model_name]
-            if not isinstance(fit, FailedFit):
+            result = self.model_fits.results[candidate.model_name]
+            if not isinstance(result, FailedFit):
                 continue
-            reason = f"{candidate.model_name}: {fit.reason}"
+            reason = f"{candidate.model_name}: {result.reason}"
             if reason not in reasons:
                 reasons.append(reason)
 
-        X = self.fits.resampling.training_rows.X
+        X = self.resampling.training_rows.X
         shape = f"n_samples={X.shape[0]}, n_features={X.shape[1]}"
         return (
             f"Every candidate failed on the training and tuning rows ({shape}). "

@@ -20,24 +20,30 @@ from dco.tuning.row_weights import RowWeights
 
 @dataclass(frozen=True, eq=False)
 class Cutoffs:
-    """The thresholds of one candidate.
+    """The thresholds of one candidate, in the shapes in which they are needed.
 
-    `of_rows` are those of the rows' true labels, `for_score` are in the shape that a score reads,
-    and `largest` stands for all of them in a ranking.
+    Attributes
+    ----------
+    for_true_labels
+        The threshold that each row's true label is compared with, (n,), or one for all rows.
+    for_sets
+        The same in the shape that ``score.sets`` takes: one number, (n,), (n, 1) or (1, n_labels).
+    largest
+        The largest of them, which a ranking shows.
     """
 
-    of_rows: float | Floats
-    for_score: float | Floats
+    for_true_labels: float | Floats
+    for_sets: float | Floats
     largest: float
 
     @classmethod
     def equal(cls, threshold: float) -> Cutoffs:
         """Use one threshold for all rows."""
-        return cls(of_rows=threshold, for_score=threshold, largest=threshold)
+        return cls(for_true_labels=threshold, for_sets=threshold, largest=threshold)
 
 
 class ThresholdKind(ABC):
-    """Which rows share a threshold."""
+    """A rule that says which rows share a threshold while candidates are ranked."""
 
     is_single: ClassVar[bool] = False
 
@@ -45,7 +51,11 @@ class ThresholdKind(ABC):
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
-        """Return the smallest thresholds that miss at most a share alpha of the rows."""
+        """Return the candidate's smallest thresholds that miss at most a share alpha of the rows.
+
+        That share holds for every group of rows with a threshold of its own. `weights` say how much
+        each row counts.
+        """
 
 
 class OneThreshold(ThresholdKind):
@@ -56,7 +66,7 @@ class OneThreshold(ThresholdKind):
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
-        """Take one order statistic of all scores."""
+        """Take one order statistic of the scores of all rows."""
         return Cutoffs.equal(weights.smallest_threshold(candidate.scores, alpha))
 
 
@@ -70,14 +80,17 @@ class ThresholdByCondition(ThresholdKind):
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
-        """Take one order statistic for each condition."""
-        _, codes = np.unique(self.conditions, return_inverse=True)
-        thresholds = _thresholds_by_code(codes, candidate, weights, alpha)
-        of_rows = thresholds[codes]
+        """Take one order statistic of the scores of each condition."""
+        _, group_of_row = np.unique(self.conditions, return_inverse=True)
+        thresholds = _threshold_of_each_group(group_of_row, candidate, weights, alpha)
+        row_thresholds = thresholds[group_of_row]
 
         is_for_classes = candidate.n_labels is not None
-        for_score = of_rows[:, None] if is_for_classes else of_rows
-        return Cutoffs(of_rows, for_score, largest=float(thresholds.max()))
+        return Cutoffs(
+            for_true_labels=row_thresholds,
+            for_sets=row_thresholds[:, None] if is_for_classes else row_thresholds,
+            largest=float(thresholds.max()),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,37 +100,48 @@ class ThresholdByLabel(ThresholdKind):
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
-        """Take one order statistic for each label that has tuning rows."""
+        """Take one order statistic of the scores of each label that has tuning rows."""
         if candidate.source is None or candidate.n_labels is None:
             raise ValueError("thresholds by label are for classes.")
 
-        labels = candidate.source.predictions.labels
-        label_numbers = codes_of(as_labels(candidate.source.y), labels)
-        present_labels, codes = np.unique(label_numbers, return_inverse=True)
-        thresholds = _thresholds_by_code(codes, candidate, weights, alpha)
+        # 1. The rows of one label form a group. Labels are numbered as in the predictions.
+        all_labels = candidate.source.predictions.labels
+        label_numbers = codes_of(as_labels(candidate.source.y), all_labels)
+        present_labels, group_of_row = np.unique(label_numbers, return_inverse=True)
+        thresholds = _threshold_of_each_group(group_of_row, candidate, weights, alpha)
 
-        by_label = np.full(len(labels), np.inf)
-        by_label[present_labels] = thresholds
+        # 2. A label without tuning rows is in every set.
+        threshold_of_label = np.full(len(all_labels), np.inf)
+        threshold_of_label[present_labels] = thresholds
         return Cutoffs(
-            of_rows=thresholds[codes],
-            for_score=by_label[None, :],
+            for_true_labels=thresholds[group_of_row],
+            for_sets=threshold_of_label[None, :],
             largest=float(thresholds.max()),
         )
 
 
-def _thresholds_by_code(
-    codes: Integers, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
+def _threshold_of_each_group(
+    group_of_row: Integers, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
 ) -> Floats:
-    """Return the threshold of the rows of each code, as if there were no others."""
-    thresholds = np.empty(codes.max() + 1)
-    for code in range(len(thresholds)):
-        rows = np.flatnonzero(codes == code)
-        thresholds[code] = weights.take(rows).smallest_threshold(candidate.scores[rows], alpha)
+    """Return the smallest threshold of each group of rows, as if there were no other rows.
+
+    `group_of_row` holds the number of each row's group, from 0.
+    """
+    n_groups = group_of_row.max() + 1
+    thresholds = np.empty(n_groups)
+    for group in range(n_groups):
+        rows = np.flatnonzero(group_of_row == group)
+        group_weights = weights.take(rows)
+        thresholds[group] = group_weights.smallest_threshold(candidate.scores[rows], alpha)
     return thresholds
 
 
-def threshold_kind(calibrator: Calibrator, rows: Rows) -> ThresholdKind:
-    """Return which of the tuning rows share a threshold while candidates are ranked."""
+def choose_threshold_kind(calibrator: Calibrator, rows: Rows) -> ThresholdKind:
+    """Choose which of the tuning rows share a threshold while candidates are ranked.
+
+    The calibrator says by which condition rows get thresholds of their own, such as a column or
+    the label. Without a condition there is one threshold for all rows.
+    """
     condition = calibrator.condition_for_tuning(rows.X, rows.y)
     if condition is None:
         return OneThreshold()
@@ -130,11 +154,11 @@ def threshold_kind(calibrator: Calibrator, rows: Rows) -> ThresholdKind:
 
 
 def number_values(values: AnyArray) -> Integers:
-    """Number the values in order of appearance, from 0."""
+    """Number the values in order of appearance, from 0: ["b", "a", "b"] -> [0, 1, 0]."""
     number_of = {value: number for number, value in enumerate(distinct(values))}
     return np.asarray([number_of[value] for value in values.tolist()], dtype=np.int64)
 
 
 def distinct(values: AnyArray) -> list[Any]:
-    """Return the distinct values in order of appearance."""
+    """Return the distinct values in order of appearance: ["b", "a", "b"] -> ["b", "a"]."""
     return list(dict.fromkeys(values.tolist()))

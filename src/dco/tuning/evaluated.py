@@ -45,7 +45,7 @@ class TuningPredictions:
 
     @cached_property
     def centres(self) -> Floats:
-        """One number for each row to order rows by."""
+        """One number for each row to order rows by: the prediction, or its largest probability."""
         return self._join([record.centres for record in self.records])
 
     def observed(self, score: Score, y: AnyArray) -> Floats:
@@ -53,21 +53,23 @@ class TuningPredictions:
         return self._join([score.observed(record, y[rows]) for record, rows in self.folds()])
 
     def sizes(self, score: Score, thresholds: float | Floats) -> Floats:
-        """Return the size of each row's set in double precision; NaN is refused."""
-        parts = [
-            to_numpy(score.sizes(record, self._thresholds_of_fold(thresholds, record, rows)))
-            for record, rows in self.folds()
-        ]
-        sizes = np.asarray(self._join(parts), dtype=np.float64)
-        not_a_number = np.flatnonzero(np.isnan(sizes))
-        if not_a_number.size:
-            raise ValueError(
-                f"{type(score).__name__} gave a set of size NaN (row {not_a_number[0]})."
-            )
+        """Return the size of each row's set at these thresholds, (n,); a size of NaN is refused.
+
+        `thresholds` are one number, or an array with one for each row or for each label.
+        """
+        sizes_of_folds = []
+        for record, rows in self.folds():
+            fold_thresholds = self._thresholds_of_fold(thresholds, record, rows)
+            sizes_of_folds.append(to_numpy(score.sizes(record, fold_thresholds)))
+        sizes = np.asarray(self._join(sizes_of_folds), dtype=np.float64)
+
+        nan_rows = np.flatnonzero(np.isnan(sizes))
+        if nan_rows.size:
+            raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {nan_rows[0]}).")
         return sizes
 
     def sizes_at_several(self, score: Score, thresholds: Floats) -> Floats:
-        """Return the sizes at several thresholds, (J, n), in one pass where the score has one."""
+        """Return the set sizes at several thresholds: a line for each threshold, (J, n)."""
         parts = [to_numpy(score.sizes_at_several(record, thresholds)) for record in self.records]
         return self._join(parts).astype(np.float64)
 
@@ -84,11 +86,15 @@ class TuningPredictions:
         return zip(self.records, self.positions, strict=True)
 
     def _join(self, parts: Sequence[AnyArray]) -> Floats:
-        """Put the values of all folds (along the last axis) in the order of the rows."""
+        """Join the values of all folds in the order of the tuning rows.
+
+        Each part holds the values of one fold, with its rows along the last axis: (..., n_fold).
+        """
         if len(parts) == 1:
             return parts[0]
         n_rows = sum(part.shape[-1] for part in parts)
-        joined = np.empty((*parts[0].shape[:-1], n_rows))
+        other_axes = parts[0].shape[:-1]
+        joined = np.empty((*other_axes, n_rows))
         for part, rows in zip(parts, self.positions, strict=True):
             joined[..., rows] = part
         return joined
@@ -96,22 +102,23 @@ class TuningPredictions:
     def _thresholds_of_fold(
         self, thresholds: float | Floats, record: Prediction, rows: Positions
     ) -> float | Floats:
-        """Return the thresholds that apply to one fold.
+        """Pick the thresholds that apply to one fold.
 
-        Of thresholds for each row these are the fold's own. Thresholds for each label, (1, K), are
-        put in the order of labels of the fold's record. A single threshold is for all folds.
+        `thresholds` are for all tuning rows: one number, one for each row, (n,) or (n, 1), or one
+        for each label, (1, K). `record` is the fold's prediction, `rows` are its positions.
         """
-        values = np.asarray(thresholds)
-        if values.ndim == 0:
-            return float(values)
-        if len(self.records) == 1:
-            return values
+        all_thresholds = np.asarray(thresholds)
+        if all_thresholds.ndim == 0:
+            return float(all_thresholds)
+        has_one_fold = len(self.records) == 1
+        if has_one_fold:
+            return all_thresholds
 
-        is_per_label = values.ndim == 2 and values.shape[0] == 1
-        if is_per_label and isinstance(record, ClassRecord):
+        is_per_label = all_thresholds.ndim == 2 and all_thresholds.shape[0] == 1
+        if is_per_label and isinstance(record, ClassRecord):  # a fold may have its own label order
             columns = codes_of(label_names(record), self.labels)
-            return np.asarray(values[:, columns])
-        return np.asarray(values[rows])
+            return np.asarray(all_thresholds[:, columns])
+        return np.asarray(all_thresholds[rows])
 
 
 def label_names(record: ClassRecord) -> AnyArray:
@@ -149,16 +156,26 @@ class ScoredPredictions:
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedCandidate:
-    """The scores of a candidate's true labels, and its set sizes at any threshold.
+    """A candidate on the tuning rows.
 
-    People who keep their own size curves build it without a `source`. `sizes_at` must not decrease
-    with the threshold.
+    Attributes
+    ----------
+    name
+        The name of the candidate.
+    scores
+        The score of each row's true label, (n,).
+    sizes_at
+        Returns the size of each row's set at a threshold, (n,). Sizes must not decrease when the
+        threshold grows.
+    source
+        The score and the predictions behind it, which some objectives look at. None for people who
+        bring their own `sizes_at`.
     """
 
     name: str
     scores: Floats
     sizes_at: Callable[[float | Floats], Floats]
-    source: ScoredPredictions | None = None  # what some objectives look at
+    source: ScoredPredictions | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -202,7 +219,10 @@ def evaluate_pair(
 def evaluate_pairs(
     pairs: Pairs, y: AnyArray
 ) -> tuple[list[EvaluatedCandidate], dict[str, Exception]]:
-    """Evaluate each candidate; those that raise are returned apart, with their errors."""
+    """Evaluate candidates, given as {name: (score, predictions)}.
+
+    Returns those that could be evaluated, and the errors of the others by name.
+    """
     evaluated = []
     errors = {}
     for name, (score, predictions) in pairs.items():

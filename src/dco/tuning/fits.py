@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import Any, TypeAlias
 
 from dco.foundations.arrays import AnyArray, Floats
@@ -23,10 +22,14 @@ from dco.tuning.resampling import Part, Resampling, uniform_seed
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A model of the search: its fits, one for each part, and its predictions."""
+    """A model of the search after it was fitted.
 
-    fits: tuple[Any, ...]
-    predictions: Mapping[type, TuningPredictions]  # by type of record
+    `models` holds the fitted model, or with folds one for each fold. `predictions` are those of the
+    tuning rows, by type of record.
+    """
+
+    models: tuple[Any, ...]
+    predictions: Mapping[type, TuningPredictions]
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,23 @@ class FailedFit:
     reason: str
 
 
-Fit: TypeAlias = FittedModel | FailedFit
+FitResult: TypeAlias = FittedModel | FailedFit
 
 
 @dataclass(frozen=True)
 class Request:
-    """A model, and what it is to predict for the scores that read it."""
+    """A model, and what it must predict for the scores that are tried with it.
+
+    `record_types` are the types of predictions that the scores read. Randomised scores also need
+    a uniform random number for each row (`with_uniforms`).
+    """
 
     model: Any = field(compare=False)
     record_types: tuple[type, ...] = ()
     with_uniforms: bool = False
 
     def including(self, candidate: Candidate) -> Request:
-        """Return a request that also asks for what one more candidate needs."""
+        """Return a request that also asks for what one more candidate of the model needs."""
         record_types = self.record_types
         if candidate.record_type not in record_types:
             record_types = (*record_types, candidate.record_type)
@@ -61,66 +68,73 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One request on one part of the rows."""
+    """A model to fit on one part of the rows, such as one fold."""
 
     request: Request
     part: Part
     tuning_rows: Rows
-    uniforms: Floats | None  # of the tuning rows
-    classes: AnyArray | None
+    uniforms: Floats | None  # of the tuning rows; None if no score is randomised
+    classes: AnyArray | None  # None for numbers
 
 
 @dataclass(frozen=True, eq=False)
 class FittedPart:
-    """A model fitted on one part, and its predictions of the rows of that part."""
+    """A model fitted on one part of the rows, and its predictions of the rows held out for it."""
 
     model: Any
-    records: Mapping[type, Prediction]
+    records: Mapping[type, Prediction]  # by type of record
 
 
 @dataclass(eq=False)
 class ModelFits:
-    """The models of a search, by name. Each is fitted once, however many scores are tried."""
+    """The models of a search, by name. Each is fitted once, however many scores are tried with it.
+
+    `results` holds what became of each model, and `requests` what it was asked to predict.
+    """
 
     resampling: Resampling
     classes: AnyArray | None  # labels of training and tuning rows, None for numbers
     seed: int
     n_jobs: int | None = None
-    fits: dict[str, Fit] = field(default_factory=dict)
+    results: dict[str, FitResult] = field(default_factory=dict)
     requests: dict[str, Request] = field(default_factory=dict)
 
     def fit(self, candidates: Sequence[Candidate]) -> None:
-        """Fit the models of the candidates, if they have not been fitted before.
+        """Fit the models of the candidates, in parallel, if they have not been fitted before.
 
         A model is fitted again if a candidate needs a type of prediction that it has not made yet.
         """
-        requests = self._new_requests(candidates)
-        if not requests:
+        new_requests = self._new_requests(candidates)
+        if not new_requests:
             return
-        self.requests.update(requests)
+        self.requests.update(new_requests)
+        model_names = list(new_requests)
 
-        # Each model is fitted on each part of the rows: all parts of one model, then of the next.
+        # 1. List the tasks: the first model on each part of the rows, then the next model.
         parts = self.resampling.parts()
         tasks: list[Task] = []
-        for request in requests.values():
-            tasks += self._tasks(request, parts)
-        fitted_parts = self._run(tasks, list(requests), n_candidates=len(candidates))
+        for request in new_requests.values():
+            tasks += self._make_tasks(request, parts)
 
-        # The results come in the order of the tasks.
-        results = iter(fitted_parts)
-        for name in requests:
-            parts_of_model = list(islice(results, len(parts)))
-            self.fits[name] = join_parts(parts_of_model, parts)
+        # 2. Run them. The results come in the order of the tasks.
+        fitted_parts = self._run(tasks, model_names, n_candidates=len(candidates))
+
+        # 3. Join the parts of each model.
+        for number, name in enumerate(model_names):
+            start = number * len(parts)
+            parts_of_model = fitted_parts[start : start + len(parts)]
+            self.results[name] = join_parts(parts_of_model, parts)
 
     def fit_part_by_part(self, candidate: Candidate) -> Iterator[tuple[Part, FittedPart]]:
-        """Fit the model of a new candidate on one part after the other, up to the first failure.
+        """Fit the model of a new candidate on one part after the other, and yield each.
 
-        A caller that stops early leaves no trace: the model is as new as before.
+        The first failure ends it. The model is recorded as fitted (or failed) at the end only: if
+        the caller stops before, it counts as new, as if nothing had happened.
         """
         request = Request(candidate.model).including(candidate)
         parts = self.resampling.parts()
         fitted_parts: list[FittedPart | FailedFit] = []
-        for task in self._tasks(request, parts):
+        for task in self._make_tasks(request, parts):
             fitted_part = fit_part(task)
             fitted_parts.append(fitted_part)
             if isinstance(fitted_part, FailedFit):
@@ -128,32 +142,32 @@ class ModelFits:
             yield task.part, fitted_part
 
         self.requests[candidate.model_name] = request
-        self.fits[candidate.model_name] = join_parts(fitted_parts, parts)
+        self.results[candidate.model_name] = join_parts(fitted_parts, parts)
 
     def fitted(self, model_name: str) -> FittedModel:
-        """Return the fit of a model that did not fail."""
-        fit = self.fits[model_name]
-        assert isinstance(fit, FittedModel), fit
-        return fit
+        """Return a model that was fitted, and did not fail."""
+        result = self.results[model_name]
+        assert isinstance(result, FittedModel), result
+        return result
 
     def _new_requests(self, candidates: Sequence[Candidate]) -> dict[str, Request]:
-        """Return what the models are still to be asked for, by name of the model.
+        """Return what models still have to predict for these candidates, by name of the model.
 
-        Nothing is asked of a model that failed before.
+        Models that already predict all that is needed are left out, and so are those that failed.
         """
-        requests: dict[str, Request] = {}
+        new_requests: dict[str, Request] = {}
         for candidate in candidates:
             name = candidate.model_name
-            if isinstance(self.fits.get(name), FailedFit):
+            if isinstance(self.results.get(name), FailedFit):
                 continue
-            answered = self.requests.get(name, Request(candidate.model))
-            request = requests.get(name, answered).including(candidate)
-            if request != answered:
-                requests[name] = request
-        return requests
+            earlier_request = self.requests.get(name, Request(candidate.model))
+            request = new_requests.get(name, earlier_request).including(candidate)
+            if request != earlier_request:
+                new_requests[name] = request
+        return new_requests
 
-    def _tasks(self, request: Request, parts: Sequence[Part]) -> list[Task]:
-        """Return one task for each part of the rows."""
+    def _make_tasks(self, request: Request, parts: Sequence[Part]) -> list[Task]:
+        """Make one task for each part of the rows."""
         rows = self.resampling.tuning_rows
         uniforms = None
         if request.with_uniforms:
@@ -161,31 +175,33 @@ class ModelFits:
         return [Task(request, part, rows, uniforms, self.classes) for part in parts]
 
     def _run(
-        self, tasks: Sequence[Task], names: Sequence[str], *, n_candidates: int
+        self, tasks: Sequence[Task], model_names: Sequence[str], *, n_candidates: int
     ) -> list[FittedPart | FailedFit]:
-        """Run the tasks in parallel, and report how far the search is.
+        """Run the tasks in parallel, return their results in order, and report the progress.
 
-        `names` are those of the models, each of which has equally many tasks in a row.
+        The tasks are in the order of `model_names`, with equally many for each model.
         """
         from sklearn import get_config
 
-        n_parts = len(tasks) // len(names)
+        tasks_per_model = len(tasks) // len(model_names)
 
-        def report(n_done: int, n_fits: int) -> None:
-            is_done = n_done == n_fits
-            model_now = None if is_done else names[n_done // n_parts]
-            report_search(SearchProgress(n_candidates, n_done, n_fits, model_now))
+        def report(n_done: int, n_tasks: int) -> None:
+            current_model = None
+            if n_done < n_tasks:
+                current_model = model_names[n_done // tasks_per_model]
+            report_search(SearchProgress(n_candidates, n_done, n_tasks, current_model))
 
         report(0, len(tasks))
-        # workers have a configuration of scikit-learn of their own (metadata routing, say)
+        # Other processes do not know how scikit-learn is configured here (metadata routing, say).
         fit = partial(fit_part, config=get_config())
         return run_many(fit, tasks, n_jobs=self.n_jobs, progress=report)
 
 
 def fit_part(task: Task, *, config: Mapping[str, Any] | None = None) -> FittedPart | FailedFit:
-    """Fit a model on one part and predict the rows held out for it.
+    """Fit a model on one part of the rows, and predict the rows held out for it.
 
-    If the model raises an error, it is returned as a failure. `config` is scikit-learn's.
+    An error of the model is not raised but returned, as a `FailedFit`. `config` is the
+    configuration of scikit-learn to fit with, as `sklearn.get_config` returns it.
     """
     from sklearn import config_context
 
@@ -207,8 +223,11 @@ def fit_part(task: Task, *, config: Mapping[str, Any] | None = None) -> FittedPa
     return FittedPart(model, records)
 
 
-def join_parts(fitted_parts: Sequence[FittedPart | FailedFit], parts: Sequence[Part]) -> Fit:
-    """Join a model's fits on all parts, or return the first failure."""
+def join_parts(fitted_parts: Sequence[FittedPart | FailedFit], parts: Sequence[Part]) -> FitResult:
+    """Join what one model was fitted to and predicted on all parts; return the first failure.
+
+    `fitted_parts` and `parts` are in the same order.
+    """
     fitted: list[FittedPart] = []
     for fitted_part in fitted_parts:
         if isinstance(fitted_part, FailedFit):

@@ -21,30 +21,32 @@ from dco.scores.score import Score
 from dco.tuning.objectives import Even, Objective, Outcome
 from dco.tuning.ranking import Ranking
 
-_ERROR = 0.05
-_LOW_CLASS = 0.7  # coverage
-_LOW_FIFTH = 0.1  # below the level
-_EMPTY = 0.01  # share of empty sets
+_ERROR = 0.05  # the probability of a note where none is due
+_LOW_CLASS = 0.7  # a class that is covered less often gets a note
+_LOW_FIFTH = 0.1  # a fifth of the rows that is covered this much less often than the level
+_EMPTY_SHARE = 0.01  # of the sets
+_ROUNDING = 1e-9  # relative; widths that differ by less are equal
 
 
 def note_low_classes(y: AnyArray, covered: Bools, *, can_condition: bool) -> list[Note]:
     """Note classes whose rows are surely covered less than 70 % of the time.
 
-    `can_condition` says whether a threshold for each class can be advised.
+    `y` are the true labels of the tuning rows, `covered` says which rows' sets hold them, and
+    `can_condition` whether a threshold for each class can be advised.
     """
-    labels, codes = np.unique(y, return_inverse=True)
-    slices = find_low_slices(codes, covered, _LOW_CLASS)
+    labels, class_numbers = np.unique(y, return_inverse=True)
+    slices = find_low_slices(class_numbers, covered, level=_LOW_CLASS)
     if not slices.low.size:
         return []
 
-    described = [
-        f"{labels[code]} ({100 * slices.coverage(code):.0f} % of "
-        f"{counted(int(slices.rows[code]), 'row')})"
-        for code in slices.low
-    ]
+    low_classes = []
+    for class_number in slices.low:
+        rows = counted(int(slices.rows[class_number]), "row")
+        coverage = f"{100 * slices.coverage(class_number):.0f} % of {rows}"
+        low_classes.append(f"{labels[class_number]} ({coverage})")
     text = (
         f"On the tuning rows sets hold some classes far less often than the level says: "
-        f"{first_few(described)}."
+        f"{first_few(low_classes)}."
     )
     remedy = ""
     if can_condition:
@@ -58,7 +60,7 @@ def note_low_classes(y: AnyArray, covered: Bools, *, can_condition: bool) -> lis
 def note_empty_sets(sizes: Floats) -> list[Note]:
     """Note that at least 1 % of the sets are empty."""
     empty_share = float(np.mean(sizes == 0))
-    if empty_share < _EMPTY:
+    if empty_share < _EMPTY_SHARE:
         return []
 
     text = (
@@ -85,24 +87,31 @@ def note_one_width(
 
     The note advises what the search has not done yet: to try the default scores, and to choose with
     the objective "even". If it has done both, there is no note.
+
+    Parameters
+    ----------
+    covered, sizes, centres
+        For each tuning row: whether its interval holds the target, its width, its prediction.
     """
     if objective_is_even and not caller_chose_scores:
         return []
 
-    widths_differ = np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0)
+    widths_differ = np.ptp(sizes) > _ROUNDING * np.abs(sizes).max(initial=0.0)
     if widths_differ:
         return []
 
-    slices = find_low_slices(fifths(centres), covered, 1 - alpha - _LOW_FIFTH)
+    lowest_coverage = 1 - alpha - _LOW_FIFTH
+    slices = find_low_slices(fifths(centres), covered, level=lowest_coverage)
     if not slices.low.size:
         return []
 
-    worst = min(slices.low.tolist(), key=slices.coverage)
+    worst_fifth = min(slices.low.tolist(), key=slices.coverage)
+    coverage = f"{100 * slices.coverage(worst_fifth):.0f} %"
     text = (
         f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth "
-        f"{worst + 1} of the prediction is covered {100 * slices.coverage(worst):.0f} % of the "
-        f"time."
+        f"{worst_fifth + 1} of the prediction is covered {coverage} of the time."
     )
+
     advice = []
     if caller_chose_scores:
         advice.append("leave ⟨scores⟩ out, so that widths that follow the prediction are tried")
@@ -114,7 +123,10 @@ def note_one_width(
 
 
 def note_below_zero(score: Score, records: Sequence[Prediction], threshold: float) -> list[Note]:
-    """Note sets of tuning rows that reach below 0 where no target does."""
+    """Note sets of tuning rows that reach below 0, for targets none of which is negative.
+
+    `records` are the predictions of the tuning rows, one record or one for each fold.
+    """
     if not np.isfinite(threshold):
         return []
 
@@ -135,33 +147,36 @@ def note_below_zero(score: Score, records: Sequence[Prediction], threshold: floa
     return [Note("below-zero", text, remedy)]
 
 
-def note_left_behind(ranking: Ranking, objective: Objective, winner: Outcome) -> list[Note]:
-    """Note the slice of the rows that the winner covers too seldom, if a larger set would mend it.
+def note_uneven(ranking: Ranking, objective: Objective, outcome: Outcome) -> list[Note]:
+    """Note the slice of the rows that the winner covers too seldom, if larger sets would mend it.
 
-    With the objective `Even`, candidates that cover all slices about equally often are preferred,
-    unless their sets are too large (`Even.price`). The note says what the most even one would cost.
+    The objective `Even` prefers candidates that cover all slices about equally often, unless their
+    sets are too large (`Even.price`). The note says what the most even candidate would cost.
+    `outcome` is the winner's.
     """
-    best = ranking.table[0]
-    if not isinstance(objective, Even) or best.shortfall == 0:
+    # 1. Is the winner uneven, and is there a candidate that is more even?
+    winner = ranking.table[0]
+    if not isinstance(objective, Even) or winner.shortfall == 0:
         return []
-
+    worst_slice = objective.worst_slice(outcome)
     feasible = [row for row in ranking.table if row.feasible]
-    more_even = [row for row in feasible if row.shortfall < best.shortfall]
-    worst = objective.left_behind(winner)
-    if not more_even or worst is None:
+    more_even = [row for row in feasible if row.shortfall < winner.shortfall]
+    if worst_slice is None or not more_even:
         return []
 
+    # 2. How much larger are its sets than the smallest ones?
+    smallest_size = min(row.objective for row in feasible)
+    if smallest_size == 0:
+        return []
     most_even = min(more_even, key=lambda row: (row.shortfall, row.objective))
-    smallest = min(row.objective for row in feasible)
-    if smallest == 0:
-        return []
+    price = math.ceil(100 * (most_even.objective / smallest_size - 1)) / 100
 
-    price = math.ceil(100 * (most_even.objective / smallest - 1)) / 100
+    slice_is_low = f"{worst_slice.name} is covered {100 * worst_slice.coverage:.0f} % of the time"
+    sizes = f"{number(most_even.objective)} instead of {number(smallest_size)}"
     text = (
-        f"On the tuning rows, {worst.name} is covered {100 * worst.coverage:.0f} % of the time. "
-        f"The most even sets would be {100 * price:.0f} % larger than the smallest "
-        f"({number(most_even.objective)} instead of {number(smallest)}), and evenness may cost "
-        f"{100 * objective.price:g} %."
+        f"On the tuning rows, {slice_is_low}. "
+        f"The most even sets would be {100 * price:.0f} % larger than the smallest ({sizes}), "
+        f"and evenness may cost {100 * objective.price:g} %."
     )
     remedy = f"In Python, objective=dco.objectives.Even(price={price:g}) pays for it."
     return [Note("left-behind", text, remedy)]
@@ -172,22 +187,23 @@ class LowSlices:
     """How often slices of the rows are covered, and which are surely covered too seldom."""
 
     hits: Floats  # covered rows of each slice
-    rows: Floats
+    rows: Floats  # all rows of each slice
     low: Integers  # the numbers of the slices that are covered too seldom
 
-    def coverage(self, code: int) -> float:
+    def coverage(self, slice_number: int) -> float:
         """Return the share of covered rows in a slice."""
-        return float(self.hits[code] / self.rows[code])
+        return float(self.hits[slice_number] / self.rows[slice_number])
 
 
-def find_low_slices(codes: Integers, covered: Bools, level: float) -> LowSlices:
+def find_low_slices(slice_numbers: Integers, covered: Bools, *, level: float) -> LowSlices:
     """Find the slices whose coverage is surely below the level.
 
-    `codes` has the number of each row's slice. The upper bounds of all slices hold at once with
-    probability at least 95 %.
+    `slice_numbers` has the number of each row's slice, from 0, and `covered` says whether the row
+    is covered. The upper (Clopper-Pearson) bounds of all slices hold at once with probability at
+    least 95 %.
     """
-    rows = np.bincount(codes).astype(np.float64)
-    hits = np.bincount(codes, covered).astype(np.float64)
+    rows = np.bincount(slice_numbers).astype(np.float64)
+    hits = np.bincount(slice_numbers, covered).astype(np.float64)
     upper_bounds = clopper_pearson_upper(hits, rows, _ERROR / rows.size)
     is_low = (rows > 0) & (upper_bounds < level)
     return LowSlices(hits, rows, np.flatnonzero(is_low))

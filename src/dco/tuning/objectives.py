@@ -31,6 +31,7 @@ from dco.tuning.row_weights import RowWeights
 from dco.tuning.slices import Slicing
 
 _ERROR = 0.05  # the probability of finding a structure uneven that is not
+_INCREASE_PER_SHORTFALL = 20  # a fifth of the size for a shortfall of 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +40,15 @@ class Outcome:
 
     candidate: EvaluatedCandidate
     cutoffs: Cutoffs
-    sizes: Floats
-    covered: Bools
+    sizes: Floats  # of each row's set
+    covered: Bools  # whether each row's set holds its true label
     alpha: float
-    weights: RowWeights
-    slicings: tuple[Slicing, ...] = ()  # named by the caller
-    rows: Positions = field(default_factory=lambda: ALL_ROWS)  # those it is about
+    weights: RowWeights  # how much each row counts
+    slicings: tuple[Slicing, ...] = ()  # those that the objective asks for, and conditions
+    rows: Positions = field(default_factory=lambda: ALL_ROWS)  # the tuning rows it is about
 
     def on(self, rows: Integers) -> Outcome:
-        """Look at some of the rows alone."""
+        """Return the outcome on some of the rows alone."""
         return replace(
             self,
             sizes=self.sizes[rows],
@@ -79,29 +80,34 @@ class Outcome:
         return None if source is None else source.y[self.rows]
 
     def sets(self) -> Iterator[tuple[PredictionSets, AnyArray, Prediction]]:
-        """Yield sets, true labels and predictions: of all rows at once, or fold by fold."""
+        """Yield (sets, true labels, predictions) of all rows at once, or of each fold."""
         source = self.candidate.source
         if source is None:
             raise ValueError(
                 f"{self.candidate.name} has no sets, which this objective needs: give a score and "
                 f"a prediction."
             )
-        folds = source.predictions.sets(source.score, self.cutoffs.for_score)
+        folds = source.predictions.sets(source.score, self.cutoffs.for_sets)
         for rows, record, sets in folds:
             yield sets, source.y[rows], record
 
     def all_slicings(self) -> list[Slicing]:
-        """Cut the rows by class, by fifth of the prediction, and as the caller asked."""
+        """List all ways to slice the rows: as asked for, by class, by fifth of the prediction.
+
+        A candidate without predictions (one of size curves) has only the slices that were asked
+        for.
+        """
         slicings = list(self.slicings)
         source = self.candidate.source
         if source is None:
             return slicings
 
-        are_classes = source.predictions.are_of_classes
-        if are_classes:
-            slicings.append(Slicing.by_class(source.y[self.rows]))
+        of_classes = source.predictions.are_of_classes
+        if of_classes:
+            y = source.y[self.rows]
+            slicings.append(Slicing.by_class(y))
         centres = source.predictions.centres[self.rows]
-        slicings.append(Slicing.by_prediction(centres, of_classes=are_classes))
+        slicings.append(Slicing.by_prediction(centres, of_classes=of_classes))
         return slicings
 
 
@@ -111,21 +117,24 @@ class Objective(ABC):
     """
 
     name: ClassVar[str]
-    words: ClassVar[str]  # as the certificate says it
+    words: ClassVar[str]  # what it is called in the certificate: "smallest mean size"
     columns: tuple[Any, ...] = ()  # columns or functions of X whose values are slices
     price: float = math.inf  # how much larger than the smallest a winner may be, as a share
     reads_sets: ClassVar[bool] = False
 
     @abstractmethod
-    def value(self, at: Outcome) -> float:
+    def value(self, outcome: Outcome) -> float:
         """Return the number to minimise."""
 
-    def shortfall(self, at: Outcome) -> float:
-        """Return what the candidate lacks to qualify: candidates are compared by it first."""
+    def shortfall(self, outcome: Outcome) -> float:
+        """Return how far the candidate is from qualifying; 0 if it qualifies.
+
+        Candidates are compared by it first, and only then by their value.
+        """
         return 0.0
 
     def describe(self, winner: RankingRow) -> str:
-        """Say why the winner won."""
+        """Say why the winner won: "smallest mean size"."""
         return self.words
 
     def trial_value(self, row: RankingRow) -> float:
@@ -140,9 +149,9 @@ class MeanSize(Objective):
     name = "mean_size"
     words = "smallest mean size"
 
-    def value(self, at: Outcome) -> float:
+    def value(self, outcome: Outcome) -> float:
         """Return the mean size."""
-        return at.mean_size
+        return outcome.mean_size
 
 
 @dataclass(frozen=True)
@@ -152,19 +161,23 @@ class P95Size(Objective):
     name = "p95_size"
     words = "smallest P95 size"
 
-    def value(self, at: Outcome) -> float:
+    def value(self, outcome: Outcome) -> float:
         """Return the 95 % quantile of the sizes."""
-        return at.p95_size
+        return outcome.p95_size
 
 
 @dataclass(frozen=True)
-class LeftBehind:
-    """The slice of the tuning rows that is covered least for its size."""
+class WorstSlice:
+    """The slice of the tuning rows whose coverage is furthest below what is asked of it.
+
+    `shortfall` is by how much; it is negative if even this slice is covered often enough. `n_rows`
+    counts independent rows, or clusters of rows.
+    """
 
     name: str
     coverage: float
     n_rows: float
-    lacks: float  # how much its coverage is below what is asked of it; negative if nothing lacks
+    shortfall: float
 
 
 @dataclass(frozen=True)
@@ -174,16 +187,16 @@ class Even(Objective):
 
     Slices are the classes, the fifths of the candidate's own prediction (for classes of its largest
     probability), and the columns or functions of X in `by`. Slice s with n_s rows of which h_s are
-    covered lacks
+    covered has the shortfall
 
         min(1 - alpha - U(h_s, n_s), 1 - alpha - tolerance - h_s / n_s),
 
     where U is the one-sided Clopper-Pearson upper bound at error .05 / (number of slices). A
-    structure qualifies if no slice lacks anything: coverage is within the tolerance of the level,
-    or chance explains the rest. So a structure that covers every slice at the level is turned away
-    with probability at most .05, however small the slices. If none qualifies, the one whose worst
-    slice lacks least is best, in whole percentage points, so that size decides between those that
-    are about as even.
+    structure qualifies if no slice has a positive shortfall: coverage is within the tolerance of
+    the level, or chance explains the rest. So a structure that covers every slice at the level is
+    turned away with probability at most .05, however small the slices. If none qualifies, the one
+    with the smallest shortfall in its worst slice is best, in whole percentage points, so that size
+    decides between those that are about as even.
 
     Evenness may cost the share `price` of the mean size: structures that are larger than the
     smallest by more come last. An empty set counts as the whole: all labels, or the range of the
@@ -208,51 +221,65 @@ class Even(Objective):
         """`by` as a tuple."""
         return tuple(self.by) if isinstance(self.by, (list, tuple)) else (self.by,)
 
-    def value(self, at: Outcome) -> float:
-        """Return the mean size, an empty set counted as the whole."""
-        is_empty = (at.sizes == 0) & ~at.covered  # a covered set of size 0 is a point
-        if at.y is None or not is_empty.any():
-            return at.mean_size
+    def value(self, outcome: Outcome) -> float:
+        """Return the mean size, where an empty set counts as the largest set.
 
-        n_labels = at.candidate.n_labels
-        whole = float(np.ptp(at.y)) if n_labels is None else n_labels
-        return at.weights.mean(np.where(is_empty, whole, at.sizes))
+        That is a set of all labels, or for numbers the range of the targets: otherwise empty sets,
+        which say nothing, would make a candidate look good.
+        """
+        is_empty = (outcome.sizes == 0) & ~outcome.covered  # a covered set of size 0 is a point
+        y = outcome.y
+        if y is None or not is_empty.any():
+            return outcome.mean_size
 
-    def shortfall(self, at: Outcome) -> float:
-        """Return what the worst slice lacks, in whole percentage points."""
-        worst = self.left_behind(at)
+        n_labels = outcome.candidate.n_labels
+        largest_size = float(np.ptp(y)) if n_labels is None else n_labels
+        sizes = np.where(is_empty, largest_size, outcome.sizes)
+        return outcome.weights.mean(sizes)
+
+    def shortfall(self, outcome: Outcome) -> float:
+        """Return the shortfall of the worst slice, rounded up to whole percentage points."""
+        worst = self.worst_slice(outcome)
         if worst is None:
             return 0.0
-        return max(0, math.ceil(100 * worst.lacks)) / 100
+        return max(0, math.ceil(100 * worst.shortfall)) / 100
 
-    def left_behind(self, at: Outcome) -> LeftBehind | None:
-        """Find the slice that lacks most; None if there is no slice."""
-        # Count the covered rows in every slice that has rows.
+    def worst_slice(self, outcome: Outcome) -> WorstSlice | None:
+        """Find the slice with the largest shortfall of coverage; None if there is no slice.
+
+        Slice s with n_s rows, h_s of them covered, has the shortfall
+
+            min(1 - alpha - U(h_s, n_s), 1 - alpha - tolerance - h_s / n_s),
+
+        U the upper Clopper-Pearson bound. So it is positive only if coverage is below the level by
+        more than the tolerance and by more than chance explains.
+        """
+        # 1. Count the rows n_s of every slice, and those h_s that are covered.
         names: list[str] = []
         hits_by_slicing = []
         rows_by_slicing = []
-        for slicing in at.all_slicings():
-            hits, rows = at.weights.count_hits(slicing.numbers, at.covered)
-            filled = np.flatnonzero(rows > 0)
-            names += [slicing.names[number] for number in filled.tolist()]
-            hits_by_slicing.append(hits[filled])
-            rows_by_slicing.append(rows[filled])
+        for slicing in outcome.all_slicings():
+            hits, rows = outcome.weights.count_hits(slicing.numbers, outcome.covered)
+            with_rows = np.flatnonzero(rows > 0)
+            names += [slicing.names[number] for number in with_rows.tolist()]
+            hits_by_slicing.append(hits[with_rows])
+            rows_by_slicing.append(rows[with_rows])
         if not names:
             return None
-
-        # Compute what each slice lacks, by the formula of the class.
         hits = np.concatenate(hits_by_slicing)
         rows = np.concatenate(rows_by_slicing)
-        level = 1 - at.alpha
-        upper_bounds = clopper_pearson_upper(hits, rows, _ERROR / len(rows))
-        lacks = np.minimum(level - upper_bounds, level - self.tolerance - hits / rows)
 
-        worst = int(np.argmax(lacks))
-        return LeftBehind(
+        # 2. Compute the shortfalls. The bounds of all slices hold at once.
+        level = 1 - outcome.alpha
+        upper_bounds = clopper_pearson_upper(hits, rows, _ERROR / len(names))
+        shortfalls = np.minimum(level - upper_bounds, level - self.tolerance - hits / rows)
+
+        worst = int(np.argmax(shortfalls))
+        return WorstSlice(
             name=names[worst],
             coverage=hits[worst] / rows[worst],
             n_rows=rows[worst],
-            lacks=float(lacks[worst]),
+            shortfall=float(shortfalls[worst]),
         )
 
     def describe(self, winner: RankingRow) -> str:
@@ -267,8 +294,9 @@ class Even(Objective):
         )
 
     def trial_value(self, row: RankingRow) -> float:
-        """Raise the size by a fifth for each percentage point that lacks, at most by the price."""
-        return row.objective * (1 + min(20 * row.shortfall, self.price))
+        """Raise the size by a fifth per percentage point of shortfall, at most by the price."""
+        increase = min(_INCREASE_PER_SHORTFALL * row.shortfall, self.price)
+        return row.objective * (1 + increase)
 
 
 @dataclass(frozen=True)
@@ -292,12 +320,16 @@ class DecisionLoss(Objective):
         object.__setattr__(self, "loss_matrix", tuple(map(tuple, rows)))
         object.__setattr__(self, "labels", None if labels is None else tuple(labels))
 
-    def value(self, at: Outcome) -> float:
+    def value(self, outcome: Outcome) -> float:
         """Return the mean loss of the actions."""
-        return _mean_over_folds(at, self._mean_loss)
+        return _mean_over_folds(outcome, self._mean_loss)
 
     def _mean_loss(self, sets: PredictionSets, y: AnyArray, record: Prediction) -> float:
-        """Choose the best action for each set, and return the mean loss at the true labels."""
+        """Return the mean loss of the actions that are best against these sets.
+
+        `y` are the true labels of the rows, which decide the losses, `record` are the predictions
+        behind the sets.
+        """
         if not (isinstance(sets, LabelSets) and isinstance(record, ClassRecord)):
             raise ValueError("a decision loss is for label sets.")
         labels: Any = self.labels
@@ -305,7 +337,7 @@ class DecisionLoss(Objective):
             labels = np.sort(sets.classes)
 
         actions = act(sets, record, loss_matrix=self.loss_matrix, labels=labels).actions
-        columns = np.asarray(y)
+        columns = np.asarray(y)  # labels without names are the columns of the matrix
         if labels is not None:
             columns = codes_of(columns, np.asarray(labels))
         losses = np.asarray(self.loss_matrix)[actions, columns]
@@ -328,23 +360,31 @@ class Custom(Objective):
         """Name the function."""
         return f"smallest {getattr(self.function, '__qualname__', type(self.function).__name__)}"
 
-    def value(self, at: Outcome) -> float:
-        """Return what the function says."""
-        return _mean_over_folds(at, lambda sets, y, record: self.function(sets, y))
+    def value(self, outcome: Outcome) -> float:
+        """Return the value of the function on the sets of the tuning rows."""
+        return _mean_over_folds(outcome, self._value_of_fold)
+
+    def _value_of_fold(self, sets: PredictionSets, y: AnyArray, record: Prediction) -> float:
+        """Call the function, which takes no predictions."""
+        return self.function(sets, y)
 
 
 def _mean_over_folds(
-    at: Outcome, function: Callable[[PredictionSets, AnyArray, Prediction], float]
+    outcome: Outcome, function: Callable[[PredictionSets, AnyArray, Prediction], float]
 ) -> float:
-    """Return the mean of the function over the folds, each weighted by its number of rows."""
+    """Compute ``function(sets, y, predictions)`` on each fold, and return the mean.
+
+    Each fold is weighted by its number of rows. A mean of NaN is an error.
+    """
     values = []
     n_rows = []
-    for sets, y, record in at.sets():
+    for sets, y, record in outcome.sets():
         values.append(float(function(sets, y, record)))
         n_rows.append(len(y))
 
-    mean = values[0]  # of a single fold, without a rounding error
-    if len(values) > 1:
+    if len(values) == 1:
+        mean = values[0]  # without the rounding error of a product and a quotient
+    else:
         total = sum(n * value for n, value in zip(n_rows, values, strict=True))
         mean = total / sum(n_rows)
     if np.isnan(mean):

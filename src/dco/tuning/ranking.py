@@ -24,6 +24,9 @@ _COLUMNS = (
 )
 
 
+_SMALLEST_NAME_COLUMN = 28  # characters
+
+
 @dataclass(frozen=True)
 class FailedCandidate:
     """A candidate that was left out, and why."""
@@ -95,38 +98,44 @@ class Ranking(ShownAsPrinted):
 
 
 def ranking_as_text(ranking: Ranking) -> str:
-    """Print a ranking as a table of plain text."""
+    """Print a ranking as a table of plain text: a line for each candidate, best first.
+
+    The columns of an objective other than the mean size come last, and failed candidates below.
+    """
     if not ranking.table and not ranking.failed:
         return "nothing was compared: there was one candidate"
 
-    names = [row.name for row in ranking.table] + [failed.name for failed in ranking.failed]
-    width = max(28, *(len(name) + 2 for name in names))
-    has_own_objective = ranking.objective != "mean_size"  # the mean size has its column already
+    names = [row.name for row in ranking.table] + [failure.name for failure in ranking.failed]
+    width = max(_SMALLEST_NAME_COLUMN, *(len(name) + 2 for name in names))
+    shows_objective = ranking.objective != "mean_size"  # the mean size has its own column already
 
-    head = f"{'candidate':<{width}}{'mean size':>11}{'P95 size':>11}"
-    head += f"{'miscoverage':>13}{'threshold':>12}"
-    if has_own_objective:
-        head += f"{ranking.objective:>15}{'shortfall':>11}"
+    header = f"{'candidate':<{width}}{'mean size':>11}{'P95 size':>11}"
+    header += f"{'miscoverage':>13}{'threshold':>12}"
+    if shows_objective:
+        header += f"{ranking.objective:>15}{'shortfall':>11}"
 
-    lines = [head]
+    lines = [header]
     for row in ranking.table:
         line = f"{row.name:<{width}}{number(row.mean_size):>11}{number(row.p95_size):>11}"
-        line += f"{row.miscoverage:>13.4f}{_threshold(row):>12}"
-        if has_own_objective:
+        line += f"{row.miscoverage:>13.4f}{_threshold_in_words(row):>12}"
+        if shows_objective:
             line += f"{number(row.objective):>15}{row.shortfall:>11.4f}"
-        lines.append(line if row.feasible else f"{line}  infeasible")
-    lines += [f"{failure.name:<{width}} failed: {failure.reason}" for failure in ranking.failed]
+        if not row.feasible:
+            line += "  infeasible"
+        lines.append(line)
+    for failure in ranking.failed:
+        lines.append(f"{failure.name:<{width}} failed: {failure.reason}")
     return "\n".join(lines)
 
 
-def _threshold(row: RankingRow) -> str:
-    """Print a threshold, or the word for the one at which every set is the most probable label."""
+def _threshold_in_words(row: RankingRow) -> str:
+    """Write a threshold; "lowest" is the one at which sets hold only the most probable label."""
     return "lowest" if row.ranking_threshold == LOWEST_SCORE else number(row.ranking_threshold)
 
 
 def ranking_as_html(ranking: Ranking) -> str:
     """Print a ranking as a table for notebooks."""
-    head = ["candidate", "mean size", "P95 size", "miscoverage", "feasible"]
+    header = ["candidate", "mean size", "P95 size", "miscoverage", "feasible"]
     rows = [
         [
             row.name,
@@ -139,23 +148,36 @@ def ranking_as_html(ranking: Ranking) -> str:
     ]
     rows += [[failure.name, "failed", failure.reason, "", ""] for failure in ranking.failed]
     candidates = counted(len(ranking.table), "candidate")
-    return html_table(head, rows, caption=f"{candidates} on {ranking.n} tuning rows, best first")
+    return html_table(header, rows, caption=f"{candidates} on {ranking.n} tuning rows, best first")
 
 
-def note_failed(reasons: Mapping[str, str], *, shown: int = 5) -> Note:
-    """Say which models (or candidates, where only a score failed) were left out, and why."""
-    listed = [f"{name} ({reason.splitlines()[0]})" for name, reason in reasons.items()][:shown]
+def note_failed(reasons: Mapping[str, str], *, most: int = 5) -> Note:
+    """Say which models (or candidates, where only a score failed) were left out, and why.
+
+    `reasons` are by name. At most the first `most` of them are named.
+    """
+    described = [f"{name} ({reason.splitlines()[0]})" for name, reason in reasons.items()]
     text = (
         f"{len(reasons)} failed on the training and tuning rows and took no part in the "
-        f"comparison: {'; '.join(listed)}"
+        f"comparison: {'; '.join(described[:most])}"
     )
-    if len(reasons) > shown:
-        text += f"; and {len(reasons) - shown} more, see ranking_.failed"
+    if len(reasons) > most:
+        text += f"; and {len(reasons) - most} more, see ranking_.failed"
     return Note("failed-candidates", f"{text}.")
 
 
+def list_failed(errors: Mapping[str, Exception]) -> tuple[FailedCandidate, ...]:
+    """Record candidates that raised errors, {name: error}, with the type and text of the error."""
+    return tuple(
+        FailedCandidate(name, f"{type(error).__name__}: {error}") for name, error in errors.items()
+    )
+
+
 def all_failed(errors: Mapping[str, Exception]) -> Exception:
-    """Make one error of all reasons, of the type they share if that is one of dco's."""
+    """Make one error from those of all candidates, {name: error}, with every reason in its text.
+
+    It has the type of the others if they share one and it is an error of dco, or is a ValueError.
+    """
     types = {type(error) for error in errors.values()}
     error_type = types.pop() if len(types) == 1 else ValueError
     if not issubclass(error_type, DcoError):

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -39,10 +40,10 @@ _INTERVAL_SCORES = (AbsoluteResidual, NormalisedResidual, QuantileResidual)
 # Sums of lengths are rounded. Equal ones must count as equal, and a larger set stays valid.
 _RELATIVE_SLACK = 1e-12
 _ABSOLUTE_SLACK = 1e-300  # for intervals that are points, whose ends were rounded outwards
-_HALVINGS = 100
-_FAR_CUTOFF = 2.0**64  # here the growth of an interval is all that its ends show
-_LARGEST_CUTOFF = 2.0**1000
-_STEEPEST_GROWTH = 2.0**900  # so that sums over rows stay finite
+_MOST_HALVINGS = 100
+_FAR_CUTOFF = 2.0**64  # so far out that only the growth of an interval shows in its ends
+_LARGEST_CUTOFF = 2.0**1000  # so that products with cut-offs stay finite
+_LARGEST_SLOPE = 2.0**900  # so that sums over rows stay finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,78 +100,99 @@ def select_and_calibrate(
         raise ValueError(f'method must be "modsel" or "yk-adjust", got {method!r}.')
     level = as_rational(alpha)
     targets = as_labels(checked_targets(y, "y"))
+    _check_predictions(candidates, new)
     measured = _measure_candidates(candidates, targets, new)
+    names = list(measured)
+    measured_candidates = list(measured.values())
 
+    # 1. Find one cut-off for each candidate and new row.
     n = len(targets)
     if method == "modsel":
         rank = conformal_rank(n, alpha=level)
+        cutoffs = _cutoffs_of_all(measured_candidates, rank)
     else:
-        rank = _adjusted_rank(n, alpha=float(level), candidates=len(measured))
+        rank = _adjusted_rank(n, alpha=float(level), n_candidates=len(names))
+        cutoffs = _cutoffs_of_winner(measured_candidates, rank)
     if rank > n:
-        _warn_too_few(n, alpha=level, candidates=len(measured), method=method)
+        _warn_too_few(n, alpha=level, n_candidates=len(names), method=method)
 
-    # One cut-off for each candidate and new row; a set is the union over the candidates.
-    cutoffs = _cutoffs(list(measured.values()), rank, method)
-    takes_part = np.count_nonzero(np.stack(cutoffs) > -np.inf, axis=1)
-    counts = dict(zip(measured, takes_part.tolist(), strict=True))
-    most_rows_first = sorted(counts, key=lambda name: -counts[name])
+    # 2. Count the new rows in whose sets a candidate takes part.
+    row_counts = np.count_nonzero(np.stack(cutoffs) > -np.inf, axis=1)
+    rows_of = dict(zip(names, row_counts.tolist(), strict=True))
+    most_rows_first = sorted(names, key=lambda name: -rows_of[name])
 
+    # 3. A set is the union over the candidates.
     return SelectedSets(
-        sets=_unite(list(measured.values()), cutoffs),
+        sets=_unite(measured_candidates, cutoffs),
         guarantee="marginal",
         alpha=float(level),
         rank=rank,
         n=n,
         method=method,
-        winners={name: counts[name] for name in most_rows_first if counts[name]},
+        winners={name: rows_of[name] for name in most_rows_first if rows_of[name]},
     )
 
 
-def _adjusted_rank(n: int, *, alpha: float, candidates: int) -> int:
+def _adjusted_rank(n: int, *, alpha: float, n_candidates: int) -> int:
     """Compute the rank of Yang and Kuchibhotla; n + 1 if there are too few rows."""
-    rank = math.ceil(n * (1 - alpha) + math.sqrt(n) * _price_of_choice(candidates))
+    rank = math.ceil(n * (1 - alpha) + math.sqrt(n) * _price_of_choice(n_candidates))
     return min(rank, n + 1)
 
 
-def _price_of_choice(candidates: int) -> float:
+def _price_of_choice(n_candidates: int) -> float:
     """Bound sqrt(n) E max_m sup_t |F_n(t) - F(t)| over the candidates' score distributions."""
-    return 1 / 3 + math.sqrt(math.log(2 * candidates) / 2)
+    return 1 / 3 + math.sqrt(math.log(2 * n_candidates) / 2)
 
 
-def _warn_too_few(n: int, *, alpha: Any, candidates: int, method: Method) -> None:
+def _warn_too_few(n: int, *, alpha: Fraction, n_candidates: int, method: Method) -> None:
     """Warn that sets are full, and say how many rows would be enough."""
     statement = f"marginal coverage at alpha = {float(alpha):g}"
     if method == "modsel":
-        smallest = ranks.smallest_marginal_n(alpha=alpha)
+        smallest_n = ranks.smallest_marginal_n(alpha=alpha)
     else:
-        smallest = math.ceil((_price_of_choice(candidates) / float(alpha)) ** 2)
-        statement += f' with method="yk-adjust" and {counted(candidates, "candidate")}'
-    ranks.warn_infeasible(n, smallest, statement)
+        smallest_n = math.ceil((_price_of_choice(n_candidates) / float(alpha)) ** 2)
+        statement += f' with method="yk-adjust" and {counted(n_candidates, "candidate")}'
+    ranks.warn_infeasible(n, smallest_n, statement)
 
 
-def _cutoffs(measured: Sequence[_Measured], rank: int, method: Method) -> list[Floats]:
-    """Find the cut-off of each candidate for each new row; -inf where it takes no part."""
-    # Each candidate's sets at its S_(k): their total size over the n rows, and sizes of new rows.
-    tops = [order_statistic(candidate.scores, rank) for candidate in measured]
-    totals = []
-    new_sizes = []
-    for candidate, top in zip(measured, tops, strict=True):
-        totals.append(candidate.total(top))
-        new_sizes.append(candidate.new_sizes(top))
+def _cutoffs_of_all(measured: Sequence[_MeasuredCandidate], rank: int) -> list[Floats]:
+    """Find each candidate's cut-off for each new row with "modsel".
 
-    if method == "yk-adjust":  # the n rows alone choose one candidate, the first of equal ones
-        cutoffs = [np.full(len(sizes), -np.inf) for sizes in new_sizes]
-        best = int(np.argmin(totals))
-        cutoffs[best].fill(tops[best])
-        return cutoffs
+    In the symbols of `select_and_calibrate`: the largest q in [S_(k-1), S_(k)] with L(q) <= T, for
+    T the smallest L(S_(k)) of all candidates. It is -inf where there is none: the candidate takes
+    no part in the set of that row.
+    """
+    thresholds = [order_statistic(candidate.scores, rank) for candidate in measured]
+    totals = [
+        candidate.total_size(threshold) + candidate.new_sizes(threshold)
+        for candidate, threshold in zip(measured, thresholds, strict=True)
+    ]
+    smallest_total = np.min(totals, axis=0)
 
-    # A label of a new row is kept while the candidate's total is at most the smallest total, T.
-    sums = [total + sizes for total, sizes in zip(totals, new_sizes, strict=True)]
-    limit = np.min(sums, axis=0)
     cutoffs = []
-    for candidate, top in zip(measured, tops, strict=True):
-        low = order_statistic(candidate.scores, rank - 1) if rank > 1 else -np.inf
-        cutoffs.append(candidate.largest_cutoff(low, top, limit))
+    for candidate, threshold in zip(measured, thresholds, strict=True):
+        previous = order_statistic(candidate.scores, rank - 1) if rank > 1 else -np.inf
+        cutoffs.append(candidate.largest_cutoff(previous, threshold, limit=smallest_total))
+    return cutoffs
+
+
+def _cutoffs_of_winner(measured: Sequence[_MeasuredCandidate], rank: int) -> list[Floats]:
+    """Find each candidate's cut-off for each new row with "yk-adjust".
+
+    The winner has the smallest sets of the n rows (the first of equal ones); all new rows have its
+    threshold. The cut-offs of the others are -inf: they take no part.
+    """
+    thresholds = [order_statistic(candidate.scores, rank) for candidate in measured]
+    total_sizes = [
+        candidate.total_size(threshold)
+        for candidate, threshold in zip(measured, thresholds, strict=True)
+    ]
+    winner = int(np.argmin(total_sizes))
+
+    cutoffs = []
+    for number, candidate in enumerate(measured):
+        cutoff = thresholds[number] if number == winner else -np.inf
+        cutoffs.append(np.full(candidate.n_new, cutoff))
     return cutoffs
 
 
@@ -178,13 +200,21 @@ def _cutoffs(measured: Sequence[_Measured], rank: int, method: Method) -> list[F
 # candidates, with the sizes of their sets
 
 
-class _Measured(ABC):
-    """A candidate's scores of the n rows, and the sizes of its sets at any cut-off."""
+class _MeasuredCandidate(ABC):
+    """A candidate's scores of the n rows, and the sizes of its sets at any cut-off.
+
+    The n rows choose and calibrate; the new rows are those that sets are made for.
+    """
 
     scores: Floats
 
+    @property
     @abstractmethod
-    def total(self, cutoff: float) -> float:
+    def n_new(self) -> int:
+        """The number of new rows."""
+
+    @abstractmethod
+    def total_size(self, cutoff: float) -> float:
         """Sum the sizes of the n rows' sets."""
 
     @abstractmethod
@@ -192,45 +222,61 @@ class _Measured(ABC):
         """Return the sizes of the new rows' sets, (n_new,)."""
 
     @abstractmethod
-    def largest_cutoff(self, low: float, top: float, limit: Floats) -> Floats:
-        """For each new row, find the largest cut-off in [low, top] at which `total` + `new_sizes`
-        is at most its limit; -inf if there is none.
+    def largest_cutoff(self, low: float, top: float, *, limit: Floats) -> Floats:
+        """Find the largest cut-off in [low, top] for each new row, so that sets are small enough.
+
+        They are if ``total_size`` and the size of the new row's set sum to at most its `limit`.
+        Returns -inf for a row without such a cut-off.
         """
 
 
 @dataclass(frozen=True, eq=False)
-class _MeasuredLabels(_Measured):
+class _MeasuredLabels(_MeasuredCandidate):
     """A candidate for labels. A set's size is the number of labels at or below the cut-off."""
 
     scores: Floats
-    ascending: Floats  # the scores of every label of all n rows
-    new: Floats  # (n_new, K)
+    sorted_scores: Floats  # of every label of all n rows, ascending
+    new_scores: Floats  # of every label of the new rows, (n_new, K)
     labels: AnyArray | None
 
-    def total(self, cutoff: float) -> int:
-        return int(np.searchsorted(self.ascending, cutoff, side="right"))
+    @property
+    def n_new(self) -> int:
+        return len(self.new_scores)
+
+    def total_size(self, cutoff: float) -> int:
+        return int(np.searchsorted(self.sorted_scores, cutoff, side="right"))
 
     def new_sizes(self, cutoff: float) -> Floats:
-        return np.asarray(np.count_nonzero(self.new <= cutoff, axis=1), dtype=np.float64)
+        return np.asarray(np.count_nonzero(self.new_scores <= cutoff, axis=1), dtype=np.float64)
 
-    def largest_cutoff(self, low: float, top: float, limit: Floats) -> Floats:
-        # A new row's size changes only at its own scores, so no other cut-off above `low` matters.
-        values = np.sort(self.new, axis=1)
-        sizes = np.searchsorted(self.ascending, values, side="right")
-        sizes = sizes + np.arange(1, values.shape[1] + 1)
+    def largest_cutoff(self, low: float, top: float, *, limit: Floats) -> Floats:
+        """Find the largest cut-off in [low, top] for each new row, so that sets are small enough.
 
-        # In a run of equal values the last one has the right count.
-        is_last = np.ones(values.shape, dtype=bool)
-        is_last[:, :-1] = values[:, :-1] != values[:, 1:]
+        A new row's set changes only at the scores of its labels: the cut-off is one of them, or
+        `low`.
+        """
+        # 1. Compute the sum of sizes at each score of a new row: the labels of the n rows up to
+        # there, and the new row's own.
+        scores = np.sort(self.new_scores, axis=1)
+        n_labels = scores.shape[1]
+        total_sizes = np.searchsorted(self.sorted_scores, scores, side="right")
+        sums_of_sizes = total_sizes + np.arange(1, n_labels + 1)
 
-        fits = is_last & (low < values) & (values <= top) & (sizes <= limit[:, None])
-        highest = np.where(fits, values, -np.inf).max(axis=1, initial=-np.inf)
-        lowest = np.where(self.total(low) + self.new_sizes(low) <= limit, low, -np.inf)
-        return np.asarray(np.maximum(lowest, highest))
+        # 2. Of equal scores only the last one has the right count.
+        is_last_of_equal = np.ones(scores.shape, dtype=bool)
+        is_last_of_equal[:, :-1] = scores[:, :-1] != scores[:, 1:]
+
+        # 3. Take the largest score that is in range and within the limit, or else `low`.
+        is_in_range = (low < scores) & (scores <= top)
+        is_small_enough = is_last_of_equal & (sums_of_sizes <= limit[:, None])
+        allowed_scores = np.where(is_in_range & is_small_enough, scores, -np.inf)
+        low_is_allowed = self.total_size(low) + self.new_sizes(low) <= limit
+        lowest = np.where(low_is_allowed, low, -np.inf)
+        return np.asarray(np.maximum(lowest, allowed_scores.max(axis=1, initial=-np.inf)))
 
 
 @dataclass(frozen=True, eq=False)
-class _MeasuredIntervals(_Measured):
+class _MeasuredIntervals(_MeasuredCandidate):
     """A candidate for numbers. Its intervals grow linearly with the cut-off, and so their total
     length is piecewise linear.
     """
@@ -238,119 +284,141 @@ class _MeasuredIntervals(_Measured):
     scores: Floats
     score: Score
     prediction: Prediction  # of the new rows
-    new: _Ends
-    lengths: _TotalLength
+    new_intervals: _GrowingIntervals
+    total_length: _TotalLength  # of the n rows' intervals
 
-    def total(self, cutoff: float | Floats) -> Any:
-        return self.lengths.at(cutoff)
+    @property
+    def n_new(self) -> int:
+        return len(self.new_intervals.lower)
+
+    def total_size(self, cutoff: float | Floats) -> Any:
+        return self.total_length.at(cutoff)
 
     def new_sizes(self, cutoff: float | Floats) -> Floats:
-        start, slope = self.new.lengths()
+        start, slope = self.new_intervals.length_coefficients()
         with np.errstate(over="ignore", invalid="ignore"):
             sizes = np.maximum(start + slope * cutoff, 0.0)
         return np.where(cutoff == np.inf, np.inf, sizes)
 
-    def largest_cutoff(self, low: float, top: float, limit: Floats) -> Floats:
-        """Find it by bisection, and return a cut-off not below it."""
-        size_scale = self.lengths.starts[-1] + np.abs(self.new.upper - self.new.lower)
+    def largest_cutoff(self, low: float, top: float, *, limit: Floats) -> Floats:
+        """Find the largest cut-off in [low, top] for each new row, so that sets are small enough.
+
+        It is found by bisection. What is returned is not below it, for a larger set stays valid.
+        """
+        # 1. Allow for rounding in the sums of sizes.
+        new_lengths = np.abs(self.new_intervals.upper - self.new_intervals.lower)
+        size_scale = self.total_length.starts[-1] + new_lengths
         limit = limit + _RELATIVE_SLACK * (limit + size_scale) + _ABSOLUTE_SLACK
 
-        def fits(cutoffs: Any) -> Bools:
-            return np.asarray(self.total(cutoffs) + self.new_sizes(cutoffs) <= limit)
+        # 2. Instead of -inf, start below every cut-off at which an interval appears.
+        if low == -np.inf:
+            first_knots = self.total_length.knots[:1]
+            first_new_knots = _TotalLength(self.new_intervals).knots[:1]
+            low = min(top, 0.0, *first_knots, *first_new_knots)
 
-        if low == -np.inf:  # start below every cut-off at which an interval appears
-            first_knots = (*self.lengths.knots[:1], *_TotalLength(self.new).knots[:1])
-            low = min(top, 0.0, *first_knots)
+        # 3. For many rows all cut-offs are small enough, or none is.
+        top_is_allowed = self._are_small_enough(top, limit)
+        none_is_allowed = ~self._are_small_enough(low, limit)
+        if (top_is_allowed | none_is_allowed).all():
+            return np.where(top_is_allowed, top, -np.inf)
 
-        top_fits = fits(top)
-        nothing_fits = ~fits(low)
-        if (top_fits | nothing_fits).all():
-            return np.where(top_fits, top, -np.inf)
-
-        # Halve the intervals (below, above) between a cut-off that fits and one that may not.
-        below = np.full(limit.shape, low)
-        allowed_by_n_rows = np.minimum(self.lengths.inverse(limit), min(top, _LARGEST_CUTOFF))
-        above = np.maximum(below, allowed_by_n_rows)
-        for _ in range(_HALVINGS):
-            middle = below + (above - below) / 2
-            if ((middle == below) | (middle == above)).all():
+        # 4. Halve the range between an allowed cut-off and one that may not be.
+        allowed = np.full(limit.shape, low)
+        allowed_by_n_rows = self.total_length.inverse(limit)
+        too_large = np.maximum(allowed, np.minimum(allowed_by_n_rows, min(top, _LARGEST_CUTOFF)))
+        for _ in range(_MOST_HALVINGS):
+            middle = allowed + (too_large - allowed) / 2
+            if ((middle == allowed) | (middle == too_large)).all():
                 break
-            inside = fits(middle)
-            below = np.where(inside, middle, below)
-            above = np.where(inside, above, middle)
+            middle_is_allowed = self._are_small_enough(middle, limit)
+            allowed = np.where(middle_is_allowed, middle, allowed)
+            too_large = np.where(middle_is_allowed, too_large, middle)
 
-        cutoffs = np.where(nothing_fits, -np.inf, above)
-        return np.where(top_fits, top, cutoffs)
+        cutoffs = np.where(none_is_allowed, -np.inf, too_large)
+        return np.where(top_is_allowed, top, cutoffs)
+
+    def _are_small_enough(self, cutoff: float | Floats, limit: Floats) -> Bools:
+        """For each new row, compare the sum of sizes at a cut-off with its limit."""
+        return np.asarray(self.total_size(cutoff) + self.new_sizes(cutoff) <= limit)
 
 
 @dataclass(frozen=True, eq=False)
-class _Ends:
-    """Intervals [lower - below q, upper + above q] of some rows at cut-off q, (n,) each; empty
-    where the ends cross.
+class _GrowingIntervals:
+    """The intervals [lower - lower_slope q, upper + upper_slope q] of some rows at cut-off q.
+
+    All four are arrays with a number for each row. Where the ends cross, the interval is empty.
     """
 
     lower: Floats
-    below: Floats
+    lower_slope: Floats
     upper: Floats
-    above: Floats
+    upper_slope: Floats
 
     @classmethod
-    def of(cls, score: Any, record: Prediction) -> _Ends:
+    def of(cls, score: Score, record: Prediction) -> _GrowingIntervals:
         """Read both ends, and how fast they grow, from the sets at two cut-offs."""
-        near = score.sets(record, 0.0)
-        far = score.sets(record, _FAR_CUTOFF)
+        near: Any = score.sets(record, 0.0)
+        far: Any = score.sets(record, _FAR_CUTOFF)
         return cls(
             lower=near.lower,
-            below=np.minimum((near.lower - far.lower) / _FAR_CUTOFF, _STEEPEST_GROWTH),
+            lower_slope=np.minimum((near.lower - far.lower) / _FAR_CUTOFF, _LARGEST_SLOPE),
             upper=near.upper,
-            above=np.minimum((far.upper - near.upper) / _FAR_CUTOFF, _STEEPEST_GROWTH),
+            upper_slope=np.minimum((far.upper - near.upper) / _FAR_CUTOFF, _LARGEST_SLOPE),
         )
 
-    def lengths(self) -> tuple[Floats, Floats]:
+    def length_coefficients(self) -> tuple[Floats, Floats]:
         """Return a and b of each row: its length is max(a + b q, 0), and infinite at q = inf."""
-        return self.upper - self.lower, self.below + self.above
+        return self.upper - self.lower, self.lower_slope + self.upper_slope
 
 
 class _TotalLength:
-    """L(q), the sum of max(a + b q, 0) over rows: piecewise linear, with a knot where an interval
-    stops being empty.
+    """The sum L(q) = sum_i max(a_i + b_i q, 0) of the lengths of some rows' intervals.
+
+    It is piecewise linear, with a knot -a_i / b_i where interval i stops being empty.
+
+    Attributes
+    ----------
+    knots
+        The cut-offs where an interval appears, ascending.
+    starts, slopes
+        Beyond j knots the sum is ``starts[j] + slopes[j] * q``.
+    heights
+        The sum at each knot.
     """
 
-    def __init__(self, rows: _Ends) -> None:
-        start, slope = rows.lengths()
-        grows = slope > 0  # others are points at any finite cut-off
-        order = np.argsort(-start[grows] / slope[grows], kind="stable")
-        start = start[grows][order]
-        slope = slope[grows][order]
+    def __init__(self, intervals: _GrowingIntervals) -> None:
+        a, b = intervals.length_coefficients()
+        grows = b > 0  # other intervals are points at any finite cut-off
+        order = np.argsort(-a[grows] / b[grows], kind="stable")
+        a = a[grows][order]
+        b = b[grows][order]
 
-        self.knots = -start / slope
-        self.starts = np.concatenate([[0.0], np.cumsum(start)])
-        self.slopes = np.concatenate([[0.0], np.cumsum(slope)])
+        self.knots = -a / b
+        self.starts = np.concatenate([[0.0], np.cumsum(a)])
+        self.slopes = np.concatenate([[0.0], np.cumsum(b)])
         self.heights = self.starts[1:] + self.slopes[1:] * self.knots
 
     def at(self, cutoff: float | Floats) -> Floats:
         """Return the sum at each cut-off."""
-        segment = np.searchsorted(self.knots, cutoff, side="right")
+        n_knots = np.searchsorted(self.knots, cutoff, side="right")
         with np.errstate(over="ignore", invalid="ignore"):
-            length = self.starts[segment] + self.slopes[segment] * cutoff
-        length = np.where(segment > 0, length, 0.0)
+            length = self.starts[n_knots] + self.slopes[n_knots] * cutoff
+        length = np.where(n_knots > 0, length, 0.0)
         return np.where(cutoff == np.inf, np.inf, length)
 
     def inverse(self, levels: Floats) -> Floats:
         """Find the largest cut-off at which the sum is at most each level; -inf if none is."""
-        segment = np.searchsorted(self.heights, levels, side="right")
+        n_knots = np.searchsorted(self.heights, levels, side="right")
         with np.errstate(divide="ignore", invalid="ignore"):
-            cutoff = (levels - self.starts[segment]) / self.slopes[segment]
+            cutoff = (levels - self.starts[n_knots]) / self.slopes[n_knots]
 
         # The sum is nowhere below its first height; without a knot it is 0 everywhere.
-        outside = -np.inf if self.knots.size else np.inf
-        return np.where(segment > 0, cutoff, outside)
+        cutoff_before_knots = -np.inf if self.knots.size else np.inf
+        return np.where(n_knots > 0, cutoff, cutoff_before_knots)
 
 
-def _measure_candidates(
-    candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]
-) -> dict[str, _Measured]:
-    """Validate what was given, and measure each candidate."""
+def _check_predictions(candidates: Candidates, new: Mapping[str, Prediction]) -> None:
+    """Refuse candidates without predictions of the same new rows, or of unlike kinds."""
     checked_pairs(candidates)
     if not isinstance(new, Mapping) or set(new) != set(candidates):
         names = sorted(map(str, new)) if isinstance(new, Mapping) else type(new).__name__
@@ -365,25 +433,33 @@ def _measure_candidates(
             raise ValueError(
                 f"a prediction must be a record such as dco.Points, got {type(record).__name__}."
             )
-    lengths = {len(record) for record in new.values()}
-    if len(lengths) > 1:
+    row_counts = {len(record) for record in new.values()}
+    if len(row_counts) > 1:
         raise ValueError(
-            f"the predictions in new must be of the same rows, got {sorted(lengths)} rows."
+            f"the predictions in new must be of the same rows, got {sorted(row_counts)} rows."
         )
-    if len({isinstance(record, ClassRecord) for record in records}) > 1:
+    of_classes = {isinstance(record, ClassRecord) for record in records}
+    if len(of_classes) > 1:
         raise ValueError(
             "candidates must all predict labels or all predict numbers, got some of each."
         )
 
+
+def _measure_candidates(
+    candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]
+) -> dict[str, _MeasuredCandidate]:
+    """Score the n rows, and find the sizes of sets, for each candidate."""
     scores = {
         name: checked_scores(score.observed(record, y))
         for name, (score, record) in candidates.items()
     }
-    measured: dict[str, _Measured] = {}
+    _, first_record = next(iter(candidates.values()))
+
+    measured: dict[str, _MeasuredCandidate] = {}
     for name, (score, record) in candidates.items():
-        if isinstance(record, ClassRecord):
+        if isinstance(first_record, ClassRecord):
             measured[name] = _measure_labels(
-                name, score, scores[name], record, new[name], first=records[0]
+                name, score, scores[name], record, new[name], first_record=first_record
             )
         else:
             measured[name] = _measure_intervals(score, scores[name], record, new[name])
@@ -391,47 +467,66 @@ def _measure_candidates(
 
 
 def _measure_labels(
-    name: str, score: Any, scores: Floats, record: Any, new: Any, *, first: Any
+    name: str,
+    score: Any,
+    scores: Floats,
+    record: Any,
+    new_record: Any,
+    *,
+    first_record: ClassRecord,
 ) -> _MeasuredLabels:
-    """Measure a candidate for labels; `first` is the record whose order of labels all take."""
-    record = record.on_host()
-    new = new.on_host()
-    _label_columns(name, record, first)  # the same labels, or an error
-    columns = _label_columns(name, new, first)
+    """Measure a candidate for labels.
 
-    every = score.every_label(record)
-    every_new = score.every_label(new)[:, columns]
-    checked_scores(every.ravel())
-    checked_scores(every_new.ravel())
+    `scores` are those of the n rows, `record` and `new_record` the predictions of the n rows and of
+    the new ones. The sets of all candidates have the labels in the order of `first_record`.
+    """
+    record = record.on_host()
+    new_record = new_record.on_host()
+    _label_columns(name, record, first_record)  # the same labels, or an error
+    columns = _label_columns(name, new_record, first_record)
+
+    label_scores = score.every_label(record)
+    new_label_scores = score.every_label(new_record)[:, columns]
+    checked_scores(label_scores.ravel())
+    checked_scores(new_label_scores.ravel())
     return _MeasuredLabels(
         scores=scores,
-        ascending=np.sort(every, axis=None),
-        new=every_new,
-        labels=first.labels(),
+        sorted_scores=np.sort(label_scores, axis=None),
+        new_scores=new_label_scores,
+        labels=first_record.labels(),
     )
 
 
-def _measure_intervals(score: Any, scores: Floats, record: Any, new: Any) -> _MeasuredIntervals:
-    """Measure a candidate for numbers, if its intervals grow linearly with the cut-off."""
+def _measure_intervals(
+    score: Score, scores: Floats, record: Prediction, new_record: Prediction
+) -> _MeasuredIntervals:
+    """Measure a candidate for numbers, if its intervals grow linearly with the cut-off.
+
+    `scores` are those of the n rows, `record` and `new_record` the predictions of the n rows and of
+    the new ones.
+    """
     if type(score) not in _INTERVAL_SCORES:
-        kinds = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
+        suitable = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
         raise IncompatibleScoreError(
             f"select_and_calibrate needs intervals whose length is known at any cut-off, as with "
-            f"{kinds}; for {type(score).__name__} choose by dco.tune on tuning rows."
+            f"{suitable}; for {type(score).__name__} choose by dco.tune on tuning rows."
         )
     return _MeasuredIntervals(
         scores=scores,
         score=score,
-        prediction=new,
-        new=_Ends.of(score, new),
-        lengths=_TotalLength(_Ends.of(score, record)),
+        prediction=new_record,
+        new_intervals=_GrowingIntervals.of(score, new_record),
+        total_length=_TotalLength(_GrowingIntervals.of(score, record)),
     )
 
 
 def _label_columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArray:
-    """Return the column that the record has for each label of the first record."""
-    wanted = label_names(first)
-    columns = codes_of(np.asarray(wanted), np.asarray(label_names(record)))
+    """Return the column that the record has for each label of the first record.
+
+    Labels ["b", "a"] in the record and ["a", "b"] in the first one give [1, 0].
+    """
+    labels = np.asarray(label_names(first))
+    columns = codes_of(labels, np.asarray(label_names(record)))
     if len(columns) != record.n_classes or (columns < 0).any():
         raise ValueError(
             f"all predictions must name the same labels, but those of {name!r} "
@@ -445,10 +540,14 @@ def _label_columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArr
 
 
 def _unite(measured: Sequence[Any], cutoffs: Sequence[Floats]) -> LabelSets | IntervalUnions:
-    """Unite the sets that the candidates make for each new row at their cut-offs."""
+    """Unite the sets that the candidates make for each new row.
+
+    The candidates are all `_MeasuredLabels` or all `_MeasuredIntervals`; `cutoffs` has a cut-off
+    for each new row, in an array for each candidate.
+    """
     pairs = list(zip(measured, cutoffs, strict=True))
     if isinstance(measured[0], _MeasuredLabels):
-        is_member = [candidate.new <= cutoff[:, None] for candidate, cutoff in pairs]
+        is_member = [candidate.new_scores <= cutoff[:, None] for candidate, cutoff in pairs]
         return LabelSets(np.any(is_member, axis=0), measured[0].labels)
 
     parts = [candidate.score.sets(candidate.prediction, cutoff) for candidate, cutoff in pairs]
@@ -459,10 +558,11 @@ def _unite(measured: Sequence[Any], cutoffs: Sequence[Floats]) -> LabelSets | In
 
 
 def _merge_pieces(lower: Floats, upper: Floats) -> tuple[Integers, Floats, Floats]:
-    """Merge the overlapping pieces of each row, given by their ends, (n, P).
+    """Merge the overlapping pieces of each row: [1, 3] and [2, 5] give [1, 5].
 
-    An empty piece goes from inf to -inf. Returns the lower and upper ends of the merged pieces of
-    all rows, one row after the other, and before them the positions at which each row begins.
+    `lower` and `upper` hold the ends of the pieces, (n rows, P pieces); an empty piece goes from
+    inf to -inf. Returns (pointers, lower ends, upper ends): the ends of the merged pieces of all
+    rows, one row after the other, where row i has those from pointers[i] to pointers[i + 1].
     """
     # 1. Sort the pieces of each row, and note how far they reach up to each one.
     order = np.argsort(lower, axis=1, kind="stable")
@@ -470,10 +570,12 @@ def _merge_pieces(lower: Floats, upper: Floats) -> tuple[Integers, Floats, Float
     upper = np.take_along_axis(upper, order, axis=1)
     reached = np.maximum.accumulate(upper, axis=1)
 
-    # 2. A merged piece starts beyond what was reached, and ends before the next start.
+    # 2. A merged piece starts at the first piece, and at each one beyond what was reached before.
     is_filled = lower < np.inf
     starts = is_filled.copy()
     starts[:, 1:] &= lower[:, 1:] > reached[:, :-1]
+
+    # 3. It ends where the next one starts, or where no filled piece follows.
     ends = is_filled.copy()
     ends[:, :-1] &= starts[:, 1:] | ~is_filled[:, 1:]
 

@@ -49,12 +49,12 @@ class SearchResult:
     def best(self) -> Trial:
         """The trial with the smallest objective, the earliest among equals.
 
-        If no trial gave a number, one error tells every reason.
+        If all trials failed or were pruned, one error gives every reason.
         """
         best: Trial | None = None
         smallest = math.inf
         for trial in self.trials:
-            if trial.objective is None:
+            if trial.objective is None:  # it failed or was pruned
                 continue
             if best is None or trial.objective < smallest:
                 best = trial
@@ -132,34 +132,30 @@ class Optuna(Strategy):
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> SearchResult:
         """Run the study in memory; `candidates` is not used, the space says what to try."""
         optuna = require("optuna", extra="search")
-        reports = self.pruner is not None and _takes_report(evaluate)
-        log: list[Trial] = []
+        can_prune = self.pruner is not None and _takes_report(evaluate)
+        trials: list[Trial] = []
 
         def objective(optuna_trial: Any) -> float:
-            trial = self._run_trial(evaluate, optuna_trial, reports=reports)
-            log.append(trial)
+            trial = self._run_trial(evaluate, optuna_trial, can_prune=can_prune)
+            trials.append(trial)
             if trial.reason == "pruned":
                 raise optuna.TrialPruned
             return math.nan if trial.objective is None else trial.objective  # NaN: it failed
 
         with _without_messages(optuna):
-            study = optuna.create_study(
-                sampler=self._sampler(optuna), pruner=copy.deepcopy(self.pruner)
-            )
+            sampler = self._sampler(optuna)
+            study = optuna.create_study(sampler=sampler, pruner=copy.deepcopy(self.pruner))
             study.optimize(objective, n_trials=self.trials)
-        return SearchResult(tuple(log))
+        return SearchResult(tuple(trials))
 
-    def _run_trial(self, evaluate: Evaluate, optuna_trial: Any, *, reports: bool) -> Trial:
-        """Evaluate what the space proposes, and tell Optuna's pruner about each step."""
-        was_stopped = False
+    def _run_trial(self, evaluate: Evaluate, optuna_trial: Any, *, can_prune: bool) -> Trial:
+        """Evaluate the model and the score that the space proposes for one trial of Optuna.
 
-        def report(step: int, value: float) -> bool:
-            nonlocal was_stopped
-            optuna_trial.report(float(value), step)
-            was_stopped = was_stopped or bool(optuna_trial.should_prune())
-            return was_stopped
-
-        options = {"report": report} if reports else {}
+        An error is recorded as the reason why the trial has no objective. With `can_prune`,
+        `evaluate` reports each step to Optuna's pruner, which may stop the trial.
+        """
+        report = _PruningReport(optuna_trial)
+        options = {"report": report} if can_prune else {}
         model = None
         score = None
         value = None
@@ -171,7 +167,7 @@ class Optuna(Strategy):
             reason = "pruned" if _is_pruned(error) else f"{type(error).__name__}: {error}"
 
         # An evaluation that was told to stop returns, and the number that it returns means nothing.
-        if was_stopped and not reason:
+        if report.must_stop and not reason:
             value = None
             reason = "pruned"
         return Trial(
@@ -184,6 +180,7 @@ class Optuna(Strategy):
         )
 
     def _sampler(self, optuna: Any) -> Any:
+        """Make the sampler of a study, in its first state."""
         if self.sampler is None:
             return optuna.samplers.TPESampler(seed=self.seed)
         if callable(self.sampler):
@@ -191,8 +188,24 @@ class Optuna(Strategy):
         return copy.deepcopy(self.sampler)
 
 
+class _PruningReport:
+    """Passes the objective of each step of a trial on to Optuna's pruner.
+
+    It is called as ``report(step, value)`` and returns whether to stop, which it also remembers.
+    """
+
+    def __init__(self, optuna_trial: Any) -> None:
+        self.optuna_trial = optuna_trial
+        self.must_stop = False
+
+    def __call__(self, step: int, value: float) -> bool:
+        self.optuna_trial.report(float(value), step)
+        self.must_stop = self.must_stop or bool(self.optuna_trial.should_prune())
+        return self.must_stop
+
+
 def _takes_report(evaluate: Evaluate) -> bool:
-    """Return whether the function can be told of a way to report steps."""
+    """Return whether the function has a parameter `report`, or takes any keyword."""
     parameters = inspect.signature(evaluate).parameters.values()
     return any(
         parameter.name == "report" or parameter.kind is parameter.VAR_KEYWORD
@@ -219,7 +232,10 @@ def _without_messages(optuna: Any) -> Iterator[None]:
 
 
 def _copy_pair(proposed: Any) -> Pair:
-    """Return (model, score) with a copy of the model, which the space may change later."""
+    """Check that a space returned (model, score), and copy the model.
+
+    Without a copy, a space that changes one model for every trial would change earlier trials.
+    """
     if not (isinstance(proposed, (tuple, list)) and len(proposed) == 2):
         raise TypeError(
             f"space(trial) must return a pair (model, score), got {type(proposed).__name__}"
@@ -235,7 +251,10 @@ def _copy_pair(proposed: Any) -> Pair:
 def _try_listed(
     evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]
 ) -> SearchResult:
-    """Evaluate the candidates at these positions of the list."""
+    """Evaluate the candidates at these positions of the list, (model, score) each.
+
+    An error is recorded as the reason why a trial has no objective.
+    """
     if not len(candidates):
         raise ValueError("there is no candidate to try: pass (model, score) pairs.")
 
