@@ -186,7 +186,7 @@ def classification(data, *, size=2000):
         return cold, warm, result
 
     features, codes = heads[0]._check_rows(*datasets[0])
-    task = heads[0]._prepare(standardise(features, codes, is_wanted=True))
+    task = heads[0]._prepare_training(standardise(features, codes))
     loop, (weights, biases) = timed(lambda: plain_head(task, heads[0]))
     cold, warm, head = cold_and_warm(lambda: MCDropoutClassifier(random_state=0).fit(*datasets[0]))
     many_cold, many, _ = cold_and_warm(lambda: MCDropoutClassifier.fit_many(datasets, heads))

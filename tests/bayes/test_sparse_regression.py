@@ -137,7 +137,7 @@ def test_posterior_equals_quadrature_in_one_dimension(sampler, c):
     errors.
     """
     x, y = np.array([-1.2, -0.5, 0.1, 0.6, 1.0]), np.array([-0.9, -0.2, 0.4, 0.1, 1.3])
-    statistics = SufficientStatistics.of([(x[:, None], y)])
+    statistics = SufficientStatistics.from_datasets([(x[:, None], y)])
     if sampler == "gibbs":
         chains = gibbs_draws(
             statistics,
@@ -349,6 +349,6 @@ def test_a_count_that_the_chains_do_not_divide_cuts_the_last_steps():
     chains[..., -1] = 10 * np.arange(1, 4) + np.arange(4)[:, None]
     model = SparseBayesianRegression(draws=10)
     with pytest.warns(ConvergenceWarning):
-        model._keep_draws(chains, data)
+        model._store_draws(chains, data)
     kept = [10, 11, 12, 13, 20, 21, 22, 23, 30, 31]
     np.testing.assert_allclose(model.noise_sd_draws_ / data.y_scale, kept)

@@ -30,7 +30,7 @@ def _simulate(replicates, prior_scale, seed):
         + intercept[:, None]
         + tau[:, None] * rng.standard_normal((replicates, ROWS))
     )
-    return np.column_stack([theta, intercept, b, tau]), SufficientStatistics.of(
+    return np.column_stack([theta, intercept, b, tau]), SufficientStatistics.from_datasets(
         zip(inputs, y, strict=True)
     )
 

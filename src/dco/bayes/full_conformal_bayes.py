@@ -1,14 +1,21 @@
 """Full conformal sets from posterior draws by add-one-in weights (Fong and Holmes 2021).
 
-No rows are held out. For a candidate y at a new x, the posterior given one more row (x, y) is the
-posterior given the training rows, reweighted: draw t gets w_t proportional to p(y | x, theta_t).
-With sigma_i = sum of w_t p(y_i | x_i, theta_t) for the n training rows and sigma_{n+1} for the
-candidate itself, y is in the set when more than alpha (n + 1) of the n + 1 sigmas are at most
-sigma_{n+1}.
+No rows are held out. Given are draws θ_1, ..., θ_T from the posterior given n training rows. For a
+candidate y at a new x, the posterior given one more row (x, y) is approximated by weights on the
+same draws:
 
-The reweighting is exact on the draws. With the exact posterior the set has marginal coverage 1 -
-alpha for exchangeable rows, whether the model is right or not; with finitely many draws it is an
-importance-sampling approximation, which the effective sample size 1 / sum of w_t^2 watches.
+    w_t ∝ v_t p(y | x, θ_t),   Σ_t w_t = 1
+
+where v_t is a draw's own weight, usually 1 / T. The weighted densities of the n + 1 rows are
+
+    σ_i = Σ_t w_t p(y_i | x_i, θ_t),   i = 1, ..., n,   σ_{n+1} = Σ_t w_t p(y | x, θ_t)
+
+The rank of the candidate is how many of the n + 1 are at most σ_{n+1}, and y is in the set if its
+rank exceeds alpha (n + 1).
+
+With the exact posterior the set has marginal coverage 1 - alpha for exchangeable rows, whether the
+model is right or not. With finitely many draws it is an importance-sampling approximation, which
+the effective number of draws 1 / Σ_t w_t² watches.
 """
 
 from __future__ import annotations
@@ -32,9 +39,9 @@ from dco.foundations.arrays import (
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
 
-# Sigmas this close, relatively, are equal: rounding must not remove a candidate.
+# Densities σ this close, relatively, are equal: rounding must not remove a candidate.
 ROUNDING = 1e-12
-CELLS_AT_ONCE = 2**22
+CELLS_AT_ONCE = 2**22  # entries of the largest array that is held, 32 MiB of doubles
 
 Sets = TypeVar("Sets", LabelSets, IntervalUnions)
 
@@ -45,15 +52,15 @@ class CollapsedWeightsWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class FullConformalSets(Generic[Sets]):
-    """Sets with the evidence behind them.
+    """Full conformal sets, with the rank of every candidate and how far it can be relied on.
 
     Attributes
     ----------
     sets
         The prediction set of each test row.
     ranks, effective_draws
-        The rank of every candidate and the effective sample size of its weights, both
-        (n_test, candidates).
+        The rank of every candidate, and the effective number of draws behind it, 1 / Σ_t w_t²;
+        both (n_test, candidates).
     n, n_draws, alpha
         How many training rows and posterior draws there were, and the level.
     """
@@ -67,8 +74,10 @@ class FullConformalSets(Generic[Sets]):
 
     @property
     def p_values(self) -> Floats:
-        """The conformal p-value of every candidate, rank / (n + 1): it is in if that exceeds
-        alpha."""
+        """The conformal p-value of every candidate, rank / (n + 1).
+
+        A candidate is in the set if its p-value exceeds alpha.
+        """
         return np.asarray(self.ranks / (self.n + 1))
 
 
@@ -83,7 +92,7 @@ def full_conformal_labels(
 ) -> FullConformalSets[LabelSets]:
     """Make label sets from posterior draws given the training rows; every label is a candidate.
 
-    Labels that the model has never seen have no probability and the least rank, 1: they are left
+    Labels that the model has never seen have no probability and the lowest rank, 1: they are left
     out of every set, unless n < 1 / alpha - 1 rows are so few that every set is full.
 
     Parameters
@@ -93,33 +102,36 @@ def full_conformal_labels(
     y_train
         The labels of the training rows.
     weights
-        The draws' own weights (T,), all equal by default; exact posterior weights when the draws
-        are all values that the parameter can take.
+        The draws' own weights v (T,), all equal by default. Where the draws are all the values that
+        the parameter can take, these are its exact posterior probabilities.
     least_effective_draws
         A warning says when a set holds labels whose weights rest on fewer draws.
     """
     codes = to_numpy(train.codes(y_train))
     _check_same_model(train, test, codes)
-    train_draws = to_numpy(train.draws).astype(np.float64)
-    test_draws = to_numpy(test.draws).astype(np.float64)
-    observed = np.take_along_axis(train_draws, codes[None, :, None], axis=2)[:, :, 0]
+    p_train = to_numpy(train.draws).astype(np.float64)
+    p_test = to_numpy(test.draws).astype(np.float64)
+    p_observed = np.take_along_axis(p_train, codes[None, :, None], axis=2)[:, :, 0]
 
-    with np.errstate(divide="ignore"):
-        log_train = np.log(observed)
-        log_test = np.log(test_draws)
-    evidence = _rank_candidates(log_train, log_test, _log_weights(weights, len(log_train)))
-    members = _find_members(evidence.ranks, len(codes), alpha)
-    _warn_collapsed(members, evidence.effective_draws, least=least_effective_draws)
+    with np.errstate(divide="ignore"):  # log 0 = -inf is right
+        log_p_train = np.log(p_observed)
+        log_p_candidates = np.log(p_test)
+    n = len(codes)
+    n_draws = len(log_p_train)
+    ranking = _rank_candidates(log_p_train, log_p_candidates, _log_weights(weights, n_draws))
+    members = _find_members(ranking.ranks, n, alpha)
+    _warn_collapsed(members, ranking.effective_draws, fewest=least_effective_draws)
 
-    is_unknown_label_in = _find_members(np.array(1), len(codes), alpha)
-    dense = np.full((len(test), test.n_classes), is_unknown_label_in)
+    # Labels without a probability have rank 1 everywhere.
+    is_unseen_label_in = _find_members(np.array(1), n, alpha)
+    dense = np.full((len(test), test.n_classes), is_unseen_label_in)
     dense[:, : test.n_known] = members
     return FullConformalSets(
         sets=LabelSets(dense, test.labels()),
-        ranks=evidence.ranks,
-        effective_draws=evidence.effective_draws,
-        n=len(codes),
-        n_draws=len(log_train),
+        ranks=ranking.ranks,
+        effective_draws=ranking.effective_draws,
+        n=n,
+        n_draws=n_draws,
         alpha=float(as_rational(alpha)),
     )
 
@@ -134,31 +146,33 @@ def full_conformal_intervals(
     weights: ArrayLike | None = None,
     least_effective_draws: float = 20.0,
 ) -> FullConformalSets[IntervalUnions]:
-    """Make sets on the real line, decided at the ascending `candidates` (G,).
+    """Make prediction sets on the real line, decided at the ascending `candidates` (G,).
 
     Between candidates nothing is decided, so each run of candidates that are in is widened to the
     nearest candidates that are out. A set that holds the first or last candidate may go on beyond
     it: it then reaches to infinity, which says that `candidates` were too narrow. For the decision
-    at exact responses use `full_conformal_p_values`. The other parameters are those of
-    `full_conformal_labels`.
+    at one exact response use `full_conformal_p_values`. `train` and `test` are the Gaussian
+    densities of the same T draws; the other parameters are those of `full_conformal_labels`.
     """
     check_exact_in_float64(candidates, name="candidates")
     grid = np.asarray(candidates, dtype=np.float64)
     if grid.ndim != 1 or grid.size < 2 or not np.all(np.diff(grid) > 0):
         raise ValueError("candidates must be at least two numbers in ascending order.")
 
-    log_train = _log_observed(train, y_train)
-    log_test = _log_densities(test, np.broadcast_to(grid, (len(test), grid.size)))
-    evidence = _rank_candidates(log_train, log_test, _log_weights(weights, len(log_train)))
-    members = _find_members(evidence.ranks, len(train), alpha)
-    _warn_collapsed(members, evidence.effective_draws, least=least_effective_draws)
+    n = len(train)
+    log_p_train = _log_observed(train, y_train)
+    n_draws = len(log_p_train)
+    log_p_candidates = _log_densities(test, np.broadcast_to(grid, (len(test), grid.size)))
+    ranking = _rank_candidates(log_p_train, log_p_candidates, _log_weights(weights, n_draws))
+    members = _find_members(ranking.ranks, n, alpha)
+    _warn_collapsed(members, ranking.effective_draws, fewest=least_effective_draws)
 
     return FullConformalSets(
         sets=widen_to_neighbours(members, grid),
-        ranks=evidence.ranks,
-        effective_draws=evidence.effective_draws,
-        n=len(train),
-        n_draws=len(log_train),
+        ranks=ranking.ranks,
+        effective_draws=ranking.effective_draws,
+        n=n,
+        n_draws=n_draws,
         alpha=float(as_rational(alpha)),
     )
 
@@ -171,18 +185,28 @@ def full_conformal_p_values(
     *,
     weights: ArrayLike | None = None,
 ) -> Floats:
-    """Return the p-value of one response for each test row, with no grid.
+    """Return the conformal p-value of one response for each test row, (n_test,).
 
-    The response is in the set when its p-value exceeds alpha.
+    The response is in the row's full conformal set if its p-value exceeds alpha. No grid is needed,
+    because each row has one candidate: its `y`. The other parameters are those of
+    `full_conformal_intervals`.
     """
-    log_train = _log_observed(train, y_train)
-    log_test = _log_observed(test, y)[:, :, None]
-    evidence = _rank_candidates(log_train, log_test, _log_weights(weights, len(log_train)))
-    return np.asarray(evidence.ranks[:, 0] / (len(train) + 1))
+    log_p_train = _log_observed(train, y_train)
+    log_p_candidate = _log_observed(test, y)
+    ranking = _rank_candidates(
+        log_p_train,
+        log_p_candidate[:, :, None],  # (T, n_test, 1): one candidate
+        _log_weights(weights, len(log_p_train)),
+    )
+    ranks = ranking.ranks[:, 0]
+    return np.asarray(ranks / (len(train) + 1))
 
 
 def _check_same_model(train: ClassDraws, test: ClassDraws, codes: Integers) -> None:
-    """Refuse draws of the training and test rows that do not belong together."""
+    """Raise an error if the draws of training and test rows cannot come from one model.
+
+    `codes` are the codes of the training labels; the model knows the codes below `train.n_known`.
+    """
     if np.any(codes >= train.n_known):
         raise ValueError(
             "y_train holds labels without a probability; draws come from a model fitted on these "
@@ -194,7 +218,7 @@ def _check_same_model(train: ClassDraws, test: ClassDraws, codes: Integers) -> N
             f"one model."
         )
     if train.classes is None or test.classes is None:
-        return
+        return  # without names there is no order to compare
     if not np.array_equal(train.classes, test.classes):
         raise ValueError(
             "train and test list their labels differently; they must come from one model."
@@ -202,87 +226,102 @@ def _check_same_model(train: ClassDraws, test: ClassDraws, codes: Integers) -> N
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
-    """Ranks of candidates and the effective numbers of draws behind them, (n_test, candidates)."""
+class CandidateRanks:
+    """The rank of every candidate and the effective number of draws behind it.
+
+    Both are (n_test, candidates).
+    """
 
     ranks: Integers
     effective_draws: Floats
 
 
-def _rank_candidates(log_train: Floats, log_test: Floats, log_prior: Floats) -> Evidence:
-    """Count #{i <= n + 1 : sigma_i <= sigma_{n+1}} for every candidate.
+def _rank_candidates(
+    log_p_train: Floats, log_p_candidates: Floats, log_draw_weights: Floats
+) -> CandidateRanks:
+    """Count #{i <= n + 1 : σ_i <= σ_{n+1}} for every candidate (see the top of this file).
 
-    `log_train` is (T, n), `log_test` (T, n_test, candidates), `log_prior` (T,).
+    Parameters
+    ----------
+    log_p_train
+        (T, n): log p(y_i | x_i, θ_t) of the training rows.
+    log_p_candidates
+        (T, n_test, candidates): log p(y | x, θ_t) of each candidate y at each test row.
+    log_draw_weights
+        (T,): log v_t.
     """
-    n_draws, n = log_train.shape
-    if len(log_test) != n_draws:
+    n_draws, n = log_p_train.shape
+    if len(log_p_candidates) != n_draws:
         raise ValueError(
-            f"train has {n_draws} draws and test has {len(log_test)}; the draws must be the same."
+            f"train has {n_draws} draws and test has {len(log_p_candidates)}; the draws must be "
+            f"the same."
         )
-    shape = log_test.shape[1:]
-    log_candidates = log_test.reshape(n_draws, -1)
-    n_candidates = log_candidates.shape[1]
+    shape = log_p_candidates.shape[1:]
+    log_p_all = log_p_candidates.reshape(n_draws, -1)  # one column per candidate
+    n_candidates = log_p_all.shape[1]
 
-    # One factor for each training row keeps the sums from underflowing.
-    largest = log_train.max(initial=-np.inf, axis=0)
+    # Divide the densities of each training row by their largest, so that sums do not underflow.
+    largest = log_p_train.max(initial=-np.inf, axis=0)
     log_scale = np.where(np.isfinite(largest), largest, 0.0)
-    scaled_likelihood = np.exp(log_train - log_scale)
+    scaled_p_train = np.exp(log_p_train - log_scale)
 
     ranks = np.empty(n_candidates, dtype=np.int64)
     effective_draws = np.empty(n_candidates)
     batch_size = max(1, CELLS_AT_ONCE // max(n, n_draws))
     for start in range(0, n_candidates, batch_size):
         batch = slice(start, start + batch_size)
-        log_new = log_candidates[:, batch]
-        log_weights = _add_one_in_weights(log_new, log_prior)
-        weights = np.exp(log_weights)
+        log_p_new = log_p_all[:, batch]
+        log_w = _add_one_in_weights(log_p_new, log_draw_weights)
+        w = np.exp(log_w)
 
-        with np.errstate(divide="ignore"):
-            log_sigma = np.log(scaled_likelihood.T @ weights) + log_scale[:, None]
-        log_sigma_new = logsumexp(log_weights + log_new, axis=0)
-        ranks[batch] = 1 + np.count_nonzero(log_sigma <= log_sigma_new + ROUNDING, axis=0)
-        effective_draws[batch] = 1 / np.sum(weights**2, axis=0)
-    return Evidence(ranks.reshape(shape), effective_draws.reshape(shape))
+        with np.errstate(divide="ignore"):  # log 0 = -inf is right
+            log_sigma = np.log(scaled_p_train.T @ w) + log_scale[:, None]
+        log_sigma_new = logsumexp(log_w + log_p_new, axis=0)
+        n_not_above = np.count_nonzero(log_sigma <= log_sigma_new + ROUNDING, axis=0)
+        ranks[batch] = 1 + n_not_above  # the candidate itself is the (n + 1)-th row
+        effective_draws[batch] = 1 / np.sum(w**2, axis=0)
+    return CandidateRanks(ranks.reshape(shape), effective_draws.reshape(shape))
 
 
-def _add_one_in_weights(log_new: Floats, log_prior: Floats) -> Floats:
-    """Return the log weights of the draws given one candidate more, (T, candidates).
+def _add_one_in_weights(log_p_new: Floats, log_draw_weights: Floats) -> Floats:
+    """Return log w_t of every candidate, (T, candidates), where w_t ∝ v_t p(y | x, θ_t).
 
-    A candidate that no draw allows has sigma_{n+1} = 0 for any weights: it keeps the prior ones.
+    A candidate that no draw allows has σ_{n+1} = 0 for any weights: it keeps w_t = v_t.
     """
-    log_weights = log_new + log_prior[:, None]
-    log_total = logsumexp(log_weights, axis=0)
+    log_w = log_p_new + log_draw_weights[:, None]
+    log_total = logsumexp(log_w, axis=0)
     is_possible = np.isfinite(log_total)
-    log_weights = log_weights - np.where(is_possible, log_total, 0.0)
-    log_weights[:, ~is_possible] = log_prior[:, None]
-    return np.asarray(log_weights)
+    log_w = log_w - np.where(is_possible, log_total, 0.0)
+    log_w[:, ~is_possible] = log_draw_weights[:, None]
+    return np.asarray(log_w)
 
 
 def _find_members(ranks: Integers, n: int, alpha: Level) -> Bools:
-    """Mark the candidates that are in the set: rank > alpha (n + 1), in integers."""
+    """Mark the candidates that are in the set: rank > alpha (n + 1), compared in integers."""
     level = as_rational(alpha)
     return np.asarray(ranks > level.numerator * (n + 1) // level.denominator)
 
 
-def _warn_collapsed(members: Bools, effective_draws: Floats, *, least: float) -> None:
-    """Warn where the weights of candidates in the sets rest on too few draws.
+def _warn_collapsed(members: Bools, effective_draws: Floats, *, fewest: float) -> None:
+    """Warn if the weights of candidates in the sets rest on fewer draws than `fewest`.
 
-    Candidates far out rest on few draws by nature, and are kept out all the same.
+    Candidates outside the sets do not matter: unlikely ones rest on few draws by nature.
     """
-    is_thin = np.any(members & (effective_draws < least), axis=1)
-    if not np.any(is_thin):
+    is_unreliable = np.any(members & (effective_draws < fewest), axis=1)
+    if not np.any(is_unreliable):
         return
     lowest = float(effective_draws[members].min())
     text = (
-        f"the add-one-in weights of {int(is_thin.sum())} of {is_thin.size} rows rest on fewer than "
-        f"{least:g} effective draws (lowest: {lowest:.1f}), so their sets are not to be relied on."
+        f"the add-one-in weights of {int(is_unreliable.sum())} of {is_unreliable.size} rows rest "
+        f"on fewer than {fewest:g} effective draws (lowest: {lowest:.1f}), so their sets are not "
+        f"to be relied on."
     )
     remedy = "Use more posterior draws, or split conformal prediction."
     show([Note("collapsed-weights", text, remedy)], category=CollapsedWeightsWarning)
 
 
 def _log_weights(weights: ArrayLike | None, n_draws: int) -> Floats:
-    """Return the logarithms of the draws' own weights, which sum to 1."""
+    """Return log v_t of the draws' own weights, divided by their sum; None means all equal."""
     if weights is None:
         return np.full(n_draws, -np.log(n_draws))
     values = np.asarray(weights, dtype=np.float64)
@@ -304,25 +343,40 @@ def _log_observed(mixture: GaussianMixtures, y: ArrayLike) -> Floats:
 
 
 def _log_densities(mixture: GaussianMixtures, y: Floats) -> Floats:
-    """Return log N(y; mean, sd^2) for every draw, (T, n, G), of y (n, G)."""
+    """Return log N(y; mean, sd²) of every draw at G values y of each row.
+
+    `y` is (n, G); the result is (T, n, G).
+    """
     means = np.asarray(mixture.means, dtype=np.float64)[:, :, None]
     sds = np.asarray(mixture.sds, dtype=np.float64)
-    is_one_per_draw = sds.ndim == 1
-    sds = sds[:, None, None] if is_one_per_draw else sds[:, :, None]
+    has_one_sd_per_draw = sds.ndim == 1
+    sds = sds[:, None, None] if has_one_sd_per_draw else sds[:, :, None]
     standardised = (y[None] - means) / sds
     return np.asarray(-0.5 * standardised**2 - np.log(sds) - 0.5 * np.log(2 * np.pi))
 
 
 def widen_to_neighbours(members: Bools, grid: Floats) -> IntervalUnions:
-    """Turn runs of candidates into intervals that reach to the nearest candidates that are out."""
-    padded = np.pad(members.astype(np.int8), ((0, 0), (1, 1)))
-    # Two runs with one candidate between them both reach it, and touch there.
-    padded[:, 1:-1] |= padded[:, :-2] & padded[:, 2:]
+    """Turn runs of candidates into intervals that reach to the nearest candidates that are out.
 
-    changes = np.diff(padded, axis=1)
-    rows, first = np.nonzero(changes == 1)
-    _, one_past_last = np.nonzero(changes == -1)
+    `members` (rows, G) marks which of the ascending candidates `grid` (G,) are in each row's set.
+    On the grid 0, 1, 2, 3, 4 the members 1, 2 become the interval [0, 3], and the members 3, 4
+    become [2, ∞].
+    """
+    # A column of 0 on each side: every run starts and ends.
+    is_in = np.pad(members.astype(np.int8), ((0, 0), (1, 1)))
+    # Two runs with one candidate between them both reach it, and so are one.
+    is_in[:, 1:-1] |= is_in[:, :-2] & is_in[:, 2:]
+
+    # A run from candidate i to candidate j starts with a step up at i and ends with one down at
+    # j + 1. With infinity at both ends, edges[i] is the candidate before i.
+    steps = np.diff(is_in, axis=1)
+    rows, first = np.nonzero(steps == 1)
+    _, one_past_last = np.nonzero(steps == -1)
     edges = np.concatenate([[-np.inf], grid, [np.inf]])
+    lower = edges[first]
+    upper = edges[one_past_last + 1]
+
+    # The pieces of row r are those from pointers[r] up to pointers[r + 1].
     n_pieces = np.bincount(rows, minlength=len(members))
     pointers = np.concatenate([[0], np.cumsum(n_pieces)]).astype(np.int64)
-    return IntervalUnions(pointers, edges[first], edges[one_past_last + 1])
+    return IntervalUnions(pointers, lower, upper)

@@ -1,9 +1,8 @@
-"""Monte-Carlo-dropout classification heads on fixed features: the classification structures that
-the paper tunes.
+"""MC-dropout classification heads: small networks on fixed features, which the paper tunes.
 
-A head is Linear-ReLU-Dropout for each hidden layer and a last Linear. Its `passes` dropout masks
-are drawn once and frozen: the passes are then T fixed networks, the score is one fixed function of
-a row, and calibration rows and test rows stay exchangeable. Weights and masks are NumPy arrays; JAX
+A head is Linear-ReLU-Dropout for each hidden layer and a last Linear. Its T dropout masks are drawn
+once and frozen: each mask gives one fixed network (a "pass"), the score is one fixed function of a
+row, and calibration rows and test rows stay exchangeable. Weights and masks are NumPy arrays; JAX
 (extra `bayes`) trains and predicts, on whatever device it finds.
 """
 
@@ -24,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dco import ClassDraws
 from dco.bayes.dropout_training import (
+    JaxArray,
     Training,
     TrainingRows,
     draw_batches,
@@ -39,7 +39,7 @@ from dco.foundations.ranks import as_count, as_positive
 ROWS_AT_ONCE = 256
 ROUNDING = 1e-6  # a spread this far below the mean is a rounding error of it
 
-Output: TypeAlias = Literal["log_mean", "log_add_one_in", "draws"]
+Output: TypeAlias = Literal["log_mean", "log_add_one_in", "draws"]  # what a prediction returns
 
 
 class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
@@ -55,7 +55,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
     dropout
         The probability that a unit is left out, in training and in each pass.
     passes
-        How many masks there are, shared by all rows. 0 switches dropout off when predicting: one
+        How many masks T there are, shared by all rows. 0 switches dropout off when predicting: one
         pass of the whole network. Dropout is on in training all the same.
     epochs, batch_size, learning_rate, weight_decay
         Settings of the training.
@@ -101,8 +101,8 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on these rows; `classes_` lists the labels that are among them."""
         features, codes = self._check_rows(X, y)
-        rows = standardise(features, codes, is_wanted=self.standardise)
-        _train_heads([self], [self._prepare(rows)])
+        rows = standardise(features, codes) if self.standardise else leave_as_is(features, codes)
+        _train_all([self], [self._prepare_training(rows)])
         return self
 
     @classmethod
@@ -113,27 +113,42 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         *,
         memory: float | None = None,
     ) -> list[list[MCDropoutClassifier]]:
-        """Train a clone of every head on every (X, y); `result[i][j]` is data set i with head j.
+        """Fit a clone of every classifier in `heads` to every data set, many at once.
 
-        Heads of one shape on data of one shape train side by side in one compiled program, in
-        groups that need at most `memory` bytes beside the rows (by default 256 MiB on a CPU, where
-        more gains nothing, and a quarter of a GPU's). Each is the head that `fit` would give, up to
-        rounding, which on a GPU is that of JAX's default matrix precision.
+        It is much faster than one `fit` after the other: networks with the same layer widths and
+        the same number and size of batches train side by side in one compiled program.
+
+        Parameters
+        ----------
+        datasets
+            Pairs (X, y).
+        heads
+            Classifiers that hold the settings; they are not fitted themselves.
+        memory
+            The bytes that networks which train at once may need, beside the rows. By default 256
+            MiB on a CPU, where more gains nothing, and a quarter of a GPU's memory.
+
+        Returns
+        -------
+        Fitted classifiers: `result[i][j]` is `heads[j]` fitted to `datasets[i]`. It is what `fit`
+        gives, up to rounding errors. Those are larger on a GPU, where JAX multiplies matrices in
+        reduced precision unless told otherwise.
         """
         fits: list[list[MCDropoutClassifier]] = []
         trainings: list[Training] = []
         for X, y in datasets:
             clones = [clone(head) for head in heads]
-            # The rows are checked and standardised once, and shared by the heads.
+            # The rows are checked and standardised once, and shared by the clones.
             features, codes = clones[0]._check_rows(X, y)
-            as_given = standardise(features, codes, is_wanted=False)
-            standardised = standardise(features, codes, is_wanted=True)
+            as_they_are = leave_as_is(features, codes)
+            standardised = standardise(features, codes)
             for head in clones:
-                head._take_over_rows_of(clones[0])
-                trainings.append(head._prepare(standardised if head.standardise else as_given))
+                head._copy_row_facts(clones[0])
+                rows = standardised if head.standardise else as_they_are
+                trainings.append(head._prepare_training(rows))
             fits.append(clones)
 
-        _train_heads([head for clones in fits for head in clones], trainings, memory=memory)
+        _train_all([head for clones in fits for head in clones], trainings, memory=memory)
         return fits
 
     def predict(self, X: ArrayLike) -> AnyArray:
@@ -166,12 +181,15 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
     predict_distribution = predict_draws  # what scores ask for
 
     def _predict_in_batches(self, X: ArrayLike, output: Output) -> Floats:
-        """Run the network on batches of rows of one shape."""
+        """Run the network on X, ROWS_AT_ONCE rows at a time.
+
+        Returns (n, K), or (T, n, K) for the output "draws", with K labels and T passes.
+        """
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float32, reset=False)
         jax = require("jax", extra="bayes")
         layers = jax.device_put((self.weights_, self.biases_, self._scaled_masks()))
-        program = _prediction_program(output)
+        predict_batch = _prediction_program(output)
 
         n = len(rows)
         n_labels = len(self.classes_)
@@ -180,55 +198,68 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         if output == "draws":
             result = np.empty((n_passes, n, n_labels), np.float32)
 
+        # Every batch has one shape. What a short last batch leaves of the one before is computed
+        # again and thrown away.
         batch = np.zeros((ROWS_AT_ONCE, rows.shape[1]), dtype=np.float32)
         # A GPU rounds to 10 bits by default: scores would depend on the machine.
         with jax.default_matmul_precision("highest"):
             for start in range(0, n, ROWS_AT_ONCE):
-                rows_here = rows[start : start + ROWS_AT_ONCE]
-                size = len(rows_here)
-                batch[:size] = (rows_here - self.feature_mean_) / self.feature_scale_
-                predictions = np.asarray(program(*layers, batch))
+                batch_rows = rows[start : start + ROWS_AT_ONCE]
+                size = len(batch_rows)
+                batch[:size] = (batch_rows - self.feature_mean_) / self.feature_scale_
+                predictions = np.asarray(predict_batch(*layers, batch))
                 result[..., start : start + size, :] = predictions[..., :size, :]
         return result
 
     def _scaled_masks(self) -> list[Floats]:
-        """Return the masks over the share of units that they keep."""
+        """Return the masks divided by the share of units that they keep, 1 - dropout.
+
+        So each unit has the same mean with a mask as without.
+        """
         share_kept = 1.0 if self.passes == 0 else 1.0 - float(self.dropout)
         return [(mask / share_kept).astype(np.float32) for mask in self.masks_]
 
     def _check_rows(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, Integers]:
-        """Return features and label codes; learn `classes_` and the columns."""
+        """Check X and y, learn `classes_` and the columns, and return (features, label codes).
+
+        The code of a label is its position in `classes_`.
+        """
         rows, labels = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         return rows, codes.astype(np.int32)
 
-    def _take_over_rows_of(self, other: MCDropoutClassifier) -> None:
-        """Learn from another head what it has learnt when it checked the same rows."""
+    def _copy_row_facts(self, other: MCDropoutClassifier) -> None:
+        """Copy the labels and columns that another classifier found in the same rows."""
         for name in ("classes_", "n_features_in_", "feature_names_in_"):
             if hasattr(other, name):
                 setattr(self, name, getattr(other, name))
 
-    def _prepare(self, standardised: StandardisedRows) -> Training:
-        """Draw all that training needs, in an order that no batching changes."""
+    def _prepare_training(self, standardised: StandardisedRows) -> Training:
+        """Draw masks, first weights and batches, and collect what training needs.
+
+        Each has a generator of its own, so that a network gets the same ones alone or among others.
+        """
         self._check_parameters()
         self.feature_mean_ = standardised.mean
         self.feature_scale_ = standardised.scale
         n, n_features = standardised.rows.features.shape
-        widths = (n_features, *(int(width) for width in self.hidden), len(self.classes_))
+        hidden = tuple(int(width) for width in self.hidden)
+        widths = (n_features, *hidden, len(self.classes_))
 
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         start, order, masks, noise = np.random.SeedSequence(seed).spawn(4)
-        self.masks_ = self._draw_masks(np.random.default_rng(masks), widths[1:-1])
+        self.masks_ = self._draw_masks(np.random.default_rng(masks), hidden)
+        batches = draw_batches(
+            np.random.default_rng(order),
+            n,
+            batch_size=min(int(self.batch_size), n),
+            epochs=int(self.epochs),
+        )
         return Training(
             rows=standardised.rows,
             start=draw_start(np.random.default_rng(start), widths),
-            batches=draw_batches(
-                np.random.default_rng(order),
-                n,
-                batch_size=min(int(self.batch_size), n),
-                epochs=int(self.epochs),
-            ),
+            batches=batches,
             noise_seed=int(noise.generate_state(1)[0]),
             dropout=float(self.dropout),
             learning_rate=float(self.learning_rate),
@@ -236,14 +267,17 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _draw_masks(self, rng: np.random.Generator, widths: Sequence[int]) -> list[Bools]:
-        """Draw the frozen masks of each hidden layer; without passes one that keeps all units."""
+        """Draw the masks of each hidden layer, (passes, width), True where a unit is kept.
+
+        With passes = 0 there is one mask, which keeps every unit.
+        """
         if self.passes == 0:
             return [np.ones((1, width), dtype=bool) for width in widths]
         share_kept = 1.0 - float(self.dropout)
         return [rng.random((self.passes, width)) < share_kept for width in widths]
 
     def _check_parameters(self) -> None:
-        """Refuse parameters that no network can be trained with."""
+        """Raise an error for a parameter that no network can be trained with."""
         if not isinstance(self.hidden, Sequence) or not self.hidden:
             raise ValueError(
                 f"hidden must list the width of each hidden layer, e.g. (512, 256), "
@@ -260,109 +294,155 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _check_in_range(value: Any, *, name: str, end: float) -> None:
-    """Refuse what is no number from 0 up to, but not including, `end`."""
+    """Raise an error unless `value` is a number with 0 <= value < end."""
     if not isinstance(value, Real) or not 0 <= float(value) < end:
         raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
 
 
 @dataclass(frozen=True, eq=False)
 class StandardisedRows:
-    """Rows as a network takes them, and the mean and scale that were used."""
+    """Rows as a network takes them, and the mean and scale of each feature that were used."""
 
     rows: TrainingRows
     mean: Floats
     scale: Floats
 
 
-def standardise(features: Floats, codes: Integers, *, is_wanted: bool) -> StandardisedRows:
-    """Centre and scale the columns of the features, or leave them as they are."""
-    n_features = features.shape[1]
-    if not is_wanted:
-        return StandardisedRows(
-            rows=TrainingRows(features, codes),
-            mean=np.zeros(n_features, np.float32),
-            scale=np.ones(n_features, np.float32),
-        )
-
+def standardise(features: Floats, codes: Integers) -> StandardisedRows:
+    """Centre each feature and divide it by its standard deviation; a constant one becomes 0."""
     mean = features.mean(axis=0, dtype=np.float64)
-    spread = features.std(axis=0, dtype=np.float64)
-    varies = spread > ROUNDING * abs(mean)
-    scale = np.where(varies, spread, np.inf).astype(np.float32)  # a constant feature becomes 0
+    sd = features.std(axis=0, dtype=np.float64)
+    varies = sd > ROUNDING * abs(mean)
+    scale = np.where(varies, sd, np.inf).astype(np.float32)  # divided by infinity, it is 0
     mean = mean.astype(np.float32)
     return StandardisedRows(TrainingRows((features - mean) / scale, codes), mean, scale)
 
 
-def _train_heads(
-    heads: Sequence[MCDropoutClassifier],
+def leave_as_is(features: Floats, codes: Integers) -> StandardisedRows:
+    """Take features as they are: with mean 0 and scale 1."""
+    n_features = features.shape[1]
+    return StandardisedRows(
+        rows=TrainingRows(features, codes),
+        mean=np.zeros(n_features, np.float32),
+        scale=np.ones(n_features, np.float32),
+    )
+
+
+def _train_all(
+    classifiers: Sequence[MCDropoutClassifier],
     trainings: Sequence[Training],
     *,
     memory: float | None = None,
 ) -> None:
-    """Train every head and hand it its weights."""
+    """Train the network of every classifier, and store its weights and biases there."""
     networks = train_networks(trainings, memory=memory)
-    for head, layers in zip(heads, networks, strict=True):
+    for classifier, layers in zip(classifiers, networks, strict=True):
         if not layers.are_finite():
             raise ValueError(
                 f"Training diverged: take standardise=True, or a learning_rate below "
-                f"{head.learning_rate}."
+                f"{classifier.learning_rate}."
             )
-        head.weights_ = layers.weights
-        head.biases_ = layers.biases
+        classifier.weights_ = layers.weights
+        classifier.biases_ = layers.biases
+
+
+# ---- prediction, compiled by JAX
+#
+# A batch of rows x (rows, inputs) goes through the network of each pass t. `weights` and `biases`
+# have one array per layer; `masks` has one per hidden layer, (T, width), already scaled, and
+# `masks_of_pass` is its t-th row. The first layer before its mask is the same for all passes and
+# most of the arithmetic, so it is computed once.
 
 
 @lru_cache(maxsize=4)
 def _prediction_program(output: Output) -> Callable[..., Any]:
-    """Build the program that predicts a batch of rows; JAX compiles it.
+    """Build the function of (weights, biases, masks, x) that predicts a batch; JAX compiles it.
 
-    It returns log p̄ (`predict_log_mean`), log p̃ (`predict_log_add_one_in`) or the probabilities of
-    all passes. The first layer is computed once: it is the same for all passes, and most of the
-    arithmetic.
+    "draws" gives the probabilities p_t of all passes, (T, rows, K); "log_mean" log p̄ and
+    "log_add_one_in" log p̃ (see `predict_log_mean` and `predict_log_add_one_in`), (rows, K).
+    """
+    jax = require("jax", extra="bayes")
+    programs = {"draws": _draws, "log_mean": _log_mean, "log_add_one_in": _log_add_one_in}
+    return jax.jit(programs[output])  # type: ignore[no-any-return]
+
+
+def _draws(
+    weights: list[JaxArray], biases: list[JaxArray], masks: list[JaxArray], x: JaxArray
+) -> JaxArray:
+    """Compute p_t of every pass."""
+    jax = require("jax", extra="bayes")
+    jnp = require("jax.numpy", extra="bayes")
+    first = _first_layer(weights, biases, x)
+
+    def p_of_pass(masks_of_pass: list[JaxArray]) -> JaxArray:
+        return jnp.exp(_log_p_of_pass(first, weights, biases, masks_of_pass))
+
+    return jax.lax.map(p_of_pass, masks)
+
+
+def _log_mean(
+    weights: list[JaxArray], biases: list[JaxArray], masks: list[JaxArray], x: JaxArray
+) -> JaxArray:
+    """Compute log p̄ = log (1/T) Σ_t p_t."""
+    jnp = require("jax.numpy", extra="bayes")
+    n_passes = len(masks[0])
+    (log_sum,) = _log_sums_of_powers(weights, biases, masks, x, highest_power=1)
+    return log_sum - jnp.log(n_passes)
+
+
+def _log_add_one_in(
+    weights: list[JaxArray], biases: list[JaxArray], masks: list[JaxArray], x: JaxArray
+) -> JaxArray:
+    """Compute log p̃ = log (Σ_t p_t² / Σ_t p_t)."""
+    log_sum, log_sum_of_squares = _log_sums_of_powers(weights, biases, masks, x, highest_power=2)
+    return log_sum_of_squares - log_sum
+
+
+def _log_sums_of_powers(
+    weights: list[JaxArray],
+    biases: list[JaxArray],
+    masks: list[JaxArray],
+    x: JaxArray,
+    *,
+    highest_power: int,
+) -> list[JaxArray]:
+    """Compute log Σ_t p_t, log Σ_t p_t², ..., up to the highest power.
+
+    In logarithms, because the square of an unlikely label's probability underflows in single
+    precision. Pass by pass, so that memory does not grow with T.
     """
     jax = require("jax", extra="bayes")
     jnp = require("jax.numpy", extra="bayes")
+    first = _first_layer(weights, biases, x)
 
-    def log_p_of_passes(weights: Any, biases: Any, x: Any) -> Callable[[Any], Any]:
-        first = jax.nn.relu(x @ weights[0] + biases[0])
+    def add_pass(log_sums: list[JaxArray], masks_of_pass: list[JaxArray]) -> Any:
+        log_p = _log_p_of_pass(first, weights, biases, masks_of_pass)
+        new_log_sums = [
+            jnp.logaddexp(log_sum, power * log_p) for power, log_sum in enumerate(log_sums, start=1)
+        ]
+        return new_log_sums, None
 
-        def log_p(masks: Any) -> Any:
-            hidden = first * masks[0]
-            for weight, bias, mask in zip(weights[1:-1], biases[1:-1], masks[1:], strict=True):
-                hidden = jax.nn.relu(hidden @ weight + bias) * mask
-            return jax.nn.log_softmax(hidden @ weights[-1] + biases[-1])
+    n_labels = weights[-1].shape[1]
+    log_of_zero = jnp.full((x.shape[0], n_labels), -jnp.inf)
+    log_sums, _ = jax.lax.scan(add_pass, [log_of_zero] * highest_power, masks)
+    return log_sums  # type: ignore[no-any-return]
 
-        return log_p
 
-    def draws(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
-        log_p = log_p_of_passes(weights, biases, x)
-        return jax.lax.map(lambda pass_masks: jnp.exp(log_p(pass_masks)), masks)
+def _first_layer(weights: list[JaxArray], biases: list[JaxArray], x: JaxArray) -> JaxArray:
+    """Compute the first hidden layer before its mask."""
+    jax = require("jax", extra="bayes")
+    return jax.nn.relu(x @ weights[0] + biases[0])
 
-    def log_mean(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
-        (log_sum,) = log_sums_of_powers(1, weights, biases, masks, x)
-        return log_sum - jnp.log(len(masks[0]))
 
-    def log_add_one_in(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
-        log_sum, log_sum_of_squares = log_sums_of_powers(2, weights, biases, masks, x)
-        return log_sum_of_squares - log_sum
-
-    def log_sums_of_powers(highest: int, weights: Any, biases: Any, masks: Any, x: Any) -> Any:
-        """Sum p_t, p_t², ... over passes, in logarithms.
-
-        The square of an unlikely label's probability underflows in single precision, its logarithm
-        does not.
-        """
-        log_p = log_p_of_passes(weights, biases, x)
-
-        def add(log_sums: Any, pass_masks: Any) -> Any:
-            log_p_now = log_p(pass_masks)
-            new_log_sums = [
-                jnp.logaddexp(log_sum, power * log_p_now)
-                for power, log_sum in enumerate(log_sums, start=1)
-            ]
-            return new_log_sums, None
-
-        log_of_zero = jnp.full((x.shape[0], weights[-1].shape[1]), -jnp.inf)
-        log_sums, _ = jax.lax.scan(add, [log_of_zero] * highest, masks)
-        return log_sums
-
-    programs = {"draws": draws, "log_mean": log_mean, "log_add_one_in": log_add_one_in}
-    return jax.jit(programs[output])  # type: ignore[no-any-return]
+def _log_p_of_pass(
+    first: JaxArray,
+    weights: list[JaxArray],
+    biases: list[JaxArray],
+    masks_of_pass: list[JaxArray],
+) -> JaxArray:
+    """Compute log p_t, (rows, K), from the first hidden layer and the masks of pass t."""
+    jax = require("jax", extra="bayes")
+    hidden = first * masks_of_pass[0]
+    for weight, bias, mask in zip(weights[1:-1], biases[1:-1], masks_of_pass[1:], strict=True):
+        hidden = jax.nn.relu(hidden @ weight + bias) * mask
+    return jax.nn.log_softmax(hidden @ weights[-1] + biases[-1])

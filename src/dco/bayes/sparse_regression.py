@@ -1,9 +1,11 @@
-"""Sparse Bayesian linear regression: the regression structure that the paper tunes (Appendix,
-"Shared model specification").
+"""Sparse Bayesian linear regression, the regression model that the paper tunes.
+
+See the paper's Appendix, "Shared model specification".
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -33,6 +35,9 @@ ROUNDING = 1e-10
 class SparseBayesianRegression(RegressorMixin, BaseEstimator):
     """Linear regression with a Laplace prior on the slopes.
 
+        y | x, θ, θ₀, τ ~ N(x'θ + θ₀, τ²),   θ_j ~ Laplace(0, b),   b ~ Gamma(1, 1),
+        τ ~ HalfNormal(c),   θ₀ ~ N(0, 10²)
+
     Inputs and targets are standardised on the rows given to `fit`, and predictions come back in the
     caller's units. A column that is constant on those rows is left out: its slope integrates out of
     the posterior exactly.
@@ -53,7 +58,9 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
     coef_, intercept_, noise_sd_
         Posterior means, in the caller's units.
     coef_draws_, intercept_draws_, noise_sd_draws_
-        The draws: (T, d), (T,) and (T,).
+        The T posterior draws in the caller's units: (T, d), (T,) and (T,).
+    prior_width_draws_
+        The draws of b, in standard units: (T,).
     ess_, rhat_
         The smallest effective sample size and the largest split R-hat over all parameters. A
         ConvergenceWarning comes if the first is below 400 or the second above 1.05.
@@ -77,7 +84,7 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Sample the posterior given these rows."""
-        _fit_together([self], [self._standardise(X, y)])
+        _fit_all([self], [self._standardise(X, y)])
         return self
 
     @classmethod
@@ -87,21 +94,32 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         prior_scales: Sequence[float] = (1.0, 0.02),
         **parameters: Any,
     ) -> list[list[Self]]:
-        """Fit every prior scale to every (X, y) in one vectorised run.
+        """Fit a model with every prior scale to every (X, y), all sampled in one vectorised run.
 
-        `result[i][j]` is data set i with prior scale j. `parameters` are the constructor's, shared
-        by all fits. The chains of different fits are independent.
+        Parameters
+        ----------
+        datasets
+            Pairs (X, y).
+        prior_scales
+            The scales c that each data set is fitted with.
+        **parameters
+            The other parameters of the constructor, shared by all fits.
+
+        Returns
+        -------
+        Fitted models: `result[i][j]` is data set i with prior scale j. The chains of different fits
+        are independent.
         """
         fits: list[list[Self]] = []
-        datasets_of_fits: list[StandardisedRows] = []
+        rows_of_fits: list[StandardisedRows] = []
         for X, y in datasets:
             models = [cls(prior_scale=scale, **parameters) for scale in prior_scales]
             standardised = [model._standardise(X, y) for model in models]
             fits.append(models)
             # The same record for all prior scales, so that these rows are summed up once.
-            datasets_of_fits += [standardised[0] for _ in models]
+            rows_of_fits += [standardised[0] for _ in models]
 
-        _fit_together([model for models in fits for model in models], datasets_of_fits)
+        _fit_all([model for models in fits for model in models], rows_of_fits)
         return fits
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
@@ -115,24 +133,27 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         if not return_std:
             return mean
 
-        # The variance over draws of x'θ + θ₀ is a quadratic form: no n × T matrix is needed.
-        draws = np.column_stack([self.coef_draws_, self.intercept_draws_])
-        covariance = np.cov(draws, rowvar=False, ddof=0)
-        design = np.column_stack([inputs, np.ones(len(inputs))])
-        parameter_variance = np.maximum(np.sum((design @ covariance) * design, axis=1), 0.0)
+        # With w = (x, 1) and C the covariance over draws of β = (θ, θ₀), the variance of x'θ + θ₀
+        # is w'C w: no n × T matrix is needed.
+        beta = np.column_stack([self.coef_draws_, self.intercept_draws_])
+        C = np.cov(beta, rowvar=False, ddof=0)
+        W = np.column_stack([inputs, np.ones(len(inputs))])
+        parameter_variance = np.maximum(np.sum((W @ C) * W, axis=1), 0.0)
         noise_variance = np.mean(self.noise_sd_draws_**2)
         return mean, np.asarray(np.sqrt(noise_variance + parameter_variance))
 
     def predict_distribution(self, X: ArrayLike) -> GaussianMixtures:
-        """Return the posterior predictive: an even mixture of one Gaussian per draw for each
-        row."""
+        """Return the posterior predictive of each row, a mixture of T Gaussians of equal weight.
+
+        Draw t contributes N(x'θ_t + θ₀_t, τ_t²).
+        """
         check_is_fitted(self)
         inputs: Floats = validate_data(self, X, dtype=np.float64, reset=False)
         means = inputs @ self.coef_draws_.T + self.intercept_draws_
         return GaussianMixtures(means, self.noise_sd_draws_, draws_first=False)
 
     def _standardise(self, X: ArrayLike, y: ArrayLike) -> StandardisedRows:
-        """Check the parameters and the rows, and bring the rows to standard units."""
+        """Check parameters and rows; centre and scale inputs and targets."""
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sampler must be 'gibbs' or 'nuts', got {self.sampler!r}.")
         as_positive(self.prior_scale, name="prior_scale")
@@ -144,26 +165,32 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         )
         return standardise_rows(inputs, targets)
 
-    def _keep_draws(self, chains: Floats, rows: StandardisedRows) -> None:
-        """Take over this fit's (chains, draws, d + 3) draws, back in the caller's units."""
+    def _store_draws(self, chains: Floats, rows: StandardisedRows) -> None:
+        """Store the draws of this fit and their means, brought back to the caller's units.
+
+        `chains` is (chains, draws, k), in the units of the standardised `rows`. The last axis holds
+        the slopes of the columns that vary, the intercept, the prior width b and the noise sd τ.
+        """
         self.ess_ = float(np.min(effective_sample_size(chains)))
         self.rhat_ = float(np.max(split_rhat(chains)))
-        self._warn_if_poorly_known()
+        self._warn_if_poorly_mixed()
 
-        # Draw after draw, so that a count that the chains do not divide cuts the last steps only.
-        by_draw = chains.transpose(1, 0, 2).reshape(-1, chains.shape[2])[: self.draws]
-        slopes = by_draw[:, :-3]
-        intercept = by_draw[:, -3]
-        prior_width = by_draw[:, -2]
-        noise_sd = by_draw[:, -1]
+        # All chains' first draws, then all second draws, and so on. `draws` may be no multiple of
+        # the chains; then what is cut off are last draws of some chains.
+        draws = chains.transpose(1, 0, 2).reshape(-1, chains.shape[2])[: self.draws]
+        slopes = draws[:, :-3]
+        intercept = draws[:, -3]
+        prior_width = draws[:, -2]
+        noise_sd = draws[:, -1]
 
-        # A column that is constant has no slope.
-        all_slopes = np.zeros((len(by_draw), len(rows.varies)))
+        # A column that is constant has slope 0.
+        all_slopes = np.zeros((len(draws), len(rows.varies)))
         all_slopes[:, rows.varies] = slopes
         self.coef_draws_ = all_slopes * (rows.y_scale / rows.x_scale)
 
-        at_zero = rows.y_mean + rows.y_scale * intercept
-        self.intercept_draws_ = at_zero - self.coef_draws_ @ rows.x_mean
+        # From y at the mean of x to y at x = 0.
+        y_at_x_mean = rows.y_mean + rows.y_scale * intercept
+        self.intercept_draws_ = y_at_x_mean - self.coef_draws_ @ rows.x_mean
         self.prior_width_draws_ = prior_width.copy()
         self.noise_sd_draws_ = rows.y_scale * noise_sd
 
@@ -172,8 +199,8 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         self.noise_sd_ = float(self.noise_sd_draws_.mean())
         self.y_scale_ = rows.y_scale
 
-    def _warn_if_poorly_known(self) -> None:
-        """Warn if the chains hold few effective draws, or disagree with each other."""
+    def _warn_if_poorly_mixed(self) -> None:
+        """Warn if the chains hold few effective draws, or disagree with each other (R-hat)."""
         if self.ess_ >= ENOUGH_DRAWS and self.rhat_ <= LARGEST_RHAT:
             return
         text = (
@@ -186,9 +213,9 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
 
 @dataclass(frozen=True, eq=False)
 class StandardisedRows:
-    """One data set in standard units, and the means and scales that lead back.
+    """One data set with centred and scaled columns, and the means and scales that lead back.
 
-    `varies` marks the columns of X that are not constant; only these are among the inputs.
+    `varies` (columns of X,) marks those that are not constant; only these are among the inputs.
     """
 
     inputs: Floats
@@ -201,7 +228,10 @@ class StandardisedRows:
 
 
 def standardise_rows(X: Floats, y: Floats) -> StandardisedRows:
-    """Centre and scale rows; columns that are constant are left out of the inputs."""
+    """Give targets and every column of X mean 0 and standard deviation 1.
+
+    Columns that are constant are left out of the inputs. A constant y is an error.
+    """
     y_mean = float(y.mean())
     y_scale = float(y.std())
     if y_scale <= ROUNDING * abs(y_mean) or y_scale == 0:
@@ -225,33 +255,36 @@ def standardise_rows(X: Floats, y: Floats) -> StandardisedRows:
     )
 
 
-def _fit_together(
+def _fit_all(
     models: Sequence[SparseBayesianRegression], datasets: Sequence[StandardisedRows]
 ) -> None:
-    """Sample all these fits, those with the same number of columns at once.
+    """Sample the posterior of each model given its data set, and store the draws in the model.
 
-    All share the settings of the first one.
+    `datasets[i]` belongs to `models[i]`. Those with the same number of inputs are sampled in one
+    run. Models may differ in their prior scale only; the other settings are those of the first.
     """
     if not models:
         return
-    first = models[0]
-    seeds = check_random_state(first.random_state).randint(0, 2**31 - 1, size=2)
+    settings = models[0]
+    seeds = check_random_state(settings.random_state).randint(0, 2**31 - 1, size=2)
     rng = np.random.default_rng(seeds)
 
-    n_columns = [rows.inputs.shape[1] for rows in datasets]
-    for width in sorted(set(n_columns)):
-        group = [fit for fit, columns in enumerate(n_columns) if columns == width]
+    n_inputs = [rows.inputs.shape[1] for rows in datasets]
+    for width in sorted(set(n_inputs)):
+        group = [fit for fit, inputs in enumerate(n_inputs) if inputs == width]
         statistics = _sum_up([datasets[fit] for fit in group])
         prior_scales = np.asarray([float(models[fit].prior_scale) for fit in group])
-        draws = _sample(first, statistics, prior_scales, rng)
+        draws = _sample(settings, statistics, prior_scales, rng)
         for fit, chains in zip(group, draws, strict=True):
-            models[fit]._keep_draws(chains, datasets[fit])
+            models[fit]._store_draws(chains, datasets[fit])
 
 
 def _sum_up(datasets: Sequence[StandardisedRows]) -> SufficientStatistics:
-    """Sum up each data set; one that occurs several times is summed up once."""
+    """Compute the sufficient statistics of each data set; one that is repeated costs no more."""
     distinct = list(dict.fromkeys(datasets))
-    statistics = SufficientStatistics.of((rows.inputs, rows.targets) for rows in distinct)
+    statistics = SufficientStatistics.from_datasets(
+        (rows.inputs, rows.targets) for rows in distinct
+    )
 
     position_of = {rows: position for position, rows in enumerate(distinct)}
     return statistics.take(np.asarray([position_of[rows] for rows in datasets]))
@@ -263,8 +296,11 @@ def _sample(
     prior_scales: Floats,
     rng: np.random.Generator,
 ) -> Floats:
-    """Draw from the posteriors by the sampler that the settings name."""
-    draws_per_chain = -(-settings.draws // settings.chains)
+    """Draw from the posterior of each problem, by the sampler that `settings` names.
+
+    Returns (problems, chains, draws, slopes + 3), see `gibbs_draws`.
+    """
+    draws_per_chain = math.ceil(settings.draws / settings.chains)
     if settings.sampler == "gibbs":
         return gibbs_draws(
             statistics,
