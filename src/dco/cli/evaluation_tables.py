@@ -10,8 +10,8 @@ from dco.cli.printing import print_table, say
 if TYPE_CHECKING:  # slow to import
     from dco import Certificate, Evaluation, GroupEvaluation
 
-_MOST_VALUES = 30  # of a column, that are printed
-_MOST_CLASSES = 10
+_MAX_VALUES = 30  # that are printed of a column
+_MAX_CLASSES = 10  # that are printed
 NO_LAW = (
     "No law of coverage applies to these rows (groups that overlap, or no guarantee), so there is "
     "no verdict."
@@ -21,7 +21,11 @@ NO_LAW = (
 def print_evaluation(
     evaluation: Evaluation, certificate: Certificate, *, title: str, by: str | None
 ) -> None:
-    """Print coverage and its test, sizes, and tables by slice and by condition."""
+    """Print an evaluation: all rows, then slices, then the values of a column.
+
+    `by` is the column that --by names; without it, the values are the conditions of the model
+    (which have thresholds of their own), if it has any.
+    """
     print_table(["", "value"], _facts_of_all_rows(evaluation), title=title)
     if not evaluation.coverage_tests and evaluation.no_verdict is None:
         say(NO_LAW)
@@ -31,28 +35,32 @@ def print_evaluation(
 
 
 def _facts_of_all_rows(evaluation: Evaluation) -> list[list[str | float]]:
-    """Return what is printed of all rows, each fact with its name."""
+    """List the facts about all rows to print, each as a pair of its name and its value."""
     overall = evaluation.overall
     sizes = overall.sizes
+    test = overall.consistency
+
+    # 1. Coverage, and whether it is what was promised.
     facts: list[list[str | float]] = [
         ["coverage", f"{overall.coverage:.4f}"],
         ["95 % interval of coverage", _interval(overall)],
     ]
-
-    test = overall.consistency
     if evaluation.no_verdict is not None:
         facts.append(["verdict", f"none: {evaluation.no_verdict}"])
     elif test is not None:
         facts.append(["expected coverage", f"{test.expected_coverage:.4f}"])
         facts.append(["expected in 9 of 10 cases", f"{test.low:.4f} to {test.high:.4f}"])
-        held = "did not hold" if evaluation.too_low else "held"
-        facts.append(["verdict", f"the promise {held} (p = {test.p_value:.3g})"])
+        outcome = "did not hold" if evaluation.too_low else "held"
+        facts.append(["verdict", f"the promise {outcome} (p = {test.p_value:.3g})"])
 
+    # 2. Sizes of the sets. There are no quantiles where the table was read in batches.
     facts.append(["mean size", sizes.mean])
     if not math.isnan(sizes.median):
         facts.append(["median size", sizes.median])
         facts.append(["95 % of sizes up to", sizes.p95])
     facts.append(["empty, full sets", f"{sizes.empty:.1%}, {sizes.full:.1%}"])
+
+    # 3. What only some rows have.
     if sizes.one_label is not None:
         facts.append(["one-label sets", f"{sizes.one_label:.1%}"])
     if overall.unknown_labels:
@@ -68,62 +76,80 @@ def _interval(group: GroupEvaluation) -> str:
 
 
 def _print_slices(evaluation: Evaluation) -> None:
-    """Print coverage by class (the lowest) and by fifth of the rows."""
+    """Print a table of coverage by class, and by fifth of the rows, sorted by prediction.
+
+    Of many classes, those are printed whose coverage may be the lowest.
+    """
     classes = evaluation.slices_by("class")
     fifths = evaluation.slices_by("fifth")
-    lowest = classes
-    if len(classes) > _MOST_CLASSES:
-        lowest = tuple(sorted(classes, key=lambda row: row.coverage_high)[:_MOST_CLASSES])
-
-    kinds = ["by class"] if classes else []
-    if fifths:
-        is_number = evaluation.overall.sizes.one_label is None
-        order = "prediction" if is_number else "the probability of the most probable label"
-        kinds.append(f"by fifth of the rows, sorted by {order}")
-    if not kinds:
+    if not classes and not fifths:
         return
 
+    # 1. Say in the title which slices there are.
+    kinds = ["by class"] if classes else []
+    if fifths:
+        is_regression = evaluation.overall.sizes.one_label is None
+        sorted_by = "prediction"
+        if not is_regression:
+            sorted_by = "the probability of the most probable label"
+        kinds.append(f"by fifth of the rows, sorted by {sorted_by}")
+    title = (
+        f"Coverage {' and '.join(kinds)} (the intervals hold for all at once; the promise is about "
+        "none of them alone)"
+    )
+
+    # 2. Print a row for each slice.
+    classes_to_print = classes
+    if len(classes) > _MAX_CLASSES:
+        lowest_first = sorted(classes, key=lambda row: row.coverage_high)
+        classes_to_print = tuple(lowest_first[:_MAX_CLASSES])
     rows = [
         [f"{row.by} {row.group}", row.n, f"{row.coverage:.4f}", _interval(row), row.mean_size]
-        for row in (*lowest, *fifths)
+        for row in (*classes_to_print, *fifths)
     ]
-    print_table(
-        ["slice", "rows", "coverage", "95 % interval", "mean size"],
-        rows,
-        title=f"Coverage {' and '.join(kinds)} (the intervals hold for all at once; the promise is "
-        "about none of them alone)",
-        optional=["mean size"],
-    )
-    if len(classes) > _MOST_CLASSES:
+    columns = ["slice", "rows", "coverage", "95 % interval", "mean size"]
+    print_table(columns, rows, title=title, optional=["mean size"])
+    if len(classes) > _MAX_CLASSES:
         say(
-            f"Of {len(classes)} classes the {_MOST_CLASSES} that may be covered least are shown: "
+            f"Of {len(classes)} classes the {_MAX_CLASSES} that may be covered least are shown: "
             "--json lists them all."
         )
 
 
 def _print_values(evaluation: Evaluation, certificate: Certificate, by: str | None) -> None:
-    """Print the values with most rows, in their order, and what the guarantee says about them."""
+    """Print a row for each value of a column, and say what the guarantee says about the values.
+
+    Of many values, those with most rows are printed. `by` is as in `print_evaluation`. Columns for
+    quantiles of sizes and for tests are there if they are known.
+    """
     groups = evaluation.by_group
-    largest = sorted(groups, key=lambda row: -row.n)[:_MOST_VALUES]
-    shown = [row for row in groups if row in largest]
+    largest_groups = sorted(groups, key=lambda group: -group.n)[:_MAX_VALUES]
+    groups_to_print = [group for group in groups if group in largest_groups]
+
+    # 1. Coverage and mean size.
     columns = [by or "condition", "rows", "coverage", "95 % interval", "mean size"]
     rows: list[list[Any]] = [
-        [str(row.group), row.n, f"{row.coverage:.4f}", _interval(row), row.mean_size]
-        for row in shown
+        [str(group.group), group.n, f"{group.coverage:.4f}", _interval(group), group.mean_size]
+        for group in groups_to_print
     ]
-    if not any(math.isnan(row.sizes.median) for row in shown):
+
+    # 2. Quantiles of sizes.
+    if not any(math.isnan(group.sizes.median) for group in groups_to_print):
         columns += ["median", "95 % up to"]
-        for group, cells in zip(shown, rows, strict=True):
+        for group, cells in zip(groups_to_print, rows, strict=True):
             cells += [group.sizes.median, group.sizes.p95]
-    if any(row.consistency is not None for row in shown):
+
+    # 3. The test of each condition.
+    if any(group.consistency is not None for group in groups_to_print):
         columns += ["expected", "verdict"]
-        for group, cells in zip(shown, rows, strict=True):
+        for group, cells in zip(groups_to_print, rows, strict=True):
             cells += _test_cells(group, is_too_low=group.group in evaluation.too_low)
 
     title = f"By {by or 'condition'} ({_describe_promise(certificate, by)})"
     print_table(columns, rows, title=title, optional=["median", "95 % up to", "expected"])
-    if len(shown) < len(groups):
-        say(f"and {len(groups) - len(shown)} more, none with more rows: --json lists them all.")
+    n_left_out = len(groups) - len(groups_to_print)
+    if n_left_out:
+        say(f"and {n_left_out} more, none with more rows: --json lists them all.")
 
 
 def _test_cells(group: GroupEvaluation, *, is_too_low: bool) -> list[str]:
@@ -131,18 +157,21 @@ def _test_cells(group: GroupEvaluation, *, is_too_low: bool) -> list[str]:
     test = group.consistency
     if test is None:
         return ["–", "none"]
-    verdict = "too low" if is_too_low else "held"
-    return [f"{test.expected_coverage:.4f}", f"{verdict} (p = {test.p_value:.3g})"]
+    outcome = "too low" if is_too_low else "held"
+    return [f"{test.expected_coverage:.4f}", f"{outcome} (p = {test.p_value:.3g})"]
 
 
 def _describe_promise(certificate: Certificate, by: str | None) -> str:
-    """Say what the guarantee promises about the values of a table."""
+    """Say what the guarantee promises about the single values of a column.
+
+    Without `by`, the values are the conditions of the model.
+    """
     if certificate.guarantee == "none":
         return "nothing is guaranteed"
     if by is None and certificate.calibration.groups_overlap:
         return "they overlap; the guarantee holds in each"
     if by is None:
         return "each has its own threshold; the guarantee holds in each"
-    if any(entry.group is not None for entry in certificate.thresholds):
+    if any(threshold.group is not None for threshold in certificate.thresholds):
         return "the guarantee is for the conditions of the model, and says nothing about these"
     return "the guarantee is for all rows together and says nothing about a single value"

@@ -42,10 +42,17 @@ _ISO_LOCAL = f"{_ISO_DAY}(?:{_ISO_TIME})?"
 _ISO_IN_ZONE = f"{_ISO_DAY}{_ISO_TIME}(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})"
 _TWO_DIGIT_YEAR = "[0-9]{1,2}[/.-][0-9]{1,2}[/.-][0-9]{2}"
 
+_MICROSECONDS = 1e6  # in a second
+_SECONDS_OF_A_DAY = 86400
+
 
 @dataclass(frozen=True)
 class DateForm:
-    """One way of writing dates. Day and time of day may be left out if the pattern says so."""
+    """One way of writing dates: a regular expression with named groups, and an example.
+
+    The groups are year, month or name (of the month), day, hour, minute, second, and half ("am" or
+    "pm"). A form without a day means the first of the month, one without an hour midnight.
+    """
 
     pattern: str
     example: str
@@ -64,7 +71,11 @@ FORMS = {
 
 
 def forms_of(cells: Any) -> list[str]:
-    """List the forms in which every cell is a date; `cells` is text without blanks around it."""
+    """List the forms in which every cell is a date: ISO alone, or names of `FORMS`.
+
+    `cells` is a text column without blanks around its texts. The list has two forms if every cell
+    may have the day or the month first, and is empty if the cells are no dates.
+    """
     filled = cells.drop_null()
     if len(filled) == 0:
         return []
@@ -78,7 +89,7 @@ def forms_of(cells: Any) -> list[str]:
 
 
 def read_dates(cells: Any, form: str) -> Floats | None:
-    """Read dates in ISO form or in another one as seconds since 1970; None if a cell is neither."""
+    """Read dates as seconds since 1970, all of them ISO or all in `form`; None if a cell is not."""
     seconds = read_iso(cells)
     if seconds is None and form != ISO:
         seconds = read_form(cells, form)
@@ -86,25 +97,29 @@ def read_dates(cells: Any, form: str) -> Floats | None:
 
 
 def read_iso(cells: Any) -> Floats | None:
-    """Read ISO dates, with a zone in all cells or in none, as seconds since 1970.
+    """Read ISO dates such as 2026-01-31 or 2026-01-31T08:30Z as seconds since 1970.
 
-    Returns None if a cell is no such date.
+    Either all cells have a time zone or none has. Returns None if a cell is no such date.
     """
     filled = cells.drop_null()
-    in_zone = len(filled) > 0 and _all_match(filled, _ISO_IN_ZONE)
-    if not in_zone and not _all_match(filled, _ISO_LOCAL):
+    have_zone = len(filled) > 0 and _all_match(filled, _ISO_IN_ZONE)
+    if not have_zone and not _all_match(filled, _ISO_LOCAL):
         return None
 
+    zone = "UTC" if have_zone else None
     try:
-        times = compute.cast(cells, arrow.timestamp("us", "UTC" if in_zone else None))
+        times = compute.cast(cells, arrow.timestamp("us", zone))
     except arrow.ArrowInvalid:  # not a day of the calendar
         return None
     microseconds = times.cast(arrow.int64()).cast(arrow.float64(), safe=False)
-    return np.asarray(compute.divide(microseconds, 1e6))
+    return np.asarray(compute.divide(microseconds, _MICROSECONDS))
 
 
 def read_form(cells: Any, form: str) -> Floats | None:
-    """Read dates of one form as seconds since 1970; None if a cell has another form."""
+    """Read dates as seconds since 1970 that are all written in one of the `FORMS`.
+
+    Returns None if a cell has another form, or is not a day of the calendar.
+    """
     texts = compute.cast(cells, _TEXT)
     fields = compute.extract_regex(texts, f"^{FORMS[form].pattern}$")
     if fields.null_count > cells.null_count:
@@ -114,44 +129,60 @@ def read_form(cells: Any, form: str) -> Floats | None:
         days = _numbers(compute.cast(_iso_days(fields), arrow.date32()).cast(arrow.int32()))
     except arrow.ArrowInvalid:  # not a day of the calendar
         return None
-    return 86400 * days + _seconds_of_day(fields)
+    return _SECONDS_OF_A_DAY * days + _seconds_of_day(fields)
 
 
 def look_like_dates(cells: Any) -> AnyArray:
     """Mark the cells that look like dates of any form, also with two digits for the year."""
-    # group names may come only once in a pattern
+    # the names of groups are taken out, since a pattern may have each name only once
     patterns = [re.sub(r"\?P<[a-z]+>", "", form.pattern) for form in FORMS.values()]
     any_form = "|".join([*patterns, _ISO_IN_ZONE, _TWO_DIGIT_YEAR])
     return np.asarray(compute.match_substring_regex(cells, f"^({any_form})$").fill_null(False))
 
 
 def _iso_days(fields: Any) -> Any:
-    """Write year, month and day as 2026-01-31; the day is the first where a form has none."""
+    """Write the dates of a column as texts such as 2026-01-31.
+
+    `fields` has the parts that a `DateForm` finds in each cell, as an Arrow column of structs. The
+    day is the first of the month in a form without days.
+    """
     names = {field.name for field in fields.type}
     year = compute.struct_field(fields, "year")
-    day = compute.struct_field(fields, "day") if "day" in names else arrow.scalar("1", _TEXT)
 
     if "month" in names:
         month = compute.struct_field(fields, "month")
     else:
-        first_letters = compute.utf8_slice_codeunits(compute.struct_field(fields, "name"), 0, 3)
-        positions = compute.index_in(compute.utf8_lower(first_letters), value_set=_MONTHS)
-        month = compute.cast(compute.add(positions, 1), _TEXT)
+        month = _month_numbers(compute.struct_field(fields, "name"))
 
-    two_digits = [compute.utf8_lpad(part, 2, "0") for part in (month, day)]
-    return compute.binary_join_element_wise(year, *two_digits, arrow.scalar("-", _TEXT))
+    day = arrow.scalar("1", _TEXT)
+    if "day" in names:
+        day = compute.struct_field(fields, "day")
+
+    month = compute.utf8_lpad(month, 2, "0")
+    day = compute.utf8_lpad(day, 2, "0")
+    return compute.binary_join_element_wise(year, month, day, arrow.scalar("-", _TEXT))
+
+
+def _month_numbers(names: Any) -> Any:
+    """Turn a column of names of months into texts of their numbers: "Feb." -> "2"."""
+    first_letters = compute.utf8_lower(compute.utf8_slice_codeunits(names, 0, 3))
+    positions = compute.index_in(first_letters, value_set=_MONTHS)
+    return compute.cast(compute.add(positions, 1), _TEXT)
 
 
 def _seconds_of_day(fields: Any) -> Floats | float:
-    """Return the seconds since midnight; 0 where there is no time of day."""
+    """Return the seconds since midnight; 0 where there is no time of day.
+
+    `fields` are as in `_iso_days`. With am and pm, 12 am is hour 0, and 12 pm is hour 12.
+    """
     if "hour" not in {field.name for field in fields.type}:
         return 0.0
 
     hour = _field_number(fields, "hour")
-    half = compute.utf8_lower(compute.struct_field(fields, "half"))
-    in_twelve_hours = np.asarray(compute.not_equal(half, "").fill_null(False))
-    is_afternoon = np.asarray(compute.equal(half, "pm").fill_null(False))
-    hour = np.where(in_twelve_hours, hour % 12 + 12 * is_afternoon, hour)
+    am_or_pm = compute.utf8_lower(compute.struct_field(fields, "half"))
+    has_twelve_hours = np.asarray(compute.not_equal(am_or_pm, "").fill_null(False))
+    is_afternoon = np.asarray(compute.equal(am_or_pm, "pm").fill_null(False))
+    hour = np.where(has_twelve_hours, hour % 12 + 12 * is_afternoon, hour)
     return 3600 * hour + 60 * _field_number(fields, "minute") + _field_number(fields, "second")
 
 

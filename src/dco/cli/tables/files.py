@@ -13,10 +13,9 @@ import gzip
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,9 +36,10 @@ _ENDINGS = {
     PARQUET: (".parquet", ".pq"),
     FEATHER: (".feather", ".arrow"),
 }
-_HEAD_CHARACTERS = 2**20  # of a CSV, in which its column names must end
+_HEAD_CHARACTERS = 2**20  # at the start of a CSV, in which its column names must end
 BATCH_ROWS = 2**16
 _CSV_BLOCK_BYTES = 4 * 2**20
+_DELIMITERS = ",;\t"  # of a CSV; the first wins if the first line has none of them
 _LONGEST_ERROR = 240  # characters of what Arrow says
 
 
@@ -47,14 +47,17 @@ _LONGEST_ERROR = 240  # characters of what Arrow says
 
 
 def table_format(path: Path) -> str:
-    """Tell the format of a table by its name: CSV, PARQUET, FEATHER, or FOLDER of Parquet files."""
+    """Tell the format of a table from its name: CSV, PARQUET, FEATHER, or FOLDER.
+
+    A folder is a table of all Parquet files in it.
+    """
     if path.is_dir():
         return FOLDER
 
     name = path.name.lower()
-    for name_of_format, endings in _ENDINGS.items():
+    for file_format, endings in _ENDINGS.items():
         if name.endswith(endings):
-            return name_of_format
+            return file_format
     raise ValueError(
         f"{path} is not a table that dco knows by its name: give a file that ends in .csv, .tsv, "
         ".parquet or .feather, or a folder of Parquet files."
@@ -76,7 +79,7 @@ def parquet_files(folder: Path) -> list[Path]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """List the files of a table: those of a folder, or the file itself."""
+    """List the files of a table: the Parquet files of a folder, or the one file."""
     if not path.exists():
         raise ValueError(f"There is no file {path}; check the name.")
     if table_format(path) != FOLDER:
@@ -95,7 +98,11 @@ def files_of(path: Path) -> list[Path]:
 
 
 def column_names(path: Path) -> list[str]:
-    """Read the names of the columns; columns without a name, and pandas' index, are left out."""
+    """Read the names of the columns of a table, from its first file.
+
+    Columns without a name, and the index that pandas stores as a column, are left out. Two columns
+    with one name are an error.
+    """
     first_file = files_of(path)[0]
     with _errors_explained(first_file):
         all_names = _names_in_file(first_file)
@@ -115,6 +122,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def _names_in_file(file: Path) -> list[str]:
+    """Read the names of all columns of a file, without its rows."""
     file_format = table_format(file)
     if file_format == CSV:
         return _read_csv_head(file).names
@@ -169,70 +177,83 @@ def read_batches(
     decimal: str = ".",
     complete_lines: bool = False,
 ) -> Iterator[Table]:
-    """Read a table in batches of exactly `rows` rows; the last one has those that are left.
+    """Read a table in batches of exactly `rows` rows; only the last batch may be shorter.
 
-    The cut does not depend on how the file stores its rows, so that a stopped run finds its batches
-    again, and memory stays flat. With `complete_lines`, the last line of a CSV is left out if it
-    has no line break: somebody may still be writing it.
+    Batches do not depend on how the file stores its rows, so that a stopped run finds the same
+    batches again.
+
+    Parameters
+    ----------
+    path, columns
+        The table, and the columns to read.
+    rows
+        The number of rows of a batch; None takes the usual one.
+    decimal
+        The decimal sign of numbers in text.
+    complete_lines
+        Leave out the last line of a CSV if it has no line break: somebody may still be writing it.
     """
     first_row = 0
-    batches = _read_files(path, columns, complete_lines=complete_lines)
-    for cells in _cut_evenly(batches, rows or BATCH_ROWS, path):
+    stored_batches = _read_files(path, columns, complete_lines=complete_lines)
+    for cells in _cut_evenly(stored_batches, rows or BATCH_ROWS, path):
         positions = np.arange(first_row, first_row + cells.num_rows)
         yield Table(cells, path, positions=positions, decimal=decimal)
         first_row += cells.num_rows
 
 
-def _cut_evenly(batches: Iterable[Any], rows: int, path: Path) -> Iterator[Any]:
-    """Cut Arrow tables of any length into tables of exactly `rows` rows, and a last one."""
-    waiting: list[Any] = []
-    n_waiting = 0
-    for batch in batches:
-        waiting.append(batch)
-        n_waiting += batch.num_rows
+def _cut_evenly(stored_batches: Iterable[Any], rows: int, path: Path) -> Iterator[Any]:
+    """Cut Arrow tables of any length into tables of `rows` rows; the last one may be shorter.
+
+    Tables of 2, 5 and 4 rows with `rows=3` become tables of 3, 3, 3 and 2 rows.
+    """
+    waiting: list[Any] = []  # tables whose rows have not been yielded yet
+    n_waiting = 0  # rows in them
+    for stored_batch in stored_batches:
+        waiting.append(stored_batch)
+        n_waiting += stored_batch.num_rows
         if n_waiting < rows:
             continue
 
         cells = _concatenate(waiting, path)
-        n_cut = n_waiting - n_waiting % rows
-        for start in range(0, n_cut, rows):
+        n_in_full_batches = n_waiting - n_waiting % rows
+        for start in range(0, n_in_full_batches, rows):
             yield cells.slice(start, rows)
-        n_waiting -= n_cut
-        waiting = [cells.slice(n_cut)] if n_waiting else []
+        n_waiting -= n_in_full_batches
+        waiting = [cells.slice(n_in_full_batches)] if n_waiting else []
 
     if waiting:
         yield _concatenate(waiting, path)
 
 
 def read_sample(path: Path, rows: int, *, seed: int, decimal: str = ".") -> tuple[Table, int]:
-    """Draw rows at random, in their order; return them and the number of rows of the table.
+    """Draw `rows` rows at random, without replacement and in their order.
 
-    One batch is in memory at a time. The draw does not depend on how rows are cut into files.
+    One batch is in memory at a time: the number of rows to draw from it is hypergeometric. The draw
+    does not depend on how rows are cut into files. Returns the rows drawn, and the number of rows
+    of the whole table.
     """
     rng = np.random.default_rng(seed)
     n_rows = sum(row_counts(path).values())
-    n_rows_ahead = n_rows
-    n_wanted = min(rows, n_rows)
-    parts = []
-    positions = []
+    n_not_read = n_rows
+    n_to_draw = min(rows, n_rows)
+    samples = []
 
     for batch in read_batches(path, column_names(path)):
         n_drawn = len(batch)
-        if n_wanted < n_rows_ahead:
-            n_drawn = int(rng.hypergeometric(n_wanted, n_rows_ahead - n_wanted, len(batch)))
-        drawn = np.sort(rng.choice(len(batch), n_drawn, replace=False))
-        sample = batch.take(drawn)
-        parts.append(sample.cells)
-        positions.append(sample.positions)
-        n_rows_ahead -= len(batch)
-        n_wanted -= n_drawn
+        if n_to_draw < n_not_read:
+            n_drawn = int(rng.hypergeometric(n_to_draw, n_not_read - n_to_draw, len(batch)))
+        drawn = rng.choice(len(batch), n_drawn, replace=False)
+        samples.append(batch.take(np.sort(drawn)))
+        n_not_read -= len(batch)
+        n_to_draw -= n_drawn
 
-    cells = _concatenate(parts, path)
-    return Table(cells, path, positions=np.concatenate(positions), decimal=decimal), n_rows
+    cells = _concatenate([sample.cells for sample in samples], path)
+    positions = np.concatenate([sample.positions for sample in samples])
+    return Table(cells, path, positions=positions, decimal=decimal), n_rows
 
 
 def _concatenate(batches: list[Any], path: Path) -> Any:
-    """Put Arrow tables together; files of a folder may differ in the width of their numbers."""
+    """Put Arrow tables together; one file may have int32 where another has int64."""
     if not batches:
         raise ValueError(f"{path} has column names and no rows; give a table with rows.")
     with _errors_explained(path):
@@ -242,7 +263,7 @@ def _concatenate(batches: list[Any], path: Path) -> Any:
 def _read_files(
     path: Path, columns: Sequence[str], *, complete_lines: bool = False
 ) -> Iterator[Any]:
-    """Read Arrow tables as the files store them, with the columns in this order; none is empty."""
+    """Read the files of a table as Arrow tables with these columns, as the files are cut."""
     for file in files_of(path):
         yield from _read_file(file, columns, complete_lines=complete_lines)
 
@@ -250,15 +271,17 @@ def _read_files(
 def _read_file(
     file: Path, columns: Sequence[str], *, complete_lines: bool = False
 ) -> Iterator[Any]:
-    """Read one file of any format as Arrow tables, none of them empty."""
-    read_batches_of: dict[str, Callable[[Path, Sequence[str]], Iterable[Any]]] = {
-        CSV: partial(_read_csv, complete_lines=complete_lines),
-        PARQUET: _read_parquet,
-        FEATHER: _read_feather,
-    }
-    read_batches_of_file = read_batches_of[table_format(file)]
+    """Read a file as Arrow tables with these columns; empty tables are left out."""
+    file_format = table_format(file)
+    if file_format == CSV:
+        batches = _read_csv(file, columns, complete_lines=complete_lines)
+    elif file_format == PARQUET:
+        batches = _read_parquet(file, columns)
+    else:
+        batches = _read_feather(file)
+
     with _errors_explained(file):
-        for batch in read_batches_of_file(file, columns):
+        for batch in batches:
             if batch.num_rows:
                 yield _without_views(arrow.Table.from_batches([batch]).select(columns))
 
@@ -270,7 +293,7 @@ def _read_parquet(file: Path, columns: Sequence[str]) -> Iterator[Any]:
         )
 
 
-def _read_feather(file: Path, columns: Sequence[str]) -> Iterator[Any]:
+def _read_feather(file: Path) -> Iterator[Any]:
     with arrow.memory_map(str(file)) as source, ipc.open_file(source) as reader:
         for index in range(reader.num_record_batches):
             yield reader.get_batch(index)
@@ -306,7 +329,7 @@ class _CsvHead:
 
 
 def _read_csv_head(file: Path) -> _CsvHead:
-    """Read the column names and find the delimiter.
+    """Read the column names of a CSV file, and find the sign between its cells.
 
     A .tsv is cut at tabs; otherwise the delimiter is the sign that the line with the names has most
     often. A quoted name may contain delimiters and line breaks. Blank lines before the names are
@@ -316,27 +339,31 @@ def _read_csv_head(file: Path) -> _CsvHead:
     with open_file(file, "rt", encoding="utf-8-sig", newline="") as stream:
         head = stream.read(_HEAD_CHARACTERS)
 
+    # 1. Find the first line that is not blank, without what stands between quotes.
     without_quoted = re.sub(r'"[^"]*("|$)', '""', head)
     first_line = next((line for line in without_quoted.splitlines() if line), "")
     if not first_line.strip():
         raise _empty_csv(file)
 
+    # 2. Choose the delimiter, and read the names with it.
     is_tsv = file.name.lower().endswith((".tsv", ".tsv.gz"))
-    delimiter = "\t" if is_tsv else max(",;\t", key=first_line.count)
+    delimiter = "\t" if is_tsv else max(_DELIMITERS, key=first_line.count)
     reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True)
     names = next(cells for cells in reader if cells)
     return _CsvHead(names, delimiter)
 
 
-def _read_csv(file: Path, columns: Sequence[str], *, complete_lines: bool = False) -> Iterable[Any]:
-    """Read the cells of a CSV file as text, in batches; an empty cell is missing."""
+def _read_csv(file: Path, columns: Sequence[str], *, complete_lines: bool) -> Iterator[Any]:
+    """Read the cells of a CSV file as text, in batches; an empty cell is missing.
+
+    With `complete_lines`, a last line without a line break is left out.
+    """
+    delimiter = _read_csv_head(file).delimiter
     with _open_csv(file, complete_lines=complete_lines) as source:
         yield from arrow_csv.open_csv(
             source,
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=_read_csv_head(file).delimiter, newlines_in_values=True
-            ),
+            parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(columns, arrow.string()),
                 include_columns=list(columns),
@@ -348,7 +375,10 @@ def _read_csv(file: Path, columns: Sequence[str], *, complete_lines: bool = Fals
 
 @contextmanager
 def _open_csv(file: Path, *, complete_lines: bool) -> Iterator[Any]:
-    """Open the bytes of a CSV, unpacked; with `complete_lines` those before an unfinished line."""
+    """Open a CSV file as a stream of bytes, unpacked if it is a .gz.
+
+    With `complete_lines`, the stream ends before a last line that has no line break.
+    """
     if _is_gzip(file) or not complete_lines:
         compression = "gzip" if _is_gzip(file) else None
         with arrow.input_stream(str(file), compression=compression) as source:
@@ -359,7 +389,7 @@ def _open_csv(file: Path, *, complete_lines: bool) -> Iterator[Any]:
 
 
 class _FirstBytes(io.RawIOBase):
-    """The first bytes of a stream."""
+    """A stream that ends after the first bytes of another one."""
 
     def __init__(self, stream: BinaryIO, n_bytes: int) -> None:
         self._stream = stream
@@ -376,18 +406,17 @@ class _FirstBytes(io.RawIOBase):
 
 
 def end_of_last_line(file: Path) -> int:
-    """Return how many bytes of a CSV the lines take that end with a line break.
+    """Return the position in bytes just after the last line break of a CSV file.
 
-    A line break between quotes ends no line.
+    A line break between quotation marks is part of a cell and ends no line.
     """
-    end = 0
-    position = 0
+    end = 0  # after the last line break so far
+    position = 0  # of the piece of text that is searched
     is_quoted = False
     with open(file, "rb") as stream:
         while block := stream.read(_CSV_BLOCK_BYTES):
-            pieces = block.split(b'"')
-            for number, piece in enumerate(pieces):
-                if number > 0:  # a quotation mark came before it
+            for index, piece in enumerate(block.split(b'"')):
+                if index > 0:  # a quotation mark stands before this piece
                     position += 1
                     is_quoted = not is_quoted
                 last_break = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
@@ -417,7 +446,10 @@ def _empty_csv(file: Path) -> ValueError:
 
 @contextmanager
 def name_file_in_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error about its rows, such as cells that a damaged page made infinite."""
+    """Put the name of a file before the message of an error about its rows.
+
+    A message that has the name already stays as it is.
+    """
     try:
         yield
     except ValueError as error:
@@ -430,7 +462,7 @@ def name_file_in_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _errors_explained(path: Path) -> Iterator[None]:
-    """Turn what the readers raise about a file into a sentence that names the file."""
+    """Turn an error of Arrow or Python about a file into a sentence that names the file."""
     try:
         yield
     except PermissionError as error:
@@ -442,7 +474,7 @@ def _errors_explained(path: Path) -> Iterator[None]:
 
 
 def _unreadable(path: Path, error: Exception) -> ValueError:
-    """Make an error that names the file, from what a reader raised."""
+    """Make an error that names the file, from an error of a reader of Arrow or Python."""
     problem = " ".join(str(error).split()).rstrip(".")[:_LONGEST_ERROR]
     if "invalid UTF8" in problem:
         return _not_utf8(path)
@@ -458,6 +490,7 @@ def _unreadable(path: Path, error: Exception) -> ValueError:
 
 
 def _not_utf8(path: Path) -> ValueError:
+    """Make the error about a file that is not UTF-8, with a guess at its encoding."""
     open_file = gzip.open if _is_gzip(path) else open
     with open_file(path, "rb") as stream:
         start = stream.read(2)

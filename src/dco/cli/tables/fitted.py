@@ -32,8 +32,15 @@ from dco.foundations.tables import take_features
 class StoredTable:
     """What a model keeps of the table that it was fitted on.
 
-    `fitted_rows` says where in the table the rows were that the fit took, from 0; `n_rows` is the
-    number of all rows. If rows without a target were left out, both are about the rows that stayed.
+    Attributes
+    ----------
+    layout
+        What each column is for.
+    n_rows
+        The number of rows of the table, without rows that were left out for a missing target.
+    fitted_rows
+        The positions of the rows that the fit used, among these rows, from 0. The fit does not use
+        rows that are kept for an evaluation, or that --sample-rows did not draw.
     """
 
     layout: Layout
@@ -64,21 +71,32 @@ class StoredTable:
 def layout_of(
     model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None
 ) -> Layout:
-    """Return the columns of a model as its fit had them, for a table with columns of these names.
+    """Return the layout by which a table is read for a fitted model.
 
-    `target` is another column with the true values, `decimal` another decimal sign.
+    Parameters
+    ----------
+    model
+        The fitted estimator.
+    names, path
+        The columns of the table, and its file.
+    target
+        The column with the true values; None takes that of the fit.
+    decimal
+        The decimal sign of numbers in text; None takes that of the fit.
     """
-    stored = StoredTable.of(model)
-    if stored is None:
+    stored_table = StoredTable.of(model)
+    if stored_table is None:
         return _layout_from_python(model, names, target=target, path=path, decimal=decimal)
 
-    layout = stored.layout
-    # where another column has the true values, that of the fit may still be there
-    own_target = () if layout.target is None else (layout.target,)
+    layout = stored_table.layout
+    dropped = layout.dropped
+    if layout.target is not None:
+        # the table may have the target of the fit besides another column with true values
+        dropped = (*dropped, layout.target)
     return replace(
         layout,
         target=target or layout.target,
-        dropped=(*layout.dropped, *own_target),
+        dropped=dropped,
         decimal=decimal or layout.decimal,
     )
 
@@ -86,7 +104,11 @@ def layout_of(
 def _layout_from_python(
     model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None
 ) -> Layout:
-    """Take the columns of a model that was fitted in Python from the estimator: all are numbers."""
+    """Make the layout for a model that was fitted in Python; parameters as in `layout_of`.
+
+    All features are numbers. If the fit had no names of columns, all columns of the table but the
+    target are features, in their order.
+    """
     feature_names = getattr(model, "feature_names_in_", None)
     if feature_names is None:
         feature_names = [name for name in names if name != target]
@@ -118,18 +140,18 @@ class KnownRows:
 
     X: Any
     y: AnyArray
-    by: AnyArray | None
+    by: AnyArray | None  # the value of the column `by_name` in each row, for slices or groups
     by_name: str | None
-    names: list[str] | None  # what the rows are called, if the model knows their key
+    names: list[str] | None  # of the rows, if the table has a column that names them
     target: str | None
 
     def by_with_name(self) -> Any:
-        """Return the groups as a series that carries the name of their column."""
+        """Return the values of `by` as a pandas series with the name of their column."""
         pandas = require("pandas", extra="tables")
         return None if self.by is None else pandas.Series(self.by, name=self.by_name)
 
     def on_page(self) -> dict[str, Any]:
-        """Return the rows as a page takes them, which prints the names of target and groups."""
+        """Return the arguments for a page about these rows, with the names of their columns."""
         pandas = require("pandas", extra="tables")
         return {
             "X": self.X,
@@ -141,7 +163,11 @@ class KnownRows:
 
 @dataclass(frozen=True, eq=False)
 class _TargetReader:
-    """A table with known targets and a fitted model, with the columns to read."""
+    """Reads features and known targets from a table, for a fitted model.
+
+    `by` and `key` are columns with the slice and the name of each row, if there are any. `columns`
+    are all columns to read.
+    """
 
     model: Any
     layout: Layout
@@ -152,27 +178,29 @@ class _TargetReader:
 
     @classmethod
     def open(cls, model: Any, path: Path, options: TargetOptions) -> _TargetReader:
-        """Check that the table has the columns of the model, and choose those to read."""
+        """Check that the table at `path` has the columns that the model and the options name."""
         names = column_names(path)
         layout = layout_of(model, names, target=options.target, path=path, decimal=options.decimal)
 
+        # 1. The target.
         target = layout.target
         if target is None:
             raise ValueError("The model does not know its target column; name it with --target.")
         target_option = "the model" if options.target is None else "--target"
         need_column(names, target, path=path, option=target_option)
 
-        by = options.by
-        by_option = "the model" if by == layout.groups else "--by"
-        need_column(names, by, path=path, option=by_option)
+        # 2. The column of slices or groups.
+        by_option = "the model" if options.by == layout.groups else "--by"
+        need_column(names, options.by, path=path, option=by_option)
 
+        # 3. All columns to read. A table without the column of row names can be read, too.
         key = layout.key if layout.key in names else None
-        also = [name for name in (target, by, key) if name is not None]
+        also = [name for name in (target, options.by, key) if name is not None]
         columns = layout.columns_to_read(path, names, ignore_new=options.ignore_new, also=also)
-        return cls(model, layout, target, by, key, columns)
+        return cls(model, layout, target, by=options.by, key=key, columns=columns)
 
     def read(self, table: Table) -> KnownRows:
-        """Read features, targets and groups."""
+        """Read features, targets, slices and names from some rows of the table."""
         classes = getattr(self.model, "classes_", None)
         return KnownRows(
             X=read_model_features(self.model, table, self.layout),
@@ -188,32 +216,48 @@ def read_rows_with_targets(
     model: Any,
     path: Path,
     options: TargetOptions,
-    values: NewValues,
+    new_values: NewValues,
     *,
     refuse_missing: bool = False,
     complete_lines: bool = False,
 ) -> Iterator[KnownRows]:
-    """Read the rows with known targets in batches; what the fit never saw is counted in `values`.
+    """Read features and known targets of a table for a fitted model, batch by batch.
 
-    If the fit left out rows with a missing target, so does this, but with `refuse_missing` they are
-    an error. With `complete_lines`, a last line of a CSV without a line break is left out.
+    Parameters
+    ----------
+    model, path, options
+        The fitted estimator, the table, and how to read it.
+    new_values
+        Gets the counts of what the fit never saw.
+    refuse_missing
+        Whether a missing target is an error. Otherwise such rows are left out if the fit left them
+        out, too.
+    complete_lines
+        Leave out the last line of a CSV if it has no line break.
     """
     reader = _TargetReader.open(model, path, options)
+    leaves_out = reader.layout.drop_missing_target and not refuse_missing
     for table in read_batches(
         path, reader.columns, decimal=reader.layout.decimal, complete_lines=complete_lines
     ):
         labelled_table = table
-        if reader.layout.drop_missing_target and not refuse_missing:
+        if leaves_out:
             labelled_table = without_missing_targets(table, reader.target)
-            values.left_out += len(table) - len(labelled_table)
-        if len(labelled_table):
-            rows = reader.read(labelled_table)
-            values.count(rows.X, reader.layout)
-            yield rows
+            new_values.left_out += len(table) - len(labelled_table)
+        if len(labelled_table) == 0:
+            continue
+
+        rows = reader.read(labelled_table)
+        new_values.count(rows.X, reader.layout)
+        yield rows
 
 
 def rows_with_targets(model: Any, path: Path, options: TargetOptions) -> KnownRows:
-    """Read all rows with known targets; what the fit never saw is noted."""
+    """Read features and known targets of a whole table for a fitted model.
+
+    Shows notes about rows without a target, which are left out if the fit left them out, and about
+    values that the fit never saw.
+    """
     reader = _TargetReader.open(model, path, options)
     table = read_table(path, reader.columns, decimal=reader.layout.decimal)
     labelled_table = table
@@ -223,24 +267,27 @@ def rows_with_targets(model: Any, path: Path, options: TargetOptions) -> KnownRo
         raise ValueError(f"{path} has no row with a known target; give a table with such rows.")
 
     rows = reader.read(labelled_table)
-    values = NewValues()
-    values.left_out = len(table) - len(labelled_table)
-    values.count(rows.X, reader.layout)
-    show(values.notes())
+    new_values = NewValues()
+    new_values.left_out = len(table) - len(labelled_table)
+    new_values.count(rows.X, reader.layout)
+    show(new_values.notes())
     return rows
 
 
 def was_fitted_on(model: Any, rows: KnownRows) -> bool:
-    """Say whether these are, row by row, all rows of the table of the fit.
+    """Say whether these are the rows of the fit, in the same order.
 
-    The calibration rows among them decide.
+    They may be all rows of the table of the fit, or only those that the fit used. The fingerprint
+    of the calibration rows decides.
     """
-    stored = StoredTable.of(model)
-    if stored is None or len(rows.y) not in (stored.n_rows, len(stored.fitted_rows)):
+    stored_table = StoredTable.of(model)
+    n_rows = len(rows.y)
+    if stored_table is None or n_rows not in (stored_table.n_rows, len(stored_table.fitted_rows)):
         return False
 
-    positions = model.splits_.calibrate
-    if len(rows.y) == stored.n_rows:
-        positions = stored.fitted_rows[positions]
-    digest = role_fingerprint(row_fingerprints(take_features(rows.X, positions), rows.y[positions]))
-    return bool(digest == model.certificate_.provenance.row_fingerprints.get("calibrate"))
+    positions = model.splits_.calibrate  # among the rows that the fit used
+    if n_rows == stored_table.n_rows:
+        positions = stored_table.fitted_rows[positions]
+    hashes = row_fingerprints(take_features(rows.X, positions), rows.y[positions])
+    stated_fingerprint = model.certificate_.provenance.row_fingerprints.get("calibrate")
+    return bool(role_fingerprint(hashes) == stated_fingerprint)

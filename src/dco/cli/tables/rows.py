@@ -84,20 +84,20 @@ def _read_labels(column: Column, classes: AnyArray | None) -> AnyArray:
     For a fitted model with these `classes`, labels are read as the fit read them. Without one, they
     are whole numbers if no two different labels become the same number.
     """
-    if classes is None:
-        use_numbers = column.kind() == "number" and are_whole_labels(column.cells)
-        labels = _whole_numbers(column) if use_numbers else None
-        return _read_texts(column) if labels is None else labels
+    if classes is not None:
+        has_whole_classes = classes.dtype.kind in "iu"
+    else:
+        has_whole_classes = column.kind() == "number" and are_whole_labels(column.cells)
 
-    if classes.dtype.kind not in "iu":
-        return _read_texts(column)
-    labels = _whole_numbers(column)
-    if labels is None:
+    labels = _whole_numbers(column) if has_whole_classes else None
+    if labels is not None:
+        return labels
+    if classes is not None and has_whole_classes:
         raise ValueError(
             f"{column.title} has labels that are not whole numbers, unlike those of the model "
             f"({', '.join(map(str, classes[:_LABELS_SHOWN]))}); write the labels as for the fit."
         )
-    return labels
+    return to_texts(column.cells).astype(np.str_)
 
 
 def _whole_numbers(column: Column) -> AnyArray | None:
@@ -106,10 +106,6 @@ def _whole_numbers(column: Column) -> AnyArray | None:
         return None
     values = column.numbers()
     return values.astype(np.int64) if np.all(values == np.floor(values)) else None
-
-
-def _read_texts(column: Column) -> AnyArray:
-    return to_texts(column.cells).astype(np.str_)
 
 
 def read_groups(table: Table, name: str) -> AnyArray:
