@@ -50,11 +50,20 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Outlook:
-    """A split of `n` rows in numbers, with the law of coverage that the calibration rows imply.
+    """How `n` rows are divided among the roles, and what coverage to expect.
 
-    Coverage has mean `expected_coverage` and standard deviation `coverage_sd`, and lies between
-    `coverage_low` and `coverage_high` (its 5 % and 95 % points) in nine of ten draws of the
-    calibration rows.
+    Attributes
+    ----------
+    n
+        All rows.
+    train, tune, calibrate, test
+        How many of them have each role.
+    rank
+        The threshold is the score of this rank among the calibration scores.
+    expected_coverage, coverage_sd
+        Mean and standard deviation of coverage over draws of the calibration rows.
+    coverage_low, coverage_high
+        The 5 % and 95 % points of coverage: it lies between them in nine of ten draws.
     """
 
     n: int
@@ -182,17 +191,8 @@ def plan(
     smallest_useful_n = request.smallest_useful_size() + n_test
     _check_enough_rows(n_rows, n_test, request=request, smallest_useful_n=smallest_useful_n)
 
-    now = request.outlook(n_rows, n_test)
-    doubled = request.outlook(2 * n_rows, n_test)
-
-    notes = [_note_coverage(now)]
-    if request.delta is not None:
-        notes.append(_note_price_of_pac(now, request.alpha, request.delta))
-    notes.append(_note_doubled_rows(request, now, doubled))
-    if request.takes_tuning_rows and now.tune == 0:
-        notes.append("There are no rows for tuning: use folds, or a single candidate.")
-    notes.append(_note_smallest_useful_n(n_rows, smallest_useful_n))
-
+    now = request.divide_rows(n_rows, n_test)
+    doubled = request.divide_rows(2 * n_rows, n_test)
     return Plan(
         n=n_rows,
         alpha=float(request.alpha),
@@ -203,7 +203,7 @@ def plan(
         now=now,
         doubled=doubled,
         smallest_useful_n=smallest_useful_n,
-        notes=tuple(notes),
+        notes=tuple(_list_notes(request, now, doubled, smallest_useful_n)),
     )
 
 
@@ -229,21 +229,25 @@ class _Request:
 
     @cached_property
     def wanted_calibration_rows(self) -> int:
-        """How many calibration rows the spread needs.
+        """How many calibration rows make the standard deviation of coverage at most `spread`.
 
-        PAC gets no fewer than marginal: its spread is smaller only because its coverage is higher
-        than asked for.
+        A PAC guarantee gets no fewer rows than a marginal one: its coverage varies less only
+        because it is higher than asked for.
         """
         if self.delta is None:
             return calibration_size(alpha=self.alpha, spread=self.spread).recommended
 
-        # A level below one half has a PAC rank that spreads more than the marginal one.
+        # 1. Take the size for the marginal rank, or for the PAC rank where its coverage varies
+        # more: at levels 1 - alpha below one half.
         pac_delta = self.delta if self.alpha > Fraction(1, 2) else None
         size = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=pac_delta)
+
+        # 2. Round it up to a size that loses little by whole PAC ranks.
         enough = max(size.safe_from, self.fewest_calibration_rows)
         n_calibrate = least_wasteful_size(enough, alpha=self.alpha, delta=self.delta)
 
-        while self.coverage_sd(n_calibrate) > self.spread:  # a delta near 1/2 may rank lower
+        # 3. With a delta near 1/2 the PAC rank may be the lower one, and need a few rows more.
+        while self.coverage_sd(n_calibrate) > self.spread:
             n_calibrate += 1
         return n_calibrate
 
@@ -261,20 +265,25 @@ class _Request:
         tuning_rows = math.ceil(1 / self.alpha) if self.takes_tuning_rows else 0
         return 2 * (self.fewest_calibration_rows + tuning_rows)
 
-    def outlook(self, n: int, n_test: int) -> Outlook:
-        """Divide n rows and compute the law of coverage that follows."""
-        n_calibrate = self.calibration_rows(n - n_test)
-        rest = n - n_test - n_calibrate
+    def divide_rows(self, n: int, n_test: int) -> Outlook:
+        """Divide n rows among the roles, `n_test` of them for tests, and compute their coverage.
+
+        Coverage follows from the calibration rows: it is Beta(rank, n_calibrate + 1 - rank).
+        """
+        # 1. Calibration takes its rows first, tuning a share of the rest, training what remains.
+        n_calibrate = self.count_calibration_rows(n - n_test)
+        n_train_and_tune = n - n_test - n_calibrate
         n_tune = 0
         if self.takes_tuning_rows:
-            n_tune = min(math.floor(rest * TUNING_SHARE), ENOUGH_TUNING_ROWS)
+            n_tune = min(math.floor(n_train_and_tune * TUNING_SHARE), ENOUGH_TUNING_ROWS)
 
+        # 2. The law of coverage.
         rank = rank_for(n_calibrate, alpha=self.alpha, delta=self.delta)
         law = coverage_law_of_rank(rank, n_calibrate)
         low, high = law.ppf([0.05, 0.95])
         return Outlook(
             n=n,
-            train=rest - n_tune,
+            train=n_train_and_tune - n_tune,
             tune=n_tune,
             calibrate=n_calibrate,
             test=n_test,
@@ -285,15 +294,18 @@ class _Request:
             coverage_high=float(high),
         )
 
-    def calibration_rows(self, n: int) -> int:
-        """Return the rows that calibrate, of n rows that are not set aside."""
-        most_rows = math.floor(n * LARGEST_CALIBRATION_SHARE)
-        if self.wanted_calibration_rows <= most_rows:
+    def count_calibration_rows(self, n: int) -> int:
+        """Choose how many of n rows calibrate; test rows are not among the n.
+
+        As many as are wanted, but at most a third, and never too few for a finite threshold.
+        """
+        a_third = math.floor(n * LARGEST_CALIBRATION_SHARE)
+        if self.wanted_calibration_rows <= a_third:
             return self.wanted_calibration_rows
 
-        # As many as may be, less those that would waste part of a rank.
+        # Slightly fewer than a third may give the same rank, and so lose less coverage to rounding.
         n_calibrate = least_wasteful_size(
-            max(most_rows, self.fewest_calibration_rows),
+            max(a_third, self.fewest_calibration_rows),
             alpha=self.alpha,
             delta=self.delta,
             downwards=True,
@@ -310,25 +322,25 @@ def _read_request(
     candidates: SupportsIndex,
     tune_folds: SupportsIndex | None,
 ) -> _Request:
-    """Check what the caller of `plan` gave, and fill in the default spread."""
+    """Check the arguments of `plan`, and fill in the default spread: min(0.02, alpha / 5)."""
     if guarantee not in ("marginal", "pac"):
         raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
 
-    level = as_rational(alpha)
+    exact_alpha = as_rational(alpha)
     if spread is None:
-        checked_spread = float(min(WIDEST_SPREAD, level / 5))
+        checked_spread = float(min(WIDEST_SPREAD, exact_alpha / 5))
     else:
         checked_spread = as_positive(spread, name="spread")
 
-    failure = as_rational(delta, name="delta") if guarantee == "pac" else None
+    exact_delta = as_rational(delta, name="delta") if guarantee == "pac" else None
     n_candidates = as_count(candidates, name="candidates", least=1)
     n_folds = None
     if tune_folds is not None:
         n_folds = as_count(tune_folds, name="tune_folds", least=2)
 
     return _Request(
-        alpha=level,
-        delta=failure,
+        alpha=exact_alpha,
+        delta=exact_delta,
         spread=checked_spread,
         candidates=n_candidates,
         folds=n_folds,
@@ -338,13 +350,14 @@ def _read_request(
 def _check_enough_rows(
     n_rows: int, n_test: int, *, request: _Request, smallest_useful_n: int
 ) -> None:
-    """Refuse rows that leave too few to train and tune on beside a finite threshold."""
+    """Raise if the rows that calibration needs leave too few to train and tune on."""
     needed = request.fewest_calibration_rows
     if n_rows - n_test >= needed + FEWEST_FOR_OTHER_ROLES:
         return
-    set_aside = f" less {counted(n_test, 'test row')}" if n_test else ""
+
+    less_test_rows = f" less {counted(n_test, 'test row')}" if n_test else ""
     raise InfeasibleLevelError(
-        f"{counted(n_rows, 'row')}{set_aside} {are(n_rows)} too few: calibration alone needs "
+        f"{counted(n_rows, 'row')}{less_test_rows} {are(n_rows)} too few: calibration alone needs "
         f"{needed} for a finite threshold at alpha = {float(request.alpha):g}. A plan makes sense "
         f"from {smallest_useful_n} rows on."
     )
@@ -354,7 +367,21 @@ def _check_enough_rows(
 
 
 def _explain_roles(request: _Request, now: Outlook) -> tuple[PlanRow, ...]:
-    """Give the rows of each role with the reason."""
+    """List the roles, each with its number of rows and the reason for it in a sentence."""
+    train, tune = _explain_train_and_tune(request)
+    rows = [
+        PlanRow("train", now.train, train),
+        PlanRow("tune", now.tune, tune),
+        PlanRow("calibrate", now.calibrate, _explain_calibration(request, now)),
+    ]
+    if now.test > 0:
+        test = "Set aside as asked, to compare coverage with its law."
+        rows.append(PlanRow("test", now.test, test))
+    return tuple(rows)
+
+
+def _explain_train_and_tune(request: _Request) -> tuple[str, str]:
+    """Say why training gets its rows, and why tuning gets its rows (or none)."""
     if request.takes_tuning_rows:
         train = (
             "All that is left. The winner is refitted on train and tune rows together, so "
@@ -373,20 +400,11 @@ def _explain_roles(request: _Request, now: Outlook) -> tuple[PlanRow, ...]:
     else:
         train = "All that is left."
         tune = "None: a single candidate leaves nothing to choose."
-
-    rows = [
-        PlanRow("train", now.train, train),
-        PlanRow("tune", now.tune, tune),
-        PlanRow("calibrate", now.calibrate, _explain_calibration(request, now)),
-    ]
-    if now.test > 0:
-        reason = "Set aside as asked, to compare coverage with its law."
-        rows.append(PlanRow("test", now.test, reason))
-    return tuple(rows)
+    return train, tune
 
 
 def _explain_calibration(request: _Request, now: Outlook) -> str:
-    """Say why calibration gets these rows, and which score its threshold is."""
+    """Say why calibration gets as many rows as it does, and which score its threshold is."""
     threshold = f"The threshold is score number {now.rank} of {now.calibrate}."
     if now.calibrate >= request.wanted_calibration_rows:
         return (
@@ -394,18 +412,37 @@ def _explain_calibration(request: _Request, now: Outlook) -> str:
             f"be taken from training. {threshold}"
         )
 
-    if now.calibrate > (now.n - now.test) * LARGEST_CALIBRATION_SHARE:
-        share = "The least that gives a finite threshold"
+    # There are fewer rows than wanted: a third of all, or more where a finite threshold takes more.
+    is_more_than_a_third = now.calibrate > (now.n - now.test) * LARGEST_CALIBRATION_SHARE
+    if is_more_than_a_third:
+        reason = "The least that gives a finite threshold"
     else:
-        share = (
+        reason = (
             "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
         )
-    only_by_pac_margin = request.delta is not None and now.coverage_sd <= request.spread
-    margin = " without the margin of a PAC rank" if only_by_pac_margin else ""
-    return (
-        f"{share}; a standard deviation of coverage of {request.spread:g}{margin} needs "
-        f"{request.wanted_calibration_rows}. {threshold}"
+
+    # PAC coverage may vary as little as wanted with fewer rows, because it is higher than wanted.
+    varies_little_by_pac = request.delta is not None and now.coverage_sd <= request.spread
+    without_pac = " without the margin of a PAC rank" if varies_little_by_pac else ""
+    wanted = (
+        f"a standard deviation of coverage of {request.spread:g}{without_pac} needs "
+        f"{request.wanted_calibration_rows}"
     )
+    return f"{reason}; {wanted}. {threshold}"
+
+
+def _list_notes(
+    request: _Request, now: Outlook, doubled: Outlook, smallest_useful_n: int
+) -> list[str]:
+    """Write what a plan says below its table; `doubled` divides twice the rows of `now`."""
+    notes = [_note_coverage(now)]
+    if request.delta is not None:
+        notes.append(_note_price_of_pac(now, request.alpha, request.delta))
+    notes.append(_note_doubled_rows(request, now, doubled))
+    if request.takes_tuning_rows and now.tune == 0:
+        notes.append("There are no rows for tuning: use folds, or a single candidate.")
+    notes.append(_note_smallest_useful_n(now.n, smallest_useful_n))
+    return notes
 
 
 def _note_coverage(now: Outlook) -> str:
@@ -428,29 +465,35 @@ def _note_price_of_pac(now: Outlook, alpha: Fraction, delta: Fraction) -> str:
 
 
 def _note_doubled_rows(request: _Request, now: Outlook, doubled: Outlook) -> str:
-    """Say what twice the rows would change."""
+    """Say what would change with twice as many rows.
+
+    `now` divides the rows there are among the roles, and `doubled` divides twice as many; both know
+    the coverage that follows.
+    """
     fitted_now = now.train + now.tune
-    fitted_then = doubled.train + doubled.tune
+    fitted_if_doubled = doubled.train + doubled.tune
+
+    # 1. All new rows go to training and tuning.
     if doubled.calibrate == now.calibrate:
-        is_enough = (
-            now.calibrate >= request.wanted_calibration_rows or now.coverage_sd <= request.spread
-        )
+        has_wanted_rows = now.calibrate >= request.wanted_calibration_rows
+        has_wanted_spread = now.coverage_sd <= request.spread
         verdict = "is as wanted"
-        if not is_enough:
+        if not has_wanted_rows and not has_wanted_spread:
             verdict = f"stays wider than wanted ({now.coverage_sd:.2g})"
         return (
             f"Twice the rows would not change the spread of coverage, which {verdict}: all "
-            f"{now.n} more would go to training and tuning ({fitted_now} to {fitted_then})."
+            f"{now.n} more would go to training and tuning ({fitted_now} to {fitted_if_doubled})."
         )
 
-    width_now = now.coverage_high - now.coverage_low
-    width_then = doubled.coverage_high - doubled.coverage_low
-    # With few rows a PAC threshold is the largest score, whose coverage is high and hardly spreads.
-    change = "narrow coverage to" if width_then < width_now else "bring coverage down to"
+    # 2. Calibration gets more rows too, and coverage changes: its range gets narrower. From very
+    # few rows it gets lower instead, since a PAC threshold is then the largest score.
+    range_now = now.coverage_high - now.coverage_low
+    range_if_doubled = doubled.coverage_high - doubled.coverage_low
+    change = "narrow coverage to" if range_if_doubled < range_now else "bring coverage down to"
     return (
         f"Twice the rows would {change} {doubled.coverage_low:.4f} to {doubled.coverage_high:.4f} "
-        f"with {counted(doubled.calibrate, 'calibration row')}, and leave {fitted_then} instead of "
-        f"{fitted_now} for training and tuning."
+        f"with {counted(doubled.calibrate, 'calibration row')}, and leave {fitted_if_doubled} "
+        f"instead of {fitted_now} for training and tuning."
     )
 
 
