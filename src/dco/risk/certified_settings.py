@@ -17,7 +17,7 @@ from dco.foundations.display import ShownAsPrinted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
 from dco.risk.column_tests import ColumnTests, TestName, prepare_tests
-from dco.risk.loss_matrix import checked_losses, is_zero_one, relative_level
+from dco.risk.loss_matrix import alpha_over_bound, check_losses, is_zero_one
 
 Correction: TypeAlias = Literal["fixed-sequence", "bonferroni", "holm"]
 CORRECTIONS = ("fixed-sequence", "bonferroni", "holm")
@@ -119,48 +119,39 @@ def learn_then_test(
     random_state
         The seed of the order in which "wsr" bets on rows.
     """
+    # 1. Read the risks, the settings and the order in which they are tested.
     risks = _read_risks(losses, alpha, bound, where)
-    failure = as_rational(delta, name="delta")
+    exact_delta = as_rational(delta, name="delta")
     if correction not in CORRECTIONS:
         names = " or ".join(f'"{name}"' for name in CORRECTIONS)
         raise ValueError(f"correction must be {names}, got {correction!r}.")
-    n_columns = risks[0].losses.shape[1]
-    settings = _read_settings(thresholds, n_columns)
-    sequence = _read_order(order, n_columns, correction)
+    n_settings = risks[0].losses.shape[1]
+    settings = _read_settings(thresholds, n_settings)
+    sequence = _read_order(order, n_settings, correction)
 
-    level = failure if correction == "fixed-sequence" else failure / n_columns
-    tests = [
-        prepare_tests(
-            risk.losses,
-            risk.level,
-            name=test,
-            delta=float(level),
-            random_state=random_state,
-            counted=risk.counted,
-        )
-        for risk in risks
-    ]
-    p_values = np.array(
-        [max(columns.p_value(index) for columns in tests) for index in range(n_columns)]
-    )
+    # 2. Test every setting.
+    delta_each = exact_delta if correction == "fixed-sequence" else exact_delta / n_settings
+    tests = _prepare_all_tests(risks, name=test, delta=delta_each, random_state=random_state)
+    p_values = tests.p_values()
 
+    # 3. Certify those that pass after the correction for many tests.
     if correction == "fixed-sequence":
-        certified = _test_in_sequence(tests, sequence, failure)
+        certified = _test_in_sequence(tests, sequence, exact_delta)
     elif correction == "bonferroni":
-        certified = [index for index in range(n_columns) if _all_pass(tests, index, level)]
+        certified = [column for column in range(n_settings) if tests.passes(column, delta_each)]
     else:
-        certified = _step_down(tests, p_values, failure)
+        certified = _step_down(tests, p_values, exact_delta)
     if not certified:
-        show([_note_none_certified(p_values, float(level), sequence, correction)])
+        show([_note_none_certified(p_values, float(delta_each), sequence, correction)])
 
-    indices = np.array(sorted(certified), dtype=np.int64)
+    columns = np.array(sorted(certified), dtype=np.int64)
     return CertifiedSettings(
-        values=settings[indices],
-        indices=indices,
+        values=settings[columns],
+        indices=columns,
         p_values=p_values,
         guarantee="pac",
-        alpha=tuple(float(risk.level * rational(risk.bound)) for risk in risks),
-        delta=float(failure),
+        alpha=tuple(float(risk.scaled_alpha * rational(risk.bound)) for risk in risks),
+        delta=float(exact_delta),
         n=min(len(risk.losses) for risk in risks),
     )
 
@@ -178,61 +169,103 @@ def order_of_testing(
     their order, and a column without a row that counts comes last. Pass the result to
     `learn_then_test` as `order`.
     """
-    ratios = [_ratio_to_level(risk) for risk in _read_risks(losses, alpha, bound, where)]
+    risks = _read_risks(losses, alpha, bound, where)
+    ratios = [_mean_over_alpha(risk) for risk in risks]
     return np.argsort(np.max(ratios, axis=0), kind="stable")
 
 
-def _ratio_to_level(risk: Risk) -> Floats:
-    """Return the mean loss of each column over its level; infinity where no row counts."""
-    n, n_columns = risk.losses.shape
-    counts = np.ones((n, n_columns), dtype=bool) if risk.counted is None else risk.counted
-    total_loss = risk.losses.sum(axis=0, where=counts)
-    n_counted = counts.sum(axis=0)
-    infinite = np.full(n_columns, np.inf)
-    allowed = n_counted * float(risk.level)
-    return np.asarray(np.divide(total_loss, allowed, out=infinite, where=n_counted > 0))
+def _mean_over_alpha(risk: Risk) -> Floats:
+    """Return the mean loss of each column divided by alpha; infinity where no row counts."""
+    is_counted = np.ones(risk.losses.shape, dtype=bool) if risk.counted is None else risk.counted
+    n_counted = is_counted.sum(axis=0)
+    total_loss = risk.losses.sum(axis=0, where=is_counted)
+
+    ratios = np.full(len(n_counted), np.inf)
+    np.divide(total_loss, n_counted * float(risk.scaled_alpha), out=ratios, where=n_counted > 0)
+    return ratios
 
 
 # ------------------------------------------------------------------------------- multiple testing
 
 
-def _all_pass(tests: Sequence[ColumnTests], index: int, level: Fraction) -> bool:
-    """Whether a column passes the test of every risk."""
-    return all(columns.passes(index, level) for columns in tests)
+@dataclass(frozen=True, eq=False)
+class SettingTests:
+    """The tests of all settings, each of them against every risk.
+
+    A setting passes if none of its risks exceeds its alpha, by the tests in `by_risk`.
+    """
+
+    by_risk: Sequence[ColumnTests]
+    n_settings: int
+
+    def p_values(self) -> Floats:
+        """Return the p-value of each setting: the largest over its risks."""
+        by_setting = [
+            max(tests.p_value(column) for tests in self.by_risk)
+            for column in range(self.n_settings)
+        ]
+        return np.array(by_setting)
+
+    def passes(self, column: int, delta: Fraction) -> bool:
+        """Decide whether a setting passes at level `delta`, for every risk."""
+        return all(tests.passes(column, delta) for tests in self.by_risk)
 
 
-def _test_in_sequence(
-    tests: Sequence[ColumnTests], sequence: Sequence[int], failure: Fraction
-) -> list[int]:
-    """Test columns in order, each at the full level, until one fails."""
+def _prepare_all_tests(
+    risks: Sequence[Risk], *, name: TestName, delta: Fraction, random_state: int
+) -> SettingTests:
+    """Make the test of this name for each risk, to be used at level `delta`."""
+    by_risk = [
+        prepare_tests(
+            risk.losses,
+            risk.scaled_alpha,
+            name=name,
+            delta=float(delta),
+            random_state=random_state,
+            counted=risk.counted,
+        )
+        for risk in risks
+    ]
+    return SettingTests(by_risk, n_settings=risks[0].losses.shape[1])
+
+
+def _test_in_sequence(tests: SettingTests, sequence: Sequence[int], delta: Fraction) -> list[int]:
+    """Certify settings in the order of the sequence, each at the full level, until one fails."""
     certified: list[int] = []
-    for index in sequence:
-        if not _all_pass(tests, index, failure):
+    for column in sequence:
+        if not tests.passes(column, delta):
             break
-        certified.append(index)
+        certified.append(column)
     return certified
 
 
-def _step_down(tests: Sequence[ColumnTests], p_values: Floats, failure: Fraction) -> list[int]:
-    """Test from the smallest p-value on, at delta over the columns that are left (Holm 1979)."""
+def _step_down(tests: SettingTests, p_values: Floats, delta: Fraction) -> list[int]:
+    """Certify settings from the smallest p-value on, until one fails (Holm 1979).
+
+    Each is tested at delta over the number of settings that are not certified yet.
+    """
     certified: list[int] = []
-    for index in np.argsort(p_values, kind="stable").tolist():
-        n_untested = len(p_values) - len(certified)
-        if not _all_pass(tests, index, failure / n_untested):
+    for column in np.argsort(p_values, kind="stable").tolist():
+        n_untested = tests.n_settings - len(certified)
+        if not tests.passes(column, delta / n_untested):
             break
-        certified.append(index)
+        certified.append(column)
     return certified
 
 
 def _note_none_certified(
-    p_values: Floats, level: float, sequence: Sequence[int], correction: Correction
+    p_values: Floats, delta_each: float, sequence: Sequence[int], correction: Correction
 ) -> Note:
-    """Say why no setting is certified, and what would help."""
+    """Say why no setting is certified, and what would help.
+
+    `delta_each` is what a p-value must be at most. A fixed sequence may have stopped at its first
+    column although other columns would pass.
+    """
     best = int(np.argmin(p_values))
-    if correction == "fixed-sequence" and p_values[best] <= level:
+    if correction == "fixed-sequence" and p_values[best] <= delta_each:
         text = (
             f"No setting is certified: the first column failed (p-value "
-            f"{p_values[sequence[0]]:.3g}, delta {level:g}) and a fixed sequence stops there."
+            f"{p_values[sequence[0]]:.3g}, delta {delta_each:g}) and a fixed sequence stops there."
         )
         remedy = (
             "Safe columns go first: for losses that fall from left to right pass "
@@ -242,15 +275,15 @@ def _note_none_certified(
 
     text = (
         f"No setting is certified: the smallest p-value of {len(p_values)} columns is "
-        f"{p_values[best]:.3g} (column {best}), and it must be at most {level:.3g}."
+        f"{p_values[best]:.3g} (column {best}), and it must be at most {delta_each:.3g}."
     )
     return Note("infeasible", text, "More rows, a larger alpha or safer settings are needed.")
 
 
 def _spell_runs(indices: Integers) -> str:
-    """Write 0, 1, 2, 5 as "0 to 2, 5"."""
-    starts = np.flatnonzero(np.diff(indices) > 1) + 1
-    runs = np.split(indices, starts)
+    """Write ascending numbers by their runs: [0, 1, 2, 5] -> "0 to 2, 5"."""
+    starts_of_runs = np.flatnonzero(np.diff(indices) > 1) + 1
+    runs = np.split(indices, starts_of_runs)
     texts = []
     for run in runs[:RUNS_SHOWN]:
         texts.append(f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}")
@@ -259,31 +292,45 @@ def _spell_runs(indices: Integers) -> str:
     return ", ".join(texts)
 
 
-# --------------------------------------------------------------------------------- what is given
+# ------------------------------------------------------------------------------ reading arguments
 
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """One risk: losses over their bound, alpha in the same unit, and the rows that count.
+    """One risk that is to be controlled, checked.
 
-    `counted` is None if all rows count in every column.
+    Attributes
+    ----------
+    losses
+        Its losses (n, J) over the bound, in [0, 1]: a column for each setting.
+    scaled_alpha
+        alpha / bound, the limit of their mean, as an exact rational number.
+    bound
+        The largest loss that is possible at all.
+    counted
+        Which rows count in which column (n, J); None if all do.
     """
 
     losses: Floats
-    level: Fraction
+    scaled_alpha: Fraction
     bound: float
     counted: Bools | None
 
 
 def _read_risks(losses: Any, alpha: Any, bound: Any, where: Any) -> list[Risk]:
-    """Check what a caller gives for one risk or for several."""
-    matrices = _split_by_risk(losses, "losses", axes=2)
+    """Check the arguments of `learn_then_test` that are given for one risk or for several."""
+    matrices = _split_by_risk(losses, "losses", n_axes=2)
     n_risks = len(matrices)
-    alphas = _for_each_risk(alpha, "alpha", axes=0, n_risks=n_risks)
-    bounds = _for_each_risk(bound, "bound", axes=0, n_risks=n_risks)
-    marks = _for_each_risk(where, "where", axes=2, n_risks=n_risks)
+    alphas = _for_each_risk(alpha, "alpha", n_axes=0, n_risks=n_risks)
+    bounds = _for_each_risk(bound, "bound", n_axes=0, n_risks=n_risks)
+    marks = _for_each_risk(where, "where", n_axes=2, n_risks=n_risks)
 
-    risks = [_read_risk(*given) for given in zip(matrices, alphas, bounds, marks, strict=True)]
+    risks = [
+        _read_risk(matrix, risk_alpha, risk_bound, risk_marks)
+        for matrix, risk_alpha, risk_bound, risk_marks in zip(
+            matrices, alphas, bounds, marks, strict=True
+        )
+    ]
     n_columns = [risk.losses.shape[1] for risk in risks]
     if len(set(n_columns)) > 1:
         raise ValueError(f"every risk needs the same columns, got {n_columns} of them.")
@@ -291,38 +338,43 @@ def _read_risks(losses: Any, alpha: Any, bound: Any, where: Any) -> list[Risk]:
 
 
 def _read_risk(losses: ArrayLike, alpha: Level, bound: float, where: ArrayLike | None) -> Risk:
+    """Check the losses, alpha, bound and marks of one risk."""
     largest_loss = as_positive(bound, name="bound")
-    scaled = checked_losses(losses, bound=largest_loss) / largest_loss
-    level = relative_level(alpha, largest_loss)
+    scaled_losses = check_losses(losses, bound=largest_loss) / largest_loss
+    scaled_alpha = alpha_over_bound(alpha, largest_loss)
     if where is None:
-        return Risk(scaled, level, largest_loss, counted=None)
+        return Risk(scaled_losses, scaled_alpha, largest_loss, counted=None)
 
     marks = np.asarray(where)
-    if marks.shape != scaled.shape:
+    if marks.shape != scaled_losses.shape:
         raise ValueError(
-            f"where must have the shape of its losses, {scaled.shape}, got {marks.shape}."
+            f"where must have the shape of its losses, {scaled_losses.shape}, got {marks.shape}."
         )
     if not is_zero_one(marks):
         raise ValueError("where must mark rows with True or False (1 or 0).")
-    return Risk(scaled, level, largest_loss, counted=marks.astype(bool))
+    return Risk(scaled_losses, scaled_alpha, largest_loss, counted=marks.astype(bool))
 
 
-def _split_by_risk(values: Any, name: str, *, axes: int) -> list[Any]:
-    """Return what each risk has: of a list, or of an array whose last axis holds the risks."""
+def _split_by_risk(values: Any, name: str, *, n_axes: int) -> list[Any]:
+    """Return one entry for each risk, from a list of them or an array with the risks as last axis.
+
+    `n_axes` is how many axes an entry has: 2 for a matrix, 0 for a number. An array with so many
+    axes is for a single risk.
+    """
     if isinstance(values, (list, tuple)) and values:
-        if all(value is None or np.ndim(value) == axes for value in values):
+        if all(value is None or np.ndim(value) == n_axes for value in values):
             return list(values)
     array = as_real_numbers(values, name=name)
-    if array.ndim > axes:
+    if array.ndim > n_axes:
         return list(np.moveaxis(array, -1, 0))
     return [array]
 
 
-def _for_each_risk(values: Any, name: str, *, axes: int, n_risks: int) -> list[Any]:
-    """Return what each risk has; a single value is the same for all."""
-    if values is None or (axes == 0 and np.ndim(values) == 0):
+def _for_each_risk(values: Any, name: str, *, n_axes: int, n_risks: int) -> list[Any]:
+    """Return one entry for each risk as `_split_by_risk` does, or a single one for all of them."""
+    if values is None or (n_axes == 0 and np.ndim(values) == 0):
         return [values] * n_risks
-    by_risk = _split_by_risk(values, name, axes=axes)
+    by_risk = _split_by_risk(values, name, n_axes=n_axes)
     if len(by_risk) == 1 and not isinstance(values, (list, tuple)):
         return by_risk * n_risks
     if len(by_risk) != n_risks:
@@ -333,6 +385,7 @@ def _for_each_risk(values: Any, name: str, *, axes: int, n_risks: int) -> list[A
 
 
 def _read_settings(thresholds: ArrayLike, n_columns: int) -> AnyArray:
+    """Return the settings as an array, one for each column of the losses."""
     settings = np.asarray(thresholds)
     if settings.ndim == 0 or len(settings) != n_columns:
         raise ValueError(
@@ -343,17 +396,18 @@ def _read_settings(thresholds: ArrayLike, n_columns: int) -> AnyArray:
 
 
 def _read_order(order: ArrayLike | None, n_columns: int, correction: Correction) -> list[int]:
-    """Return the columns in the order of testing."""
+    """Return the column numbers in the order of testing: from left to right if None is given."""
     if order is None:
         return list(range(n_columns))
     if correction != "fixed-sequence":
         raise ValueError(f'order is for correction="fixed-sequence"; "{correction}" has none.')
+
     sequence = np.asarray(order)
-    is_valid = sequence.ndim == 1 and sequence.size > 0 and sequence.dtype.kind in "iu"
-    if not is_valid or not np.isin(sequence, np.arange(n_columns)).all():
+    is_list_of_integers = sequence.ndim == 1 and sequence.size > 0 and sequence.dtype.kind in "iu"
+    if not is_list_of_integers or not np.isin(sequence, np.arange(n_columns)).all():
         raise ValueError(
             f"order must list column numbers from 0 to {n_columns - 1}, got {order!r:.200}."
         )
     if len(np.unique(sequence)) < len(sequence):
         raise ValueError("order names a column twice.")
-    return [int(index) for index in sequence]
+    return [int(column) for column in sequence]

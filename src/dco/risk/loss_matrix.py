@@ -19,21 +19,34 @@ from dco.foundations.display import counted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
 
+# How far a float is from the fraction that it stands for, relative to its size: eight times the
+# rounding of one number.
+ROUNDING = 2.0**-50
+
 
 @dataclass(frozen=True, eq=False)
 class LossMatrix:
-    """Losses (n, J) in [0, bound] at J thresholds, and the level that their mean may not exceed.
+    """Losses of calibration rows at candidate thresholds, with the limit of their mean.
 
-    `level` is alpha / bound, as the rational number that the two mean.
+    Attributes
+    ----------
+    losses
+        Losses (n, J) in [0, bound].
+    thresholds
+        The J thresholds of the columns, ascending.
+    bound
+        The largest loss that is possible at all.
+    scaled_alpha
+        alpha / bound, the limit of the mean of `scaled_losses`, as an exact rational number.
     """
 
     losses: Floats
     thresholds: Floats
     bound: float
-    level: Fraction
+    scaled_alpha: Fraction
 
     @property
-    def scaled(self) -> Floats:
+    def scaled_losses(self) -> Floats:
         """The losses over their bound, in [0, 1]."""
         return np.asarray(self.losses / self.bound)
 
@@ -45,23 +58,25 @@ class LossMatrix:
         delta: Fraction | None = None,
         safe_at_infinity: bool,
     ) -> Threshold:
-        """Return the threshold of a column, or +inf where the column is J: none has passed.
+        """Return the threshold of the first column that passed, with its guarantee.
 
-        An infinite threshold is certified only if the caller declares it safe.
+        `column` is J where no column passed. The threshold is then infinite, with a note, and has
+        a guarantee only if the caller declares that `safe_at_infinity`.
         """
         n, n_columns = self.losses.shape
-        value = math.inf
         if column < n_columns:
             value = float(self.thresholds[column])
         else:
+            value = math.inf
             _warn_none_passed(n, n_columns, safe_at_infinity=safe_at_infinity)
-            guarantee = guarantee if safe_at_infinity else "none"
+            if not safe_at_infinity:
+                guarantee = "none"
         return Threshold(
             value=value,
             rank=None,
             n=n,
             guarantee=guarantee,
-            alpha=float(self.level * rational(self.bound)),
+            alpha=float(self.scaled_alpha * rational(self.bound)),
             delta=None if delta is None else float(delta),
         )
 
@@ -69,27 +84,35 @@ class LossMatrix:
 def read_loss_matrix(
     losses: ArrayLike, thresholds: ArrayLike, *, alpha: Level, bound: float
 ) -> LossMatrix:
-    """Check the losses, thresholds and level that a caller gives."""
+    """Check losses (n, J), their J ascending thresholds and alpha, as a caller passes them."""
     largest_loss = as_positive(bound, name="bound")
-    matrix = checked_losses(losses, bound=largest_loss)
-    cuts = as_real_numbers(thresholds, name="thresholds").astype(np.float64)
-
+    matrix = check_losses(losses, bound=largest_loss)
     n_columns = matrix.shape[1]
-    if cuts.shape != (n_columns,):
+
+    numbers = as_real_numbers(thresholds, name="thresholds").astype(np.float64)
+    if numbers.shape != (n_columns,):
         raise ValueError(
             f"thresholds must hold one number for each of the {n_columns} columns, "
-            f"got shape {cuts.shape}."
+            f"got shape {numbers.shape}."
         )
-    if np.any(np.isnan(cuts)) or np.any(np.diff(cuts) <= 0):
+    if np.any(np.isnan(numbers)) or np.any(np.diff(numbers) <= 0):
         raise ValueError(
             "thresholds must be strictly ascending, without NaN: the last column "
             "has the largest sets."
         )
-    return LossMatrix(matrix, cuts, largest_loss, relative_level(alpha, largest_loss))
+    return LossMatrix(
+        losses=matrix,
+        thresholds=numbers,
+        bound=largest_loss,
+        scaled_alpha=alpha_over_bound(alpha, largest_loss),
+    )
 
 
 def check_losses_fall(losses: Floats, *, rule: str) -> None:
-    """Refuse losses that rise with the threshold in some row; `rule` names who needs this."""
+    """Refuse losses that rise from a column to the next in some row.
+
+    `rule` is the name of the function that needs falling losses, for the message.
+    """
     rises = np.argwhere(np.diff(losses, axis=1) > 0)
     if not rises.size:
         return
@@ -102,8 +125,8 @@ def check_losses_fall(losses: Floats, *, rule: str) -> None:
     )
 
 
-def checked_losses(losses: ArrayLike, *, bound: float) -> Floats:
-    """Return a matrix of losses as floats in [0, bound]; anything else is an error."""
+def check_losses(losses: ArrayLike, *, bound: float) -> Floats:
+    """Return a matrix of losses (n, J) as floats in [0, bound]; anything else is an error."""
     matrix = as_real_numbers(losses, name="losses")
     if matrix.ndim != 2 or not matrix.size:
         raise ValueError(
@@ -114,7 +137,7 @@ def checked_losses(losses: ArrayLike, *, bound: float) -> Floats:
     return matrix.astype(np.float64, copy=False)
 
 
-def checked_column(losses: ArrayLike, *, bound: float) -> Floats:
+def check_column_of_losses(losses: ArrayLike, *, bound: float) -> Floats:
     """Return the losses of rows at one threshold as floats in [0, bound]."""
     column = as_real_numbers(losses, name="losses")
     if column.ndim != 1:
@@ -124,6 +147,7 @@ def checked_column(losses: ArrayLike, *, bound: float) -> Floats:
 
 
 def _check_range(losses: Floats, *, bound: float) -> None:
+    """Refuse NaN and losses outside [0, bound]."""
     if np.isnan(losses).any():
         first = tuple(np.argwhere(np.isnan(losses))[0].tolist())
         raise NonFiniteScoreError(
@@ -131,6 +155,7 @@ def _check_range(losses: Floats, *, bound: float) -> None:
         )
     if not losses.size:
         return
+
     smallest = float(losses.min())
     largest = float(losses.max())
     if smallest < 0 or largest > bound:
@@ -141,10 +166,13 @@ def _check_range(losses: Floats, *, bound: float) -> None:
         )
 
 
-def relative_level(alpha: Level, bound: float) -> Fraction:
-    """Return alpha / bound as the rational number that the two mean, strictly between 0 and 1."""
+def alpha_over_bound(alpha: Level, bound: float) -> Fraction:
+    """Return alpha / bound as an exact rational number, strictly between 0 and 1.
+
+    A decimal means the decimal that it shows: 0.1 / 0.3 is 1/3.
+    """
     if bound == 1:
-        return as_rational(alpha)
+        return as_rational(alpha)  # its message names alpha alone
     try:
         return as_rational(rational(alpha) / rational(bound))
     except (TypeError, ValueError, ArithmeticError):
@@ -154,41 +182,43 @@ def relative_level(alpha: Level, bound: float) -> Fraction:
 
 
 def is_zero_one(losses: Floats) -> bool:
-    """Whether every scaled loss is 0 or 1."""
+    """Decide whether every loss is 0 or 1."""
     return bool(np.all((losses == 0) | (losses == 1)))
 
 
 def sum_is_at_most(losses: Floats, limit: Fraction) -> bool:
-    """Whether the sum of the losses is at most the limit, as the decimals mean that they show."""
+    """Decide whether the losses, as the decimals that they show, add up to at most the limit."""
     return exact_sum_near(losses, float(limit)) <= limit
 
 
 def ceil_of_sum(losses: Floats) -> int:
-    """Return the least whole number that is not below the sum of the losses."""
-    whole = round(math.fsum(losses.tolist()))
-    return math.ceil(exact_sum_near(losses, whole))
+    """Round the sum of the losses up to a whole number: 100 losses of 0.55 give 55, not 56."""
+    nearest_whole = round(math.fsum(losses.tolist()))
+    return math.ceil(exact_sum_near(losses, nearest_whole))
 
 
 def exact_sum_near(losses: Floats, border: float) -> float | Fraction:
-    """Add up losses; next to the border each counts as the simple fraction that it stands for.
+    """Add up losses, so exactly that the sum is on the right side of the border.
 
-    0.1 + 0.1 + 0.1 is above 0.3 in floats, and three losses of one tenth are not.
+    A float sum is good enough far from the border. Near to it each loss counts as the simple
+    fraction that it stands for: in floats 0.1 + 0.1 + 0.1 is above 0.3, and three losses of one
+    tenth are not.
     """
     approximate = math.fsum(losses.tolist())
     largest_loss = max(1.0, float(losses.max(initial=0.0)))
-    rounding = 2.0**-50 * (losses.size * largest_loss + abs(border))
-    if abs(approximate - border) > rounding:
+    largest_rounding = ROUNDING * (losses.size * largest_loss + abs(border))
+    if abs(approximate - border) > largest_rounding:
         return approximate
 
+    exact = Fraction(0)
     values, counts = np.unique(losses, return_counts=True)
-    terms = (
-        rational(value) * count
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True)
-    )
-    return sum(terms, Fraction(0))
+    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+        exact += rational(value) * count
+    return exact
 
 
 def _warn_none_passed(n_rows: int, n_columns: int, *, safe_at_infinity: bool) -> None:
+    """Show a note that the threshold is infinite, whether that is valid, and what helps."""
     status = "not certified"
     if safe_at_infinity:
         status = "valid, because safe_at_infinity=True declares no loss there"

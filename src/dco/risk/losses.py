@@ -42,24 +42,30 @@ def miscoverage(scores: ArrayLike, truth: ArrayLike | None, thresholds: ArrayLik
 
 
 def false_negative_rate(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
-    """Return the share of a row's true labels that its set leaves out; 0 where there are none."""
+    """Return the share of a row's true labels that its set leaves out; 0 where there are none.
 
-    def share_left_out(members: Bools, true: Bools) -> Floats:
-        return _share_of(true, ~members)
+    `truth` (n, K) marks the true labels of each row with 1.
+    """
+    loss = set_loss(_share_of_truth_left_out)
+    return loss(scores, _read_true_labels(scores, truth), thresholds)
 
-    return set_loss(share_left_out)(scores, _read_true_labels(scores, truth), thresholds)
+
+def _share_of_truth_left_out(members: Bools, is_true: Bools) -> Floats:
+    return _share_of(is_true, ~members)
 
 
 def false_discovery_rate(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
     """Return the share of a row's set that is not true; 0 for an empty set.
 
-    It may rise and fall with the threshold.
+    It may rise and fall with the threshold. `truth` (n, K) marks the true labels of each row with
+    1.
     """
+    loss = set_loss(_share_of_set_not_true)
+    return loss(scores, _read_true_labels(scores, truth), thresholds)
 
-    def share_not_true(members: Bools, true: Bools) -> Floats:
-        return _share_of(members, ~true)
 
-    return set_loss(share_not_true)(scores, _read_true_labels(scores, truth), thresholds)
+def _share_of_set_not_true(members: Bools, is_true: Bools) -> Floats:
+    return _share_of(members, ~is_true)
 
 
 def selective_error(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
@@ -86,47 +92,65 @@ def accepted(scores: ArrayLike, thresholds: ArrayLike) -> Bools:
     values = _read_numbers(scores, "scores")
     if values.ndim != 1:
         raise ValueError(f"scores must be one number per row, got shape {values.shape}.")
-    cuts = _read_thresholds(thresholds)
-    return np.asarray(values[:, None] <= cuts[None, :])
+    columns = _read_thresholds(thresholds)[None, :]
+    return np.asarray(values[:, None] <= columns)
 
 
 def set_loss(loss: Callable[[Bools, Any], ArrayLike]) -> Loss:
-    """Bring a loss of your own into the common shape.
+    """Turn a loss of prediction sets into a function of (scores, truth, thresholds).
 
-    `loss(members, truth)` gets the (n, K) sets at one threshold and gives (n,) losses; `truth` is
-    handed on untouched.
+    Parameters
+    ----------
+    loss
+        A function `loss(members, truth)` that returns the loss of each row (n,). `members` (n, K)
+        says which labels are in the sets at one threshold; `truth` is handed on untouched.
+
+    Returns
+    -------
+    A function like those above, which returns the losses (n, J) at J thresholds.
     """
 
     def loss_at_thresholds(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
-        values = _read_numbers(scores, "scores")
-        if values.ndim != 2:
-            raise ValueError(f"scores must be an (n, K) matrix, got shape {values.shape}.")
-        cuts = _read_thresholds(thresholds)
-        columns = [_loss_at(values <= cut, truth) for cut in cuts]
-        return np.column_stack(columns) if columns else np.empty((len(values), 0))
-
-    def _loss_at(members: Bools, truth: ArrayLike) -> Floats:
-        row_losses = np.asarray(loss(members, truth), dtype=np.float64)
-        n = len(members)
-        if row_losses.shape != (n,):
-            raise ValueError(
-                f"the loss must give one number for each of the {n} rows, got shape "
-                f"{row_losses.shape}."
-            )
-        return row_losses
+        label_scores = _read_numbers(scores, "scores")
+        if label_scores.ndim != 2:
+            raise ValueError(f"scores must be an (n, K) matrix, got shape {label_scores.shape}.")
+        columns = [
+            _losses_of_rows(loss, label_scores <= threshold, truth)
+            for threshold in _read_thresholds(thresholds)
+        ]
+        return np.column_stack(columns) if columns else np.empty((len(label_scores), 0))
 
     return loss_at_thresholds
 
 
+def _losses_of_rows(
+    loss: Callable[[Bools, Any], ArrayLike], members: Bools, truth: ArrayLike
+) -> Floats:
+    """Call a loss of the user at one threshold, and check that it gives one number for each row."""
+    row_losses = np.asarray(loss(members, truth), dtype=np.float64)
+    n = len(members)
+    if row_losses.shape != (n,):
+        raise ValueError(
+            f"the loss must give one number for each of the {n} rows, got shape {row_losses.shape}."
+        )
+    return row_losses
+
+
 def _share_of(labels: Bools, marked: Bools) -> Floats:
-    """Return the share of each row's labels that are marked; 0 for a row without labels."""
+    """Return the share of each row's labels that are marked; 0 for a row without labels.
+
+    `labels` and `marked` (n, K) say which labels the row has, and which are marked.
+    """
     n_labels = np.count_nonzero(labels, axis=1)
     n_marked = np.count_nonzero(labels & marked, axis=1)
     return np.asarray(n_marked / np.maximum(n_labels, 1))
 
 
 def _scores_of_true_labels(scores: AnyArray, truth: ArrayLike | None) -> AnyArray:
-    """Return the score of each row's label, of an (n, K) matrix and column numbers."""
+    """Return the score of each row's label, from the scores (n, K) of all labels.
+
+    `truth` (n,) holds the column of each row's label.
+    """
     if truth is None:
         raise ValueError("truth must hold each row's label when scores is (n, K).")
     n, n_labels = scores.shape
@@ -139,6 +163,7 @@ def _scores_of_true_labels(scores: AnyArray, truth: ArrayLike | None) -> AnyArra
 
 
 def _read_numbers(values: ArrayLike, name: str) -> AnyArray:
+    """Return an array of numbers; NaN is an error."""
     array = as_real_numbers(values, name=name)
     if array.dtype.kind == "f" and np.any(np.isnan(array)):
         raise ValueError(f"{name} must not hold NaN: a NaN is neither inside nor outside a set.")
@@ -146,13 +171,15 @@ def _read_numbers(values: ArrayLike, name: str) -> AnyArray:
 
 
 def _read_thresholds(thresholds: ArrayLike) -> AnyArray:
-    cuts = _read_numbers(thresholds, "thresholds")
-    if cuts.ndim != 1:
-        raise ValueError(f"thresholds must be a list of numbers, got shape {cuts.shape}.")
-    return cuts
+    """Return the thresholds as an array (J,)."""
+    numbers = _read_numbers(thresholds, "thresholds")
+    if numbers.ndim != 1:
+        raise ValueError(f"thresholds must be a list of numbers, got shape {numbers.shape}.")
+    return numbers
 
 
 def _read_true_labels(scores: ArrayLike, truth: ArrayLike) -> Bools:
+    """Return which labels of each row are true (n, K); marks may be booleans, or 0 and 1."""
     labels = np.asarray(truth)
     shape = np.shape(scores)
     if labels.shape != shape or not np.all((labels == 0) | (labels == 1)):

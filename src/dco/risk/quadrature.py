@@ -1,9 +1,12 @@
 """P(L+ <= alpha) for Bayesian quadrature with any bounded loss, computed exactly.
 
 L+ = sum of w_i l_i + w_{n+1} B with (w_1, ..., w_{n+1}) uniform on the simplex (Snell and
-Griffiths 2025). Weights are exponential variables over their sum, so P(L+ <= alpha) = P(Q <= 0) for
-Q = sum of c_i E_i, with c_i = l_i - alpha, c_{n+1} = B - alpha and independent standard exponential
-E_i. There are two deterministic ways to that number:
+Griffiths 2025): the mean loss under random weights, in which the largest possible loss B counts
+once more. Weights are exponential variables over their sum, so P(L+ <= alpha) = P(Q <= 0) for
+
+    Q = sum of c_i E_i,  with c_i = l_i - alpha, c_{n+1} = B - alpha
+
+and independent standard exponential E_i. There are two deterministic ways to that number:
 
 - a recursion that uses additions of non-negative numbers only, so that even a probability of 1e-78
   keeps twelve digits;
@@ -24,17 +27,24 @@ from scipy.special import betainc, betaincc
 
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import Level, as_count, as_positive
-from dco.risk.loss_matrix import checked_column, relative_level
+from dco.risk.loss_matrix import alpha_over_bound, check_column_of_losses
 
+METHODS = ("exact", "recursion", "davies", "dirichlet")
 CHEAP_RECURSION = 5_000  # up to this many steps the recursion takes less than a millisecond
-NEGLIGIBLE_TAIL = 1e-15  # what Davies' sum may miss on each side
+
 # Davies' method is accurate in absolute terms: a probability below SMALL keeps few digits there,
 # which matters for a delta below TRUSTED_DELTA.
 SMALL = 1e-3
 TRUSTED_DELTA = 1e-9
-NODES_AT_ONCE = 64
+NEGLIGIBLE_TAIL = 1e-15  # what Davies' sum may miss on each side
+NODES_AT_ONCE = 64  # of Davies' sum, which ends after the first such block that is enough
 MOST_NODES = 16_384
-CELLS_AT_ONCE = 4_000_000  # of sampled weights
+
+# The exponents s that are tried for Chernoff's bound, which is finite for 0 < s < 1 / max c, as
+# shares of 1 / max c: the best one is small for many terms, and close to 1 for few.
+CHERNOFF_SHARES = np.concatenate([np.geomspace(1e-4, 0.5, 24), 1 - np.geomspace(0.45, 1e-3, 10)])
+
+CELLS_AT_ONCE = 4_000_000  # sampled weights in memory
 
 
 def bq_confidence(
@@ -46,46 +56,59 @@ def bq_confidence(
     draws: int = 100_000,
     random_state: int | np.random.Generator = 0,
 ) -> float:
-    """Return P(L+ <= alpha), L+ the loss under uniform random weights on the losses and the bound.
+    """Return P(L+ <= alpha), where L+ is the mean loss under uniform random weights.
 
-    `method="exact"` takes a Beta tail where at most two values occur, else the recursion or Davies'
-    inversion, whichever suits the size; either can be named. ``method="dirichlet"`` samples `draws`
-    weights, as the authors do, for comparison. The order of the losses does not matter.
+    The largest possible loss counts once more among the losses, as that of a row to come.
+
+    Parameters
+    ----------
+    losses
+        The losses (n,) of the calibration rows, in any order.
+    alpha
+        The limit of the weighted mean loss.
+    bound
+        The largest loss that is possible at all.
+    method
+        "exact" takes a Beta tail where at most two values occur, else the recursion or Davies'
+        inversion, whichever suits the size; "recursion" and "davies" name one of them. "dirichlet"
+        samples weights, as the authors of the rule do, for comparison.
+    draws, random_state
+        How many weights "dirichlet" samples, and its seed.
     """
-    if method not in ("exact", "recursion", "davies", "dirichlet"):
+    if method not in METHODS:
         raise ValueError(
             f'method must be "exact", "recursion", "davies" or "dirichlet", got {method!r}.'
         )
     largest_loss = as_positive(bound, name="bound")
-    values = checked_column(losses, bound=largest_loss) / largest_loss
-    level = relative_level(alpha, largest_loss)
+    scaled_losses = check_column_of_losses(losses, bound=largest_loss) / largest_loss
+    scaled_alpha = alpha_over_bound(alpha, largest_loss)
     if method == "dirichlet":
         n_draws = as_count(draws, name="draws", least=1)
         rng = np.random.default_rng(random_state)
-        return _sample_confidence(values, float(level), n_draws, rng)
+        return _sample_confidence(scaled_losses, float(scaled_alpha), n_draws, rng)
 
-    terms = _gather_terms(values, level)
+    terms = _gather_terms(scaled_losses, scaled_alpha)
     if method == "recursion":
         return _by_recursion(terms).confidence
     if method == "davies":
         return _by_davies(terms)
     # A small confidence is asked for its digits, which Davies' absolute accuracy does not give.
-    return _split_probability(terms, smallest_confidence=SMALL, smallest_failure=0.0).confidence
+    return _by_cheapest_method(terms, min_confidence=SMALL, min_failure=0.0).confidence
 
 
-def bq_failure(losses: Floats, level: Fraction, *, at_most: float) -> float:
-    """Return P(L+ > level) for losses in [0, 1], to an absolute error of 1e-12.
+def bq_failure(losses: Floats, alpha: Fraction, *, at_most: float) -> float:
+    """Return P(L+ > alpha) for losses in [0, 1], to be compared with `at_most`.
 
-    The error is relative where the result is to be compared with an `at_most` below 1e-9.
+    The error is at most 1e-12: an absolute one, or where `at_most` is below 1e-9, a relative one.
     """
-    smallest = SMALL if at_most < TRUSTED_DELTA else 0.0
-    terms = _gather_terms(losses, level)
-    return _split_probability(terms, smallest_confidence=0.0, smallest_failure=smallest).failure
+    min_failure = SMALL if at_most < TRUSTED_DELTA else 0.0
+    terms = _gather_terms(losses, alpha)
+    return _by_cheapest_method(terms, min_confidence=0.0, min_failure=min_failure).failure
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The terms of Q: the distinct coefficients that are not 0, and how often each occurs."""
+    """The terms of Q: the distinct coefficients c that are not 0, and how often each occurs."""
 
     coefficients: Floats
     counts: Integers
@@ -100,144 +123,167 @@ class Terms:
         """How many terms have a negative coefficient."""
         return int(self.counts[self.coefficients < 0].sum())
 
-    def repeated(self) -> Floats:
+    def repeat(self) -> Floats:
         """Return every coefficient as often as it occurs, ascending."""
         return np.repeat(self.coefficients, self.counts)
 
 
 @dataclass(frozen=True)
-class Split:
-    """P(Q <= 0) and P(Q > 0), each with digits of its own."""
+class Probabilities:
+    """P(Q <= 0) and P(Q > 0). Each has its own digits, where it is small."""
 
     confidence: float
     failure: float
 
 
-def _gather_terms(losses: Floats, level: Fraction) -> Terms:
-    """Collect the coefficients loss - level, that of the bound among them."""
+def _gather_terms(losses: Floats, alpha: Fraction) -> Terms:
+    """Collect the coefficients c = loss - alpha, with that of the largest loss, 1, among them."""
     values, counts = np.unique(np.append(losses, 1.0), return_counts=True)
-    coefficients = values - float(level)
+    coefficients = values - float(alpha)
     is_term = coefficients != 0
     return Terms(coefficients[is_term], counts[is_term])
 
 
-def _split_probability(
-    terms: Terms, *, smallest_confidence: float, smallest_failure: float
-) -> Split:
-    """Compute both probabilities by the cheapest method that is accurate enough.
+def _by_cheapest_method(
+    terms: Terms, *, min_confidence: float, min_failure: float
+) -> Probabilities:
+    """Compute P(Q <= 0) and P(Q > 0) by the cheapest method that is accurate enough.
 
-    Davies' method is trusted with probabilities from the two smallest ones on.
+    Davies' method is not accurate enough where it gives a confidence below `min_confidence` or a
+    failure below `min_failure`.
     """
     n_positive = terms.n_positive
     n_negative = terms.n_negative
     if n_negative == 0:
-        return Split(confidence=0.0, failure=1.0)
+        return Probabilities(confidence=0.0, failure=1.0)
 
     if len(terms.coefficients) == 2:
-        # p Gamma(H) <= n Gamma(K) says that a Beta(H, K) variable is at most n / (p + n).
-        negative, positive = terms.coefficients
-        share = -negative / (positive - negative)
-        return Split(
-            confidence=float(betainc(n_positive, n_negative, share)),
-            failure=float(betaincc(n_positive, n_negative, share)),
-        )
+        return _by_beta_tail(terms)
 
     if n_positive * n_negative > CHEAP_RECURSION:
-        confidence = _by_davies(terms)
+        confidence = _by_davies(terms)  # NaN, where the sum did not settle, compares false below
         failure = 1 - confidence
-        # NaN, where the sum did not settle, compares false.
-        if confidence >= smallest_confidence and failure >= smallest_failure:
-            return Split(confidence, failure)
+        if confidence >= min_confidence and failure >= min_failure:
+            return Probabilities(confidence, failure)
     return _by_recursion(terms)
 
 
-def _by_recursion(terms: Terms) -> Split:
-    """Compute both probabilities for h positive terms p E and k negative terms -n E.
+def _by_beta_tail(terms: Terms) -> Probabilities:
+    """Compute both probabilities where only two coefficients occur, p > 0 and -n < 0.
 
-    p E - n E' is distributed as -n E with probability n / (p + n) and as p E otherwise, so that
-    f(h, k) = (n_k f(h - 1, k) + p_h f(h, k - 1)) / (p_h + n_k), with f(0, k) = 1 and f(h, 0) = 0.
-    Every anti-diagonal h + k is one vector; its column h holds f(h, diagonal - h), and the
-    complement by a sum of its own.
+    For h terms p E and k terms -n E, Q <= 0 says that p Gamma(h) <= n Gamma(k), and so that a
+    Beta(h, k) variable is at most n / (p + n).
     """
-    coefficients = terms.repeated()
-    positive = coefficients[coefficients > 0]
-    negative = -coefficients[coefficients < 0]
-    h_end = len(positive)
-    k_end = len(negative)
+    negative, positive = terms.coefficients
+    share = -negative / (positive - negative)
+    return Probabilities(
+        confidence=float(betainc(terms.n_positive, terms.n_negative, share)),
+        failure=float(betaincc(terms.n_positive, terms.n_negative, share)),
+    )
 
-    confidence = np.zeros(h_end + 1)
-    failure = np.zeros(h_end + 1)
+
+def _by_recursion(terms: Terms) -> Probabilities:
+    """Compute both probabilities for the terms p_1 E, ..., p_H E and -n_1 E, ..., -n_K E.
+
+    p E - n E' is distributed as -n E with probability n / (p + n), and as p E otherwise. So for the
+    first h positive and the first k negative terms the probability is
+
+        f(h, k) = (n_k f(h - 1, k) + p_h f(h, k - 1)) / (p_h + n_k).
+
+    For the confidence f(0, k) = 1 and f(h, 0) = 0, for the failure the other way round. All f with
+    the same h + k are computed at once from those with h + k - 1: ``confidence[h]`` is f(h, k).
+    """
+    coefficients = terms.repeat()
+    p = coefficients[coefficients > 0]
+    n = -coefficients[coefficients < 0][::-1]
+    n_positive = len(p)
+    n_negative = len(n)
+
+    confidence = np.zeros(n_positive + 1)
+    failure = np.zeros(n_positive + 1)
     confidence[0] = 1.0
-    for diagonal in range(1, h_end + k_end + 1):
-        first = max(1, diagonal - k_end)  # both coordinates are at least 1
-        last = min(h_end, diagonal - 1)
-        if first <= last:
-            p = positive[first - 1 : last]
-            n = negative[k_end - diagonal + first : k_end - diagonal + last + 1]
-            for values in (confidence, failure):
-                from_left = values[first - 1 : last] * (n / (p + n))
-                values[first : last + 1] *= p / (p + n)
-                values[first : last + 1] += from_left
-        if diagonal <= h_end:  # f(h, 0): no negative term is left
-            confidence[diagonal] = 0.0
-            failure[diagonal] = 1.0
-    return Split(float(confidence[h_end]), float(failure[h_end]))
+    for h_plus_k in range(1, n_positive + n_negative + 1):
+        # 1. Where h and k are at least 1, the formula.
+        h = np.arange(max(1, h_plus_k - n_negative), min(n_positive, h_plus_k - 1) + 1)
+        k = h_plus_k - h
+        n_share = n[k - 1] / (p[h - 1] + n[k - 1])
+        p_share = p[h - 1] / (p[h - 1] + n[k - 1])
+        confidence[h] = n_share * confidence[h - 1] + p_share * confidence[h]
+        failure[h] = n_share * failure[h - 1] + p_share * failure[h]
+
+        # 2. Where k is 0, the border; where h is 0, it stays as it was at the start.
+        if h_plus_k <= n_positive:
+            confidence[h_plus_k] = 0.0
+            failure[h_plus_k] = 1.0
+    return Probabilities(float(confidence[n_positive]), float(failure[n_positive]))
 
 
 def _by_davies(terms: Terms) -> float:
-    """Compute P(Q <= 0) by Davies' sum over t_k = (k + 1/2) step; NaN if it does not settle.
+    """Compute P(Q <= 0) from the characteristic function phi of Q; NaN if the sum does not settle.
 
-    The step 2 pi / U errs by less than the chance that |Q| > U, which Chernoff's bound keeps below
-    1e-15. What is left after node t is bounded through the local decay of the characteristic
-    function, |phi(s)| <= |phi(t)| (t / s)^N(t) for s > t.
+    For coefficients c_j that occur m_j times, and nodes t_k = (k + 1/2) step, k = 0, 1, ...:
+
+    - log |phi(t)| = -1/2 sum of m_j log(1 + c_j^2 t^2)
+    - arg phi(t) = sum of m_j arctan(c_j t)
+    - P(Q <= 0) = 1/2 - 1/pi sum over k of |phi(t_k)| sin(arg phi(t_k)) / (k + 1/2)
     """
-    coefficients = terms.coefficients
-    counts = terms.counts
-    if np.all(coefficients > 0):
+    c = terms.coefficients
+    m = terms.counts
+    if np.all(c > 0):
         return 0.0
 
-    reach = max(_chernoff_reach(coefficients, counts), _chernoff_reach(-coefficients, counts))
+    # 1. The step 2 pi / U errs by less than P(|Q| > U), which is negligible.
+    reach = max(_chernoff_reach(c, m), _chernoff_reach(-c, m))
     step = 2 * math.pi / reach
-    squares = coefficients**2
+
+    # 2. Add up a block of nodes at a time, until what is left is negligible.
     total = 0.0
     for start in range(0, MOST_NODES, NODES_AT_ONCE):
-        k = np.arange(start, start + NODES_AT_ONCE) + 0.5
-        nodes = k * step
-        log_modulus = -0.5 * (np.log1p(np.multiply.outer(nodes**2, squares)) @ counts)
-        modulus = np.exp(log_modulus)
-        angle = np.arctan(np.multiply.outer(nodes, coefficients)) @ counts
-        total += float(np.sum(modulus * np.sin(angle) / k))
+        k_plus_half = np.arange(start, start + NODES_AT_ONCE) + 0.5
+        t = k_plus_half * step
+        modulus = np.exp(-0.5 * (np.log1p(np.multiply.outer(t**2, c**2)) @ m))
+        angle = np.arctan(np.multiply.outer(t, c)) @ m
+        total += float(np.sum(modulus * np.sin(angle) / k_plus_half))
 
-        grown = squares * nodes[-1] ** 2
-        decay = float(np.sum(counts * (grown / (1 + grown))))
-        remainder = modulus[-1] * (1 / k[-1] + 1 / decay) / math.pi
+        # |phi(s)| <= |phi(t)| (t / s)^decay for s > t, the last node.
+        c_t_squared = c**2 * t[-1] ** 2
+        decay = float(np.sum(m * (c_t_squared / (1 + c_t_squared))))
+        remainder = modulus[-1] * (1 / k_plus_half[-1] + 1 / decay) / math.pi
         if remainder < NEGLIGIBLE_TAIL:
             return min(1.0, max(0.0, 0.5 - total / math.pi))
     return math.nan
 
 
 def _chernoff_reach(coefficients: Floats, counts: Integers) -> float:
-    """Find a U with P(Q > U) <= 1e-15, by Chernoff's bound at the best of a few exponents."""
+    """Find a U with P(Q > U) <= 1e-15, by Chernoff's bound.
+
+    P(Q > U) <= exp(cumulant(s) - s U) for any 0 < s < 1 / max c, where Q has the cumulant function
+    cumulant(s) = -sum of m_j log(1 - s c_j). Solved for U; the smallest U over a few s is taken.
+    """
     largest = float(coefficients.max())
     if largest <= 0:
         return 0.0
-    small = np.geomspace(1e-4, 0.5, 24)
-    near_one = 1 - np.geomspace(0.45, 1e-3, 10)
-    exponents = np.concatenate([small, near_one]) / largest
-    cumulants = -(np.log1p(-np.multiply.outer(exponents, coefficients)) @ counts)
-    bounds = (cumulants - math.log(NEGLIGIBLE_TAIL)) / exponents
+    s = CHERNOFF_SHARES / largest
+    cumulants = -(np.log1p(-np.multiply.outer(s, coefficients)) @ counts)
+    bounds = (cumulants - math.log(NEGLIGIBLE_TAIL)) / s
     return max(0.0, float(np.min(bounds)))
 
 
 def _sample_confidence(
-    losses: Floats, level: float, n_draws: int, rng: np.random.Generator
+    losses: Floats, alpha: float, n_draws: int, rng: np.random.Generator
 ) -> float:
-    """Estimate P(Q <= 0) by sampled weights, some million numbers at a time."""
-    coefficients = np.append(losses, 1.0) - level
-    batch = max(1, min(n_draws, CELLS_AT_ONCE // len(coefficients)))
-    hits = 0
-    for start in range(0, n_draws, batch):
-        size = min(batch, n_draws - start)
-        weights = rng.standard_exponential((size, len(coefficients)))
-        hits += int(np.count_nonzero(weights @ coefficients <= 0))
-    return hits / n_draws
+    """Estimate P(Q <= 0) by the share of sampled weights for which Q <= 0.
+
+    Memory holds some million weights at a time.
+    """
+    coefficients = np.append(losses, 1.0) - alpha
+    n_weights = len(coefficients)
+    most_at_once = max(1, min(n_draws, CELLS_AT_ONCE // n_weights))
+
+    n_below = 0
+    for start in range(0, n_draws, most_at_once):
+        size = min(most_at_once, n_draws - start)
+        weights = rng.standard_exponential((size, n_weights))
+        q = weights @ coefficients
+        n_below += int(np.count_nonzero(q <= 0))
+    return n_below / n_draws

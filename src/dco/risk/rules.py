@@ -8,7 +8,9 @@ declares it safe with ``safe_at_infinity=True``.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from numpy.typing import ArrayLike
 
@@ -56,13 +58,10 @@ def conformal_risk_control(
     matrix = read_loss_matrix(losses, thresholds, alpha=alpha, bound=bound)
     check_losses_fall(matrix.losses, rule="conformal_risk_control")
 
-    n, n_columns = matrix.losses.shape
-    limit = (matrix.level * (n + 1) - 1) * rational(matrix.bound)
-
-    def passes(column: int) -> bool:
-        return sum_is_at_most(matrix.losses[:, column], limit)
-
-    column = bisect_left(range(n_columns), True, key=passes)
+    # (sum + bound) / (n + 1) <= alpha, solved for the sum of the losses.
+    n = len(matrix.losses)
+    largest_sum = (matrix.scaled_alpha * (n + 1) - 1) * rational(matrix.bound)
+    column = find_first_column(matrix.losses, partial(sum_is_at_most, limit=largest_sum))
     return matrix.threshold_at(column, "expected_risk", safe_at_infinity=safe_at_infinity)
 
 
@@ -90,29 +89,37 @@ def bayesian_quadrature_risk(
     matrix = read_loss_matrix(losses, thresholds, alpha=alpha, bound=bound)
     check_losses_fall(matrix.losses, rule="bayesian_quadrature_risk")
     exact_delta = as_rational(delta, name="delta")
-    scaled = matrix.scaled
+    scaled_losses = matrix.scaled_losses
 
-    def passes(column: int) -> bool:
-        return _is_risk_small(scaled[:, column], matrix.level, exact_delta)
+    is_small = partial(_is_risk_small, alpha=matrix.scaled_alpha, delta=exact_delta)
+    column = find_first_column(scaled_losses, is_small)
 
-    n_columns = scaled.shape[1]
-    column = bisect_left(range(n_columns), True, key=passes)
-    guarantee: Guarantee = "pac" if is_zero_one(scaled) else "pac-conjectured"
+    guarantee: Guarantee = "pac" if is_zero_one(scaled_losses) else "pac-conjectured"
     return matrix.threshold_at(
         column, guarantee, delta=exact_delta, safe_at_infinity=safe_at_infinity
     )
 
 
-def _is_risk_small(losses: Floats, level: Fraction, delta: Fraction) -> bool:
-    """Whether the weighted loss exceeds the level with probability at most delta.
+def _is_risk_small(losses: Floats, *, alpha: Fraction, delta: Fraction) -> bool:
+    """Decide whether the weighted loss exceeds alpha with probability at most delta.
 
-    For losses of 0 and 1 this is a question of ranks, decided in integers.
+    The losses of one column, in [0, 1], get uniform random weights. For losses of 0 and 1 this is a
+    question of ranks, decided in integers.
     """
     if is_zero_one(losses):
         n = len(losses)
         n_without_loss = n - losses.sum()
-        return bool(n_without_loss >= pac_rank(n, alpha=level, delta=delta))
-    return bq_failure(losses, level, at_most=float(delta)) <= float(delta)
+        return bool(n_without_loss >= pac_rank(n, alpha=alpha, delta=delta))
+    return bq_failure(losses, alpha, at_most=float(delta)) <= float(delta)
+
+
+def find_first_column(losses: Floats, passes: Callable[[Floats], bool]) -> int:
+    """Find the first column whose losses pass, by bisection; the number of columns if none does.
+
+    Losses fall from left to right, so that all columns after one that passes do so too.
+    """
+    n_columns = losses.shape[1]
+    return bisect_left(range(n_columns), True, key=lambda column: passes(losses[:, column]))
 
 
 def risk_controlling(
@@ -126,11 +133,12 @@ def risk_controlling(
     random_state: int = 0,
     safe_at_infinity: bool = False,
 ) -> Threshold:
-    """Find the smallest threshold before the first column, from the safe end, that fails its test.
+    """Find the smallest threshold up to which, from the safe end, every column passes its test.
 
     Risk-controlling prediction sets (Bates, Angelopoulos, Lei, Malik and Jordan 2021). Columns are
-    tested from the last to the first, each at level delta. Claim (i.i.d. rows): with probability at
-    least 1 - delta over the calibration rows the risk at the threshold is at most alpha.
+    tested from the last to the first, each at level delta, until one fails. Claim (i.i.d. rows):
+    with probability at least 1 - delta over the calibration rows the risk at the threshold is at
+    most alpha.
 
     Parameters
     ----------
@@ -150,12 +158,17 @@ def risk_controlling(
         Whether an infinite threshold loses at most alpha.
     """
     matrix = read_loss_matrix(losses, thresholds, alpha=alpha, bound=bound)
-    failure = as_rational(delta, name="delta")
+    exact_delta = as_rational(delta, name="delta")
     tests = prepare_tests(
-        matrix.scaled, matrix.level, name=test, delta=float(failure), random_state=random_state
+        matrix.scaled_losses,
+        matrix.scaled_alpha,
+        name=test,
+        delta=float(exact_delta),
+        random_state=random_state,
     )
 
+    # From the safe end to the left, as long as the next column passes.
     column = len(matrix.thresholds)
-    while column > 0 and tests.passes(column - 1, failure):
+    while column > 0 and tests.passes(column - 1, exact_delta):
         column -= 1
-    return matrix.threshold_at(column, "pac", delta=failure, safe_at_infinity=safe_at_infinity)
+    return matrix.threshold_at(column, "pac", delta=exact_delta, safe_at_infinity=safe_at_infinity)
