@@ -26,9 +26,13 @@ from dco.foundations.display import counted
 from dco.foundations.notes import QUIET, show
 
 if TYPE_CHECKING:
+    from dco import Ranking
     from dco.cli.fitting import FittedTable
 
-_MOST_CANDIDATES = 8  # that are printed
+_MAX_CANDIDATES = 8  # that are printed
+_USUAL_TEST_SHARE = 0.2  # of the rows, if --by asks for an evaluation
+# Objectives whose values are in a column of the table of candidates anyway.
+_OBJECTIVES_WITH_COLUMN = ("mean_size", "p95_size", "even")
 _RANKING_FIELDS = (
     "name",
     "mean_size",
@@ -147,7 +151,7 @@ def command(
     with progress("Fitting", None, quiet=as_json), collected_notes(order.columns.target) as notes:
         show(opt.note_large_alpha(order.promise.alpha))
         fitted = fit_table(order)
-    notes += _quiet_notes(fitted)
+    notes += _notes_without_warning(fitted)
     _write_outputs(fitted, outputs, data=data, force=force)
 
     if as_json:
@@ -155,7 +159,7 @@ def command(
     else:
         _print_fit(fitted, notes)
         say(" ".join(f"Wrote {path}." for path in outputs.values() if path is not None))
-        if fitted.set_aside is None:
+        if fitted.test is None:
             say(f"Next, check the promise on new rows: dco evaluate {quote(str(out))} NEW_ROWS.csv")
 
 
@@ -167,7 +171,10 @@ def _check_options_agree(
     test_size: int | float | None,
     **others: Any,
 ) -> None:
-    """Refuse options of which one would have no effect."""
+    """Refuse combinations in which one option would have no effect.
+
+    `others` are options of `dco fit` that are not checked here.
+    """
     if tune_folds is not None and tune_size is not None:
         raise click.UsageError(
             "--tune-folds ranks candidates on the training rows: leave --tune-size out."
@@ -180,41 +187,47 @@ def _check_options_agree(
 
 
 def _choose_test_size(test_size: int | float | None, by: str | None) -> int | float:
-    """Set a fifth of the rows aside if --by asks for an evaluation, and none otherwise."""
+    """Return how many rows to evaluate on: as asked, or a fifth of them with --by, or none."""
     if test_size is not None:
         return test_size
-    return 0 if by is None else 0.2
+    return 0 if by is None else _USUAL_TEST_SHARE
 
 
-def _quiet_notes(fitted: FittedTable) -> list[str]:
-    """Return the notes that are no warnings in Python: advice, and those of the evaluation."""
+def _notes_without_warning(fitted: FittedTable) -> list[str]:
+    """Return the notes that no Python warning shows: advice, and those of the evaluation."""
     notes = [note for note in fitted.model.notes_ if note.kind in QUIET]
-    if fitted.set_aside is not None:
-        notes += fitted.set_aside.evaluation.notes
+    if fitted.test is not None:
+        notes += fitted.test.evaluation.notes
     return [spell_note(note, target=fitted.layout.target) for note in notes]
 
 
 def _write_outputs(
     fitted: FittedTable, outputs: dict[str, Path | None], *, data: Path, force: bool
 ) -> None:
-    """Write all outputs, or none of them."""
+    """Write the model file, and the certificate and the page if they are asked for.
+
+    `outputs` has the files by the names of their options; None is not asked for. Either all files
+    are written or none.
+    """
+    from dco.cli.report import model_page
     from dco.foundations.files import write_files
     from dco.storage import pack
 
     model_file = outputs["out"]
-    assert model_file is not None
-    contents: dict[Path, str | bytes] = {model_file: pack(fitted.model)}
-    if outputs["certificate"] is not None:
-        contents[outputs["certificate"]] = fitted.model.certificate_.to_json() + "\n"
-    if outputs["report"] is not None:
-        from dco.cli.report import model_page
+    certificate_file = outputs["certificate"]
+    page_file = outputs["report"]
+    assert model_file is not None  # --out has a default
 
-        contents[outputs["report"]] = model_page(
+    contents: dict[Path, str | bytes] = {model_file: pack(fitted.model)}
+    if certificate_file is not None:
+        contents[certificate_file] = fitted.model.certificate_.to_json() + "\n"
+    if page_file is not None:
+        contents[page_file] = model_page(
             fitted.model,
             title=f"{fitted.layout.target} in {data.name}",
             model=model_file,
             data=data,
-            rows=None if fitted.set_aside is None else fitted.set_aside.rows,
+            rows=None if fitted.test is None else fitted.test.rows,
         )
     finish_from_here()
     write_files(contents, overwrite=force)
@@ -226,66 +239,75 @@ def _write_outputs(
 def _facts(fitted: FittedTable) -> dict[str, Any]:
     """Collect what --json prints."""
     certificate = fitted.model.certificate_
+    ranking = [
+        {field: getattr(candidate, field) for field in _RANKING_FIELDS}
+        for candidate in fitted.model.ranking_.table
+    ]
     return {
         "task": fitted.layout.task,
         "why": fitted.reason,
         "columns": fitted.layout.names_by_kind(),
         "candidate": fitted.model.best_candidate_,
-        "ranking": [
-            {field: getattr(row, field) for field in _RANKING_FIELDS}
-            for row in fitted.model.ranking_.table
-        ],
+        "ranking": ranking,
         "failed": dict(certificate.structure.failed_candidates),
         "certificate": json.loads(certificate.to_json()),
-        "evaluation": None if fitted.set_aside is None else fitted.set_aside.evaluation.to_dict(),
+        "evaluation": None if fitted.test is None else fitted.test.evaluation.to_dict(),
     }
 
 
 def _print_fit(fitted: FittedTable, notes: list[str]) -> None:
+    """Print how the columns are read, the ranking, the certificate and the evaluation."""
     certificate = fitted.model.certificate_
+    ranking = fitted.model.ranking_
+
     say(fitted.reason, fitted.layout.in_words())
-    if fitted.model.ranking_.table:  # none if the only candidate needed no tuning rows
-        _print_ranking(fitted.model.ranking_)
+    if ranking.table:  # empty if the only candidate needed no tuning rows
+        _print_ranking(ranking)
     say(*str(certificate).splitlines())
-    if fitted.set_aside is not None:
+    if fitted.test is not None:
         from dco.cli.evaluation_tables import print_evaluation
 
         print_evaluation(
-            fitted.set_aside.evaluation,
+            fitted.test.evaluation,
             certificate,
             title="Rows set aside",
-            by=fitted.set_aside.rows.by_name,
+            by=fitted.test.rows.by_name,
         )
     print_notes(notes)
 
 
-def _print_ranking(ranking: Any) -> None:
-    """Print the best few candidates."""
-    rows = ranking.table
+def _print_ranking(ranking: Ranking) -> None:
+    """Print a table of the best candidates with their results on the tuning rows."""
+    candidates = ranking.table
+    best = candidates[:_MAX_CANDIDATES]
+
+    # 1. Choose the columns: heading -> attribute of a candidate.
     columns = {
         "candidate": "name",
         "mean size": "mean_size",
         "95 % up to": "p95_size",
         "missed": "miscoverage",
     }
-    if ranking.objective not in ("mean_size", "p95_size", "even"):  # these have a column already
+    if ranking.objective not in _OBJECTIVES_WITH_COLUMN:
         columns[ranking.objective] = "objective"
-    if any(row.shortfall for row in rows):
+    has_shortfall = any(candidate.shortfall for candidate in candidates)
+    if has_shortfall:
         columns["shortfall"] = "shortfall"
-    cells = [[getattr(row, field) for field in columns.values()] for row in rows[:_MOST_CANDIDATES]]
+    headings = list(columns)
+    rows = [[getattr(candidate, name) for name in columns.values()] for candidate in best]
 
-    names = list(columns)
-    if not all(row.feasible for row in rows):
-        names.append("feasible")
-        for row_cells, row in zip(cells, rows, strict=False):
-            row_cells.append("yes" if row.feasible else "no")
+    if not all(candidate.feasible for candidate in candidates):
+        headings.append("feasible")
+        for row, candidate in zip(rows, best, strict=True):
+            row.append("yes" if candidate.feasible else "no")
 
-    title = f"{counted(len(rows), 'candidate')} on the tuning rows, best first"
-    print_table(names, cells, title=title, optional=["95 % up to"])
-    if len(rows) > _MOST_CANDIDATES:
-        say(f"and {len(rows) - _MOST_CANDIDATES} more: --json lists them all.")
+    # 2. Print the table, and explain its columns.
+    title = f"{counted(len(candidates), 'candidate')} on the tuning rows, best first"
+    print_table(headings, rows, title=title, optional=["95 % up to"])
+    if len(candidates) > _MAX_CANDIDATES:
+        say(f"and {len(candidates) - _MAX_CANDIDATES} more: --json lists them all.")
     say("missed: the share of tuning rows whose set misses the true value.")
-    if "shortfall" in columns:
+    if has_shortfall:
         say(
             "shortfall: how far coverage of the worst class, or of the worst fifth of the rows "
             "sorted by prediction, lies below the promise, beyond chance."

@@ -1,4 +1,4 @@
-"""The work of ``dco fit``: read a table, set rows aside, fit, and evaluate on those rows."""
+"""The work of ``dco fit``: read a table, fit on some rows, and evaluate on the test rows."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from dco.foundations.parallel import on_cluster
 from dco.scores import short_names
 
 _FEWEST_ROWS = 3  # one each to train, tune and calibrate
+_TEST_STREAM = 2  # any number: together with --seed it seeds the draw of the test rows
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class FitOrder:
     scores: list[str] | None
     objective: str | None
     support: tuple[float, float] | None
-    by: str | None  # evaluate by this column, on the rows set aside
+    by: str | None  # evaluate by this column, on the test rows
     tune_size: int | float | None
     calibrate_size: int | float | None
     tune_folds: int | None
@@ -45,8 +46,8 @@ class FitOrder:
 
 
 @dataclass(frozen=True, eq=False)
-class SetAside:
-    """The rows that were set aside, and how the model did on them."""
+class EvaluatedRows:
+    """The test rows, which took no part in the fit, and the evaluation of the model on them."""
 
     rows: KnownRows
     evaluation: dco.Evaluation
@@ -54,24 +55,24 @@ class SetAside:
 
 @dataclass(frozen=True, eq=False)
 class FittedTable:
-    """A fitted model, which task was found and why, and how each column is read."""
+    """A model that was fitted on a table; `test` is None if --test-size asks for no test rows."""
 
     model: Any
-    reason: str
+    reason: str  # why the task is a classification or a regression
     layout: Layout
-    set_aside: SetAside | None
+    test: EvaluatedRows | None
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
-    """Which rows are fitted, and which are set aside to evaluate on."""
+class _RowPositions:
+    """The positions of the rows to fit on and of the test rows, ascending."""
 
     fitted: Integers
     test: Integers
 
 
 def fit_table(order: FitOrder) -> FittedTable:
-    """Read a table, set rows aside, fit on the others, and evaluate on those set aside."""
+    """Read a table, fit on some of its rows, and evaluate on the others (the test rows)."""
     # 1. Read the table, and decide what each column is for.
     table = read_training_table(
         order.data, order.columns, sample_rows=order.sample_rows, seed=order.seed
@@ -79,29 +80,29 @@ def fit_table(order: FitOrder) -> FittedTable:
     need_column(table.table.names, order.by, path=order.data, option="--by")
     estimator = _make_estimator(order, table.layout)
 
-    # 2. Set rows aside before anything is fitted.
-    parts = _set_rows_aside(table, order)
+    # 2. Choose the test rows before anything is fitted.
+    rows = _draw_test_rows(table, order)
 
     # 3. Fit on the others.
-    X = table.X.iloc[parts.fitted]
-    groups = None if table.groups is None else table.groups[parts.fitted]
+    X = table.X.iloc[rows.fitted]
+    groups = None if table.groups is None else table.groups[rows.fitted]
     with on_cluster(order.work.scheduler):
-        estimator.fit(X.reset_index(drop=True), table.y[parts.fitted], groups=groups)
+        estimator.fit(X.reset_index(drop=True), table.y[rows.fitted], groups=groups)
 
-    # 4. Let the model remember its table.
+    # 4. Store in the model how its table is read, and where its rows were.
     layout = table.layout.with_categories(X)
-    fitted_rows = table.known_positions()[parts.fitted]
+    fitted_rows = table.known_positions()[rows.fitted]
     StoredTable(layout, table.n_known_rows(), fitted_rows).attach_to(estimator)
 
-    # 5. Evaluate on the rows set aside.
-    set_aside = None
-    if parts.test.size:
-        set_aside = _evaluate_rows(estimator, table, parts.test, order.by)
-    return FittedTable(estimator, _explain(table, order), layout, set_aside)
+    # 5. Evaluate on the test rows.
+    test = None
+    if rows.test.size:
+        test = _evaluate_rows(estimator, table, rows.test, order.by)
+    return FittedTable(estimator, _explain(table, order), layout, test)
 
 
 def _make_estimator(order: FitOrder, layout: Layout) -> Any:
-    """Make the estimator that the options ask for."""
+    """Make the unfitted estimator that the options ask for."""
     is_classification = layout.task == "classification"
     check_names(order.scores, list(short_names(classes=is_classification)), option="--scores")
     settings: dict[str, Any] = {
@@ -126,7 +127,11 @@ def _make_estimator(order: FitOrder, layout: Layout) -> Any:
 
 
 def _choose_objective(order: FitOrder, layout: Layout) -> Any:
-    """Look at the values of the --by column, too, if candidates are to be even."""
+    """Return the objective of tuning, by name or as an object; None is that of the estimator.
+
+    The objective "even" wants coverage to be even over slices of the rows. The values of a --by
+    column that is a feature are slices, too.
+    """
     is_even_by_default = order.objective is None and layout.task == "regression"
     is_even = order.objective == "even" or is_even_by_default
     if is_even and order.by in layout.features:
@@ -135,7 +140,7 @@ def _choose_objective(order: FitOrder, layout: Layout) -> Any:
 
 
 def _choose_condition(layout: Layout) -> str | list[str] | None:
-    """Name the condition as the estimator takes it: the target is the label."""
+    """Return the condition as `condition_on=` takes it: the target is called "label" there."""
     if len(layout.conditions) > 1:
         return list(layout.conditions)
     if layout.conditions == (layout.target,):
@@ -143,46 +148,48 @@ def _choose_condition(layout: Layout) -> str | list[str] | None:
     return layout.conditions[0] if layout.conditions else None
 
 
-def _set_rows_aside(table: TrainingTable, order: FitOrder) -> _Parts:
-    """Draw the rows to evaluate on; not by the seed that deals the other roles."""
-    seed = int(np.random.SeedSequence([order.seed, 2]).generate_state(1)[0])
+def _draw_test_rows(table: TrainingTable, order: FitOrder) -> _RowPositions:
+    """Draw the rows to evaluate on, whole groups at a time; the others are fitted."""
+    # another random stream than that of the other roles, which starts from order.seed as well
+    seed = int(np.random.SeedSequence([order.seed, _TEST_STREAM]).generate_state(1)[0])
     n_rows = len(table.y)
     splits = dco.assign_roles(
         n_rows, tune=0, calibrate=0, test=order.test_size, groups=table.groups, random_state=seed
     )
-    parts = _Parts(fitted=np.sort(splits.train), test=np.sort(splits.test))
-    if parts.test.size and parts.fitted.size < _FEWEST_ROWS:
+    rows = _RowPositions(fitted=np.sort(splits.train), test=np.sort(splits.test))
+    if rows.test.size and rows.fitted.size < _FEWEST_ROWS:
         raise ValueError(
             f"--test-size {order.test_size} of {counted(n_rows, 'row')} leaves "
-            f"{parts.fitted.size} to fit on; ask for less."
+            f"{rows.fitted.size} to fit on; ask for less."
         )
-    return parts
+    return rows
 
 
 def _evaluate_rows(
     estimator: Any, table: TrainingTable, rows: Integers, by: str | None
-) -> SetAside:
-    """Evaluate on the rows set aside.
+) -> EvaluatedRows:
+    """Evaluate a fitted estimator on some rows of the table, by their positions.
 
-    If `by` is a condition, the estimator takes the values that have thresholds by itself.
+    `by` is a column whose values get an evaluation of their own. A condition of the model needs no
+    `by`: the estimator evaluates its values anyway.
     """
     layout = table.layout
-    cells = table.table.take(rows)
-    other_by = None if by in layout.conditions else by
+    table_rows = table.table.take(rows)
+    slice_column = None if by in layout.conditions else by
     known_rows = KnownRows(
         X=table.X.iloc[rows].reset_index(drop=True),
         y=table.y[rows],
-        by=None if other_by is None else read_groups(cells, other_by),
-        by_name=other_by,
-        names=None if layout.key is None else name_rows(cells, layout.key),
+        by=None if slice_column is None else read_groups(table_rows, slice_column),
+        by_name=slice_column,
+        names=None if layout.key is None else name_rows(table_rows, layout.key),
         target=layout.target,
     )
     evaluation = estimator.evaluate(known_rows.X, known_rows.y, by=known_rows.by_with_name())
-    return SetAside(known_rows, evaluation)
+    return EvaluatedRows(known_rows, evaluation)
 
 
 def _explain(table: TrainingTable, order: FitOrder) -> str:
-    """Say which task was found and why, and that the rows are a sample if they are."""
+    """Say why the target is a quantity or labels, and how many rows --sample-rows drew."""
     if order.sample_rows is None:
         return table.reason
     return (

@@ -24,14 +24,17 @@ SIGNATURE_KEY = "dco"  # in the metadata of Parquet and Feather outputs
 # can be removed again.
 _FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
 _NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
-_PIECE = f"({_NUMBER}|-inf) to ({_NUMBER}|inf)"  # of a set with several
+_INTERVAL = f"({_NUMBER}|-inf) to ({_NUMBER}|inf)"
+# No formulas, though they may begin with + or -: numbers, sets of numbers, unions of intervals.
+_NUMBERS = rf"^({_NUMBER}(\|{_NUMBER})*|{_INTERVAL}(; {_INTERVAL})*)$"
 
 
 def sets_table(copied: Mapping[str, Any], points: AnyArray, sets: Any, *, text: bool) -> Any:
-    """Make an Arrow table: columns copied from the table, point prediction, set and size.
+    """Make an Arrow table of prediction sets.
 
-    With `text`, for a CSV, a set is one text. A column of ours whose name is taken gets an
-    underscore.
+    It has the columns `copied` from the input, and then point predictions, sets and sizes. If a
+    copied column has the name of one of these, "size" say, the latter is called "size_". With
+    `text` (for a CSV), a set of labels is one text, otherwise a list.
     """
     columns = dict(copied)
     for name, column in _set_columns(points, sets, text=text).items():
@@ -43,6 +46,7 @@ def sets_table(copied: Mapping[str, Any], points: AnyArray, sets: Any, *, text: 
 
 
 def _set_columns(points: AnyArray, sets: Any, *, text: bool) -> dict[str, Any]:
+    """Make the columns of point predictions, sets and sizes, by name."""
     has_texts = points.dtype.kind in "OU"
     columns = {"prediction": arrow.array(points.tolist() if has_texts else points)}
     for name, values in sets.columns().items():
@@ -56,9 +60,10 @@ def _set_columns(points: AnyArray, sets: Any, *, text: bool) -> dict[str, Any]:
 
 
 def _label_column(lists: list[list[Any]], classes: AnyArray, *, text: bool) -> Any:
-    """Make a column of lists; in a CSV, of labels joined by "|".
+    """Make a column of label sets: lists, or texts for a CSV.
 
-    It is a JSON list there if a label itself contains that sign.
+    A text joins labels with "|": "cat|dog". If a label itself contains that sign, it is a JSON
+    list: '["cat", "dog"]'.
     """
     if not text:
         return arrow.array(lists, type=arrow.list_(arrow.array(classes).type))
@@ -69,51 +74,56 @@ def _label_column(lists: list[list[Any]], classes: AnyArray, *, text: bool) -> A
 
 
 def _describe_pieces(pieces: Any) -> str:
+    """Write a union of intervals: "0.5 to 1.0; 2.0 to inf"."""
     return "; ".join(f"{float(low)!r} to {float(high)!r}" for low, high in pieces)
 
 
 def without_formulas(table: Any) -> Any:
     """Put an apostrophe before every text and column name that a spreadsheet would run.
 
-    Numbers, sets of them and pieces stay as they are. Removing one apostrophe from what matches
-    `_FORMULA` with one in front gives the text back.
+    Numbers, sets of numbers and unions of intervals stay as they are. To get the old text back,
+    remove one apostrophe from every text that begins with one and matches `_FORMULA`.
     """
-    columns = [_escape(column) for column in table.columns]
-    names = _escape(arrow.array(table.column_names))
+    columns = [_escape_formulas(column) for column in table.columns]
+    names = _escape_formulas(arrow.array(table.column_names))
     return arrow.table(columns, names=names.to_pylist())
 
 
-def _escape(column: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would run as a formula, and note it."""
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not (types.is_string(column.type) or types.is_large_string(column.type)):
-        return column
+def _escape_formulas(column: Any) -> Any:
+    """Put an apostrophe before cells that a spreadsheet would run as a formula: =A1 -> '=A1.
 
-    harmless = rf"^({_NUMBER}(\|{_NUMBER})*|{_PIECE}(; {_PIECE})*)$"
+    Shows a note if there are such cells. Columns that are no text do not change.
+    """
+    # 1. Find the cells.
+    texts = column
+    if types.is_dictionary(column.type):
+        texts = column.cast(column.type.value_type)
+    if not (types.is_string(texts.type) or types.is_large_string(texts.type)):
+        return texts
     is_formula = compute.and_not(
-        compute.match_substring_regex(column, _FORMULA),
-        compute.match_substring_regex(column, harmless),
+        compute.match_substring_regex(texts, _FORMULA),
+        compute.match_substring_regex(texts, _NUMBERS),
     )
     if not compute.any(is_formula).as_py():
-        return column
+        return texts
 
-    text = (
+    # 2. Put an apostrophe before them.
+    note = (
         "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets "
         "would run it."
     )
-    show([Note("formulas", text, "--no-escape keeps it unchanged.")])
-    apostrophe = arrow.scalar("'", column.type)
-    no_separator = arrow.scalar("", column.type)
-    escaped = compute.binary_join_element_wise(apostrophe, column, no_separator)
-    return compute.if_else(is_formula, escaped, column)
+    show([Note("formulas", note, "--no-escape keeps it unchanged.")])
+    apostrophe = arrow.scalar("'", texts.type)
+    no_separator = arrow.scalar("", texts.type)
+    escaped = compute.binary_join_element_wise(apostrophe, texts, no_separator)
+    return compute.if_else(is_formula, escaped, texts)
 
 
 # --- files ----------------------------------------------------------------------------------------
 
 
 def output_format(path: Path) -> str:
-    """Tell the format of an output by its name."""
+    """Tell the format of an output from its name: CSV, PARQUET or FEATHER of `tables.files`."""
     if not path.name.lower().endswith((".csv", ".parquet", ".pq", ".feather", ".arrow")):
         raise ValueError(
             f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings."
@@ -122,19 +132,23 @@ def output_format(path: Path) -> str:
 
 
 def write_tables(tables: Iterable[Any], sink: Path | BytesIO, kind: str) -> None:
-    """Write Arrow tables with one schema to one file of this format."""
-    rest = iter(tables)
-    first = next(rest, None)
+    """Write Arrow tables, which all have the same columns, one after the other to one file.
+
+    `kind` is the format of the file, as in `tables.files`. Without tables nothing is written.
+    """
+    remaining = iter(tables)
+    first = next(remaining, None)
     if first is None:
         return
     with _open_writer(sink, kind, first.schema) as writer:
         writer.write_table(first)
-        for table in rest:
+        for table in remaining:
             writer.write_table(table)
 
 
 @contextmanager
 def _open_writer(sink: Path | BytesIO, kind: str, schema: Any) -> Iterator[Any]:
+    """Open a writer of Arrow tables with this schema, for a file of this format."""
     target = str(sink) if isinstance(sink, Path) else sink
     if kind == CSV:
         writer = csv.CSVWriter(target, schema)
@@ -148,13 +162,18 @@ def _open_writer(sink: Path | BytesIO, kind: str, schema: Any) -> Iterator[Any]:
 
 
 def assemble(parts: Mapping[Path, int], out: Path, *, within: Path, force: bool) -> None:
-    """Put finished parts together, each with all its rows, then give the output its name."""
+    """Put the finished parts of an output together, and give the output its name.
+
+    `parts` are files with their numbers of rows. The output is written in the folder `within`
+    first, so that no half of it ever has its name.
+    """
     with new_file(out, temporary_folder=within, overwrite=force) as temporary:
         write_tables(_read_parts(parts), temporary, output_format(out))
         finish_from_here()
 
 
 def _read_parts(parts: Mapping[Path, int]) -> Iterator[Any]:
+    """Read parts one by one; one with another number of rows than it should have is an error."""
     for part, n_rows in parts.items():
         table = feather.read_table(str(part), memory_map=False)
         if table.num_rows != n_rows:

@@ -33,7 +33,7 @@ class TrainingTable:
 
     table: Table
     layout: Layout
-    reason: str  # which task was found, and why
+    reason: str  # why the task is a classification or a regression
     X: Any
     y: AnyArray
     groups: AnyArray | None
@@ -41,30 +41,34 @@ class TrainingTable:
     n_left_out: int  # rows without a target
 
     def known_positions(self) -> Integers:
-        """Say where the rows are among those that a later command reads of the same table.
+        """Return the positions of the rows among those that a later command reads of this table.
 
-        It leaves out rows without a target, too.
+        Later commands leave out rows without a target if the fit did.
         """
         return np.arange(len(self.table)) if self.n_left_out else self.table.positions
 
     def n_known_rows(self) -> int:
-        """Count the rows that a later command reads of the same table."""
+        """Count the rows that a later command reads of this table."""
         return len(self.table) if self.n_left_out else self.n_rows
 
 
 def read_training_table(
     path: Path, asked: AskedColumns, *, sample_rows: int | None, seed: int
 ) -> TrainingTable:
-    """Read a table, or some of its rows, and decide what each column is for.
+    """Read a table to fit on, and decide what each column is for.
 
-    Notes say which rows were left out, and which columns look like something else.
+    `asked` is what the options say about the columns. With `sample_rows`, so many rows are drawn at
+    random. Shows notes about rows without a target, which are left out if the options say so, and
+    about columns of text that look like numbers or dates.
     """
+    # 1. Read the rows.
     if sample_rows is None:
         all_rows = read_table(path, decimal=asked.decimal)
         n_rows = len(all_rows)
     else:
         all_rows, n_rows = read_sample(path, sample_rows, seed=seed, decimal=asked.decimal)
 
+    # 2. Leave out rows without a target.
     table = all_rows
     if asked.drop_missing_target:
         need_column(table.names, asked.target, path=path, option="--target")
@@ -72,6 +76,7 @@ def read_training_table(
     n_left_out = len(all_rows) - len(table)
     show(note_missing_targets(n_left_out, len(all_rows)))
 
+    # 3. Decide what each column is for.
     inferred = infer_layout(table, asked)
     show(inferred.notes)
     return TrainingTable(
