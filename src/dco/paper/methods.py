@@ -1,10 +1,10 @@
-"""Table 1 and Section 4: every method in one registry, with its choice, its rule and its claim.
+"""Table 1 and Section 4: every method that is compared, with its choice, its rule and its claim.
 
 `METHODS` is the paper's Table 1, which `dco compare` runs too. `TABLE_ROWS` names the rows of the
 paper's result tables: the same methods under the names of those tables, and the paper's controls. A
-method looks at the candidates of one split (`Task`) and chooses the structure and the threshold
-that are deployed. All methods are for 0/1 loss (miscoverage). There each rule is one order
-statistic, and the registry uses it; tests show that the rules for loss matrices give the same
+method looks at the candidates of one split (`Task`) and returns the structure and the threshold
+that are deployed (`Choice`). All methods are for 0/1 loss (miscoverage). There each rule is one
+order statistic, and the registry uses it; tests show that the rules for loss matrices give the same
 value.
 
 Two methods differ from the paper's Table 1. CRC controls an expectation and has no delta; on 0/1
@@ -15,8 +15,8 @@ rule that chooses among candidates on the rows that certify it pays by a union b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -49,10 +49,10 @@ SCORING_ERRORS = (dco.DcoError, ValueError, TypeError)  # what a score says of u
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """A candidate on some rows: its score and predictions, and the scores of the true values.
+    """A candidate on some rows: its score, its predictions, and the scores of the true values.
 
-    `scores` may be of more rows than `prediction`: sizes need no true values, and are then measured
-    on fewer rows.
+    `scores` may be of more rows than `prediction`: sizes of sets need no true values, and are then
+    measured on fewer rows.
     """
 
     score: Score
@@ -69,7 +69,7 @@ class ScoredRows:
         return np.asarray(self.score.sizes(self.prediction, threshold), dtype=np.float64)
 
     def sizes_at_each(self, thresholds: Sequence[float]) -> Floats:
-        """Return the sizes at several thresholds, (thresholds, rows), in one pass."""
+        """Return the size of each row's set at several thresholds, (thresholds, rows)."""
         sizes = self.score.sizes_at_several(self.prediction, thresholds)
         return np.asarray(sizes, dtype=np.float64)
 
@@ -84,18 +84,31 @@ class OnRoles:
     test: ScoredRows | None = None  # no method looks at it
 
     def on(self, role: RoleName) -> ScoredRows:
-        """Return the candidate on the rows of a role."""
+        """Return the candidate on the rows of a role that is only known by its name."""
         rows: ScoredRows = getattr(self, role)
         return rows
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a method may look at: every candidate by role, and the level.
+    """What a method may look at: every candidate on the rows of each role, and the level.
 
-    `fixed` is the candidate of methods that search nothing. `refit` gives a candidate fitted again
-    on more rows, for methods that deploy it in place of the one that was tuned. `objective`,
-    another than the paper's, is for `dco compare` alone.
+    Attributes
+    ----------
+    candidates
+        The candidates by name.
+    y_tune
+        The true values of the tuning rows.
+    fixed
+        The name of the candidate that methods without a search take.
+    alpha, delta
+        The miscoverage level, and the failure probability of PAC rules.
+    refit
+        Gives a candidate, by its name, fitted again on training and tuning rows, for methods that
+        deploy it in place of the one that was tuned. None where nothing can be refitted.
+    objective
+        What makes a candidate the best on the tuning rows; only `dco compare` takes another one
+        than the paper's.
     """
 
     candidates: Mapping[str, OnRoles]
@@ -108,14 +121,17 @@ class Task:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """The candidates by the size of their sets on the tuning rows, at risk <= alpha."""
+        """The candidates, the one with the smallest sets at tuning risk <= alpha first."""
         pairs = {
             name: (rows.tune.score, rows.tune.prediction) for name, rows in self.candidates.items()
         }
         return dco.tune(pairs, self.y_tune, alpha=self.alpha, objective=self.objective)
 
     def deploy(self, name: str, *, refits: bool = False) -> OnRoles:
-        """Return the candidate that calibrates and predicts: as it was tuned, or fitted again."""
+        """Return the candidate that calibrates and predicts.
+
+        That is the one that was tuned or, with `refits`, the same one fitted again on more rows.
+        """
         if not refits:
             return self.candidates[name]
         if self.refit is None:
@@ -125,7 +141,10 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What a method deploys: a candidate by name, its threshold, and the candidate on all roles."""
+    """What a method deploys: the name of a candidate, a threshold, and the candidate's scores.
+
+    `deployed` differs from the task's candidate of that name where it was fitted again.
+    """
 
     candidate: str
     threshold: Threshold
@@ -134,11 +153,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class Method:
-    """One row of Table 1.
+    """One row of Table 1: a way to choose a structure and a threshold, and what it claims.
 
-    `has_law` says that the threshold is an order statistic of scores exchangeable with test scores,
-    so that coverage has the Beta-binomial law of its rank. `needs` are the scores that the method
-    applies to, where it does not apply to all.
+    Most fields are the columns of that table, in words. The others are
+
+    choose
+        What the method does with a task.
+    has_law
+        Whether the threshold is an order statistic of scores exchangeable with test scores, so that
+        coverage has the Beta-binomial law of its rank.
+    needs
+        The scores that the method applies to; empty: all.
     """
 
     name: str
@@ -158,15 +183,18 @@ class Method:
         return not self.needs or isinstance(score, self.needs)
 
     def __call__(self, task: Task) -> Choice:
-        """Choose a candidate and a threshold; the threshold states the claim of the method."""
-        for name, rows in task.candidates.items():
-            if not self.suits(rows.tune.score):
+        """Choose a candidate and a threshold, and write the method's guarantee on the threshold."""
+        for name, on_roles in task.candidates.items():
+            score = on_roles.tune.score
+            if not self.suits(score):
                 kinds = " or ".join(kind.__name__ for kind in self.needs)
                 raise IncompatibleScoreError(
                     f"{self.name} needs a {kinds} score, but the candidate {name!r} has "
-                    f"{rows.tune.score!r:.100}."
+                    f"{score!r:.100}."
                 )
         choice = self.choose(task)
+
+        # A rule may have been used at another delta, or for a method that claims less than it does.
         delta = float(as_rational(task.delta, name="delta")) if self.guarantee == "pac" else None
         threshold = replace(choice.threshold, guarantee=self.guarantee, delta=delta)
         return replace(choice, threshold=threshold)
@@ -175,57 +203,72 @@ class Method:
 def score_on_roles(
     pairs: Mapping[RoleName, Pairs], targets: Mapping[RoleName, ArrayLike]
 ) -> dict[str, OnRoles]:
-    """Score every candidate on the rows of each role.
+    """Score the true values of every role by every candidate.
 
-    A candidate that fails on tuning rows is left out, as in `dco.tune`; one that fails on other
-    rows is an error.
+    Parameters
+    ----------
+    pairs
+        By role, then by candidate: its score, and its predictions for the rows of the role.
+    targets
+        By role: the true values of its rows.
+
+    Returns
+    -------
+    The candidates by name. One that fails on tuning rows is left out, as in `dco.tune`; one that
+    fails on other rows is an error.
     """
     tuning_rows: dict[str, ScoredRows] = {}
     for name, (score, prediction) in pairs["tune"].items():
         with suppress(*SCORING_ERRORS):
             tuning_rows[name] = ScoredRows.of(score, prediction, targets["tune"])
     if not tuning_rows:
-        dco.tune(pairs["tune"], targets["tune"], alpha=0.5)  # its error gives every reason
+        dco.tune(pairs["tune"], targets["tune"], alpha=0.5)  # raises, with the reason of each
 
     candidates: dict[str, OnRoles] = {}
     for name, rows in tuning_rows.items():
-        on_roles = {"tune": rows}
-        for role, of_role in pairs.items():
-            if role == "tune":
-                continue
-            score, prediction = of_role[name]
-            try:
-                on_roles[role] = ScoredRows.of(score, prediction, targets[role])
-            except SCORING_ERRORS as error:
-                kind = type(error)
-                raise kind(f"{name} failed on {role} rows. {kind.__name__}: {error}") from error
-        candidates[name] = OnRoles(**on_roles)
+        rows_by_role = {"tune": rows}
+        for role in pairs:
+            if role != "tune":
+                score, prediction = pairs[role][name]
+                with naming_candidate(name, role):
+                    rows_by_role[role] = ScoredRows.of(score, prediction, targets[role])
+        candidates[name] = OnRoles(**rows_by_role)
     return candidates
 
 
-# ---- rules: from scores to a threshold
+@contextmanager
+def naming_candidate(name: str, role: RoleName) -> Iterator[None]:
+    """Let an error of a score say which candidate failed, and on the rows of which role."""
+    try:
+        yield
+    except SCORING_ERRORS as error:
+        kind = type(error)
+        raise kind(f"{name} failed on {role} rows. {kind.__name__}: {error}") from error
+
+
+# ---- rules: from the scores of some rows to a threshold
 
 Rule: TypeAlias = Callable[[Task, Floats], Threshold]
 
 
 def marginal_rule(task: Task, scores: Floats) -> Threshold:
-    """Split conformal prediction."""
+    """Return the threshold of split conformal prediction."""
     return dco.split_conformal(scores, alpha=task.alpha)
 
 
 def pac_rule(task: Task, scores: Floats) -> Threshold:
-    """Bayesian quadrature: a Beta tail on 0/1 loss."""
+    """Return the threshold of Bayesian quadrature (BQ), a Beta tail on 0/1 loss."""
     return dco.bayesian_quadrature(scores, alpha=task.alpha, delta=task.delta)
 
 
 def shared_pac_rule(task: Task, scores: Floats) -> Threshold:
-    """Bayesian quadrature with delta / |candidates|, so that it holds for all at once."""
-    share = as_rational(task.delta, name="delta") / Fraction(len(task.candidates))
-    return dco.bayesian_quadrature(scores, alpha=task.alpha, delta=share)
+    """Return the threshold of BQ at delta / |candidates|, which holds for all of them at once."""
+    delta_of_each = as_rational(task.delta, name="delta") / Fraction(len(task.candidates))
+    return dco.bayesian_quadrature(scores, alpha=task.alpha, delta=delta_of_each)
 
 
 def empirical_rule(task: Task, scores: Floats) -> Threshold:
-    """The smallest threshold with a share of at most alpha of these scores above it."""
+    """Return the smallest threshold with a share of at most alpha of these scores above it."""
     n = len(scores)
     rank = tuning_rank(n, alpha=task.alpha)
     return Threshold(
@@ -243,10 +286,11 @@ def empirical_rule(task: Task, scores: Floats) -> Threshold:
 def choose_by_tuning(
     task: Task, *, role: RoleName = "calibrate", rule: Rule, refits: bool = False
 ) -> Choice:
-    """Take the smallest sets on tuning rows, and the threshold from the rows of `role`: DCO.
+    """Take the candidate with the smallest sets on tuning rows, and calibrate it: DCO.
 
-    With another role than "calibrate" the same rows choose and calibrate: DirectTune, and one of
-    the controls.
+    Its threshold is that of `rule` on the rows of `role`. With another role than "calibrate" the
+    same rows choose and calibrate: DirectTune, and one of the controls. With `refits` the winner is
+    fitted again before it calibrates.
     """
     best = task.ranking.best
     deployed = task.deploy(best, refits=refits)
@@ -254,13 +298,16 @@ def choose_by_tuning(
 
 
 def take_fixed(task: Task, *, role: RoleName = "pool", rule: Rule, refits: bool = False) -> Choice:
-    """Take the candidate that was named in advance."""
+    """Take the candidate that was named in advance, and calibrate it on the rows of `role`.
+
+    By default these are tuning and calibration rows together, as nothing is tuned.
+    """
     deployed = task.deploy(task.fixed, refits=refits)
     return Choice(task.fixed, rule(task, deployed.on(role).scores), deployed)
 
 
 def choose_smallest(task: Task, *, role: RoleName = "pool", rule: Rule) -> Choice:
-    """Take the candidate whose sets are smallest on the rows that also give its threshold."""
+    """Calibrate every candidate on the rows of `role`, and take the smallest sets on these rows."""
     thresholds: dict[str, Threshold] = {}
     mean_sizes: dict[str, float] = {}
     for name, on_roles in task.candidates.items():
@@ -273,8 +320,9 @@ def choose_smallest(task: Task, *, role: RoleName = "pool", rule: Rule) -> Choic
 
 
 def choose_by_conformal_size(task: Task) -> Choice:
-    """Conformalise each candidate on the tuning rows and take the smallest sets, as RAPS tunes its
-    penalty; then calibrate it.
+    """Run split CP of every candidate on the tuning rows, take the smallest sets, calibrate it.
+
+    This is how RAPS tunes its penalty.
     """
     best = choose_smallest(task, role="tune", rule=marginal_rule).candidate
     deployed = task.deploy(best)
@@ -282,25 +330,35 @@ def choose_by_conformal_size(task: Task) -> Choice:
 
 
 def choose_by_robust_loss(task: Task) -> Choice:
-    """Take the decision candidate with the least mean robust loss on the tuning rows: ROCP."""
+    """Take the candidate with the least mean robust loss on tuning rows, and calibrate it: ROCP.
+
+    The candidates make decisions: their score holds a loss matrix over actions and labels.
+    """
     losses: dict[str, float] = {}
     for name, on_roles in task.candidates.items():
         rows = on_roles.tune
-        score = rows.score
-        assert isinstance(score, (RiskOptimal, RiskAverse))
-        sets = score.sets(rows.prediction, empirical_rule(task, rows.scores))
-        actions = act(
-            sets,
-            rows.prediction,
-            loss_matrix=score.loss_matrix,
-            labels=score.labels,
-            alpha=task.alpha,
-        )
-        losses[name] = float(actions.robust_loss.mean())
+        losses[name] = mean_robust_loss(rows, empirical_rule(task, rows.scores), alpha=task.alpha)
 
     best = min(losses, key=lambda name: losses[name])
     deployed = task.deploy(best)
     return Choice(best, marginal_rule(task, deployed.calibrate.scores), deployed)
+
+
+def mean_robust_loss(rows: ScoredRows, threshold: Threshold, *, alpha: Level) -> float:
+    """Return the mean over rows of the robust loss of acting on the sets at a threshold.
+
+    See `dco.scores.act` for the action that is taken and its robust loss.
+    """
+    score = rows.score
+    assert isinstance(score, (RiskOptimal, RiskAverse))  # the `needs` of ROCP
+    actions = act(
+        score.sets(rows.prediction, threshold),
+        rows.prediction,
+        loss_matrix=score.loss_matrix,
+        labels=score.labels,
+        alpha=alpha,
+    )
+    return float(actions.robust_loss.mean())
 
 
 # ---- the registry
@@ -508,8 +566,8 @@ EFCP = Method(
     has_law=False,
 )
 
-# The rows of the paper's result tables: methods of Table 1, and controls. Methods that do not tune
-# on rows of their own are calibrated on the pool of tuning and calibration rows.
+# The rows of the paper's result tables: methods of Table 1, and controls. Methods that need no
+# tuning rows are calibrated on the pool, tuning and calibration rows together.
 TABLE_ROWS: dict[str, Method] = {
     "BQ": METHODS["bq"],
     "DCO-PAC": METHODS["dco_pac"],

@@ -29,9 +29,9 @@ from dco.paper.regression_splits import (
     STUDIES,
     WIDE_PRIOR,
     Study,
-    by_prior,
     fit_priors,
     load_rows,
+    name_by_prior,
     paper_split,
     score_on_split,
     standard_deviation,
@@ -168,7 +168,7 @@ def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[
             sampler="nuts",
             random_state=seed,
         )
-    return by_prior(models)
+    return name_by_prior(models)
 
 
 def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[ProtocolRow]:

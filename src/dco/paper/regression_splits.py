@@ -9,6 +9,7 @@ targets, also for models refitted on more rows.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import dco
-from dco import Points, Splits
+from dco import GaussianMixtures, Points, Quantiles, Splits
 from dco.datasets import Table, load_california_housing, load_concrete, load_diabetes
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import size_quantile
@@ -40,15 +41,25 @@ from dco.scores import AbsoluteResidual, PredictiveDensity, QuantileResidual, Sc
 SUBSAMPLE = 3000  # rows of California Housing, one fixed draw (the paper's rows fit one subsample)
 PRIOR_SCALES = (1.0, 0.02)
 WIDE_PRIOR = "c = 1"  # the structure of BQ, and of methods that search nothing
+CHAINS = 16
+WARMUP = 100  # Gibbs steps forget their start within a few steps, so this is long
 DENSITY = PredictiveDensity()
 
 
 @dataclass(frozen=True)
 class Study:
-    """What differs between the three data sets.
+    """What differs between the experiments on the three data sets.
 
-    `printed` is what the paper prints, by level and method. Only Diabetes has the baselines that
-    are no Bayesian models: ridge regression and CQR.
+    Attributes
+    ----------
+    name, title
+        The data set, in file names and in tables.
+    draws
+        How many posterior draws each fit has.
+    has_baselines
+        Whether split CP on a ridge regression and CQR are run too; the paper has them for Diabetes.
+    printed
+        What the paper prints, by (alpha, method).
     """
 
     name: str
@@ -97,7 +108,10 @@ class SplitFacts(Row):
 
 @dataclass(frozen=True)
 class TuningOutcome(Row):
-    """The candidates at their own best thresholds on the tuning rows, in order of the ranking."""
+    """How each candidate did on the tuning rows at its best threshold there, best candidate first.
+
+    The lists have one entry per candidate.
+    """
 
     alpha: float
     candidates: list[str]
@@ -109,7 +123,11 @@ class TuningOutcome(Row):
 
 @dataclass(frozen=True)
 class Outcome(Row):
-    """What a method deployed, and what its sets did on the test rows."""
+    """What a method deployed on one split at one level, and how its sets did on the test rows.
+
+    The threshold is the `rank`-th smallest of `n` scores. `coverage` is the share of the `n_test`
+    test rows that were covered; `width` and `p95` are the mean and the 95 % quantile of the widths.
+    """
 
     method: str
     alpha: float
@@ -130,7 +148,7 @@ class Outcome(Row):
 
 @lru_cache(maxsize=4)
 def load_rows(name: str, data_home: str | None) -> Table:
-    """Load the rows of a study; of California Housing the fixed subsample."""
+    """Load the rows of a study: all of them, or of California Housing a fixed subsample."""
     if name == "diabetes":
         return load_diabetes()
     if name == "concrete":
@@ -141,15 +159,17 @@ def load_rows(name: str, data_home: str | None) -> Table:
 
 
 def california_order(n: int) -> Integers:
-    """Put all districts into a fixed random order: the first 3,000 are the subsample."""
+    """Return the n districts in a fixed random order; the first 3,000 are the subsample."""
     return np.random.default_rng(3000).permutation(n)
 
 
 def paper_split(n: int, seed: int) -> Splits:
-    """Deal n rows: 15 % test rounded up; of the rest 30 % tune, 60 % tune and calibrate together,
-    both rounded down; the others train.
+    """Deal n rows to roles at random, with the paper's sizes.
+
+    15 % are test rows, rounded up. Of the rest 30 % tune, and 60 % tune or calibrate, both rounded
+    down; the others train.
     """
-    n_test = -(-15 * n // 100)
+    n_test = math.ceil(15 * n / 100)
     n_rest = n - n_test
     n_tune = 3 * n_rest // 10
     n_calibrate = 6 * n_rest // 10 - n_tune
@@ -166,80 +186,101 @@ def standard_deviation(table: Table, splits: Splits) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PriorFits:
-    """The model at both prior scales, fitted on training rows, and on training and tuning rows."""
+    """The paper's model at both prior scales, fitted twice: on training rows alone, and with tuning
+    rows.
 
-    on_train: dict[str, Any]
-    on_train_and_tune: dict[str, Any]
+    Models are named after their prior scale, "c = 1" and "c = 0.02".
+    """
 
-    def all(self) -> list[Any]:
+    on_train: dict[str, dco.bayes.SparseBayesianRegression]
+    on_train_and_tune: dict[str, dco.bayes.SparseBayesianRegression]
+
+    def all(self) -> list[dco.bayes.SparseBayesianRegression]:
         """Return every fit."""
         return [*self.on_train.values(), *self.on_train_and_tune.values()]
 
 
 def fit_priors(table: Table, splits: Splits, *, seed: int, draws: int) -> PriorFits:
-    """Fit the model at both prior scales on both sets of rows, all sampled side by side.
+    """Fit the paper's model at both prior scales, on training rows and on training + tuning rows.
 
-    Gibbs steps forget their start within a few steps, so 100 of them are a long warm-up.
+    All four fits are sampled side by side.
     """
     from sklearn.exceptions import ConvergenceWarning
 
-    row_sets = [splits.train, np.concatenate([splits.train, splits.tune])]
+    train_and_tune = np.concatenate([splits.train, splits.tune])
+    datasets = [(table.X[rows], table.y[rows]) for rows in (splits.train, train_and_tune)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        first, again = dco.bayes.SparseBayesianRegression.fit_many(
-            [(table.X[rows], table.y[rows]) for rows in row_sets],
+        warnings.simplefilter("ignore", ConvergenceWarning)  # tables show how chains are mixed
+        on_train, on_train_and_tune = dco.bayes.SparseBayesianRegression.fit_many(
+            datasets,
             PRIOR_SCALES,
             draws=draws,
-            chains=16,
-            warmup=100,
+            chains=CHAINS,
+            warmup=WARMUP,
             random_state=seed,
         )
-    return PriorFits(on_train=by_prior(first), on_train_and_tune=by_prior(again))
+    return PriorFits(
+        on_train=name_by_prior(on_train), on_train_and_tune=name_by_prior(on_train_and_tune)
+    )
 
 
-def by_prior(models: Sequence[Any]) -> dict[str, Any]:
-    """Name models by their prior scale."""
+def name_by_prior(
+    models: Sequence[dco.bayes.SparseBayesianRegression],
+) -> dict[str, dco.bayes.SparseBayesianRegression]:
+    """Name models that come in the order of `PRIOR_SCALES`."""
     return {f"c = {scale:g}": model for scale, model in zip(PRIOR_SCALES, models, strict=True)}
+
+
+# ---- candidates on the rows of each role
 
 
 def score_on_split(
     score: Score, predict: Callable[[Integers], Any], y: Floats, splits: Splits
 ) -> OnRoles:
-    """Score a candidate on the rows of each role; `predict` takes row numbers.
+    """Score the true values of every role by one candidate.
 
-    Sizes need no true values: those of the pool are measured on the tuning rows, where other
-    methods need them too.
+    `predict` takes row numbers and returns the record of predictions that the score needs. Sizes of
+    sets need no true values, so those of the pool (tuning and calibration rows) are measured on its
+    tuning rows, where other methods need them too.
     """
-    tune, calibrate, test = (
-        ScoredRows.of(score, predict(rows), y[rows])
-        for rows in (splits.tune, splits.calibrate, splits.test)
-    )
+    tune = ScoredRows.of(score, predict(splits.tune), y[splits.tune])
+    calibrate = ScoredRows.of(score, predict(splits.calibrate), y[splits.calibrate])
+    test = ScoredRows.of(score, predict(splits.test), y[splits.test])
     pool = replace(tune, scores=np.concatenate([tune.scores, calibrate.scores]))
     return OnRoles(tune=tune, calibrate=calibrate, pool=pool, test=test)
 
 
-def score_density(model: Any, table: Table, splits: Splits) -> OnRoles:
-    """Score a fit of the paper's model with the paper's score."""
-    return score_on_split(
-        DENSITY, lambda rows: model.predict_distribution(table.X[rows]), table.y, splits
-    )
+def score_density(
+    model: dco.bayes.SparseBayesianRegression, table: Table, splits: Splits
+) -> OnRoles:
+    """Score every role by a fit of the paper's model, with the paper's score -log p(y | x)."""
+
+    def predict(rows: Integers) -> GaussianMixtures:
+        return model.predict_distribution(table.X[rows])
+
+    return score_on_split(DENSITY, predict, table.y, splits)
 
 
 # ---- one split
 
 
 def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
-    """Run all methods on one split at every level."""
+    """Run all methods on one random split of a data set, at every level.
+
+    The rows that are returned say how each method did on the test rows (`Outcome`), how the
+    candidates did on the tuning rows (`TuningOutcome`), and what is common to them (`SplitFacts`).
+    """
     table = load_rows(study.name, options.data_home)
     splits = paper_split(len(table), seed)
     unit = standard_deviation(table, splits)
 
+    # 1. Fit the model at both prior scales: the two candidates of the search.
     fits = fit_priors(table, splits, seed=seed, draws=study.draws)
     candidates = {
         name: score_density(model, table, splits) for name, model in fits.on_train.items()
     }
 
-    @cache
+    @cache  # several methods and levels ask for the same candidate
     def refit(name: str) -> OnRoles:
         return score_density(fits.on_train_and_tune[name], table, splits)
 
@@ -250,6 +291,8 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
             rhat=max(model.rhat_ for model in fits.all()),
         )
     ]
+
+    # 2. At each level let every method choose and calibrate, and measure it on the test rows.
     for alpha in options.alphas:
         task = Task(
             candidates,
@@ -267,7 +310,7 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
-    """A row of the tables: its title, its method, and what the method chose."""
+    """A row of the result tables: its title, its method, and what the method chose on a split."""
 
     title: str
     method: Method
@@ -275,7 +318,10 @@ class Deployment:
 
 
 def run_density_methods(task: Task) -> list[Deployment]:
-    """Run every method that uses the predictive density, from the same fits."""
+    """Run every method of the result tables on the same candidates, the fits at both prior scales.
+
+    "DCO, φ fixed" is run once for each candidate, under the title "DCO, φ fixed (c = 1)".
+    """
     deployments: list[Deployment] = []
     for title, method in TABLE_ROWS.items():
         if method is DCO_FIXED:
@@ -288,53 +334,65 @@ def run_density_methods(task: Task) -> list[Deployment]:
 
 
 def run_baselines(table: Table, splits: Splits, *, alpha: float, seed: int) -> list[Deployment]:
-    """Run split CP on a ridge regression and CQR with two kinds of boosting, calibrated on the
-    calibration rows alone.
+    """Run the paper's non-Bayesian baselines: split CP on a ridge regression, and CQR.
+
+    CQR takes two kinds of boosting. All are calibrated on the calibration rows alone.
     """
     from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
+
+    gradient = GradientBoostingRegressor(n_estimators=200, max_depth=3, random_state=seed)
+    histogram = HistGradientBoostingRegressor(max_iter=200, max_depth=3, random_state=seed)
+
+    ridge_rows = score_ridge(table, splits)
+    gradient_rows = score_quantiles(gradient, table, splits, alpha=alpha)
+    histogram_rows = score_quantiles(histogram, table, splits, alpha=alpha)
+
+    y_tune = table.y[splits.tune]
+    split_cp = METHODS["split_cp"]
+    cqr = METHODS["cqr"]
+    return [
+        run_alone("Split CP (ridge)", split_cp, ridge_rows, y_tune, alpha),
+        run_alone("CQR (gradient boosting)", cqr, gradient_rows, y_tune, alpha),
+        run_alone("CQR (histogram boosting)", cqr, histogram_rows, y_tune, alpha),
+    ]
+
+
+def score_ridge(table: Table, splits: Splits) -> OnRoles:
+    """Fit a ridge regression on the training rows, and score every role by |y - prediction|."""
     from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    X = table.X[splits.train]
-    y = table.y[splits.train]
+    ridge = make_pipeline(StandardScaler(), Ridge())
+    ridge.fit(table.X[splits.train], table.y[splits.train])
 
-    ridge = make_pipeline(StandardScaler(), Ridge()).fit(X, y)
-    on_roles = score_on_split(
-        AbsoluteResidual(), lambda rows: Points(ridge.predict(table.X[rows])), table.y, splits
-    )
-    deployments = [
-        calibrate_alone("Split CP (ridge)", METHODS["split_cp"], on_roles, table, splits, alpha)
-    ]
+    def predict(rows: Integers) -> Points:
+        return Points(ridge.predict(table.X[rows]))
 
-    boosting = {
-        "gradient boosting": GradientBoostingRegressor(
-            n_estimators=200, max_depth=3, random_state=seed
-        ),
-        "histogram boosting": HistGradientBoostingRegressor(
-            max_iter=200, max_depth=3, random_state=seed
-        ),
-    }
-    for name, model in boosting.items():
-        pair = dco.models.QuantilePair(model, alpha=alpha).fit(X, y)
-        on_roles = score_on_split(
-            QuantileResidual(),
-            lambda rows, pair=pair: pair.predict_distribution(table.X[rows]),  # type: ignore[misc]
-            table.y,
-            splits,
-        )
-        deployments.append(
-            calibrate_alone(f"CQR ({name})", METHODS["cqr"], on_roles, table, splits, alpha)
-        )
-    return deployments
+    return score_on_split(AbsoluteResidual(), predict, table.y, splits)
 
 
-def calibrate_alone(
-    title: str, method: Method, on_roles: OnRoles, table: Table, splits: Splits, alpha: float
+def score_quantiles(model: Any, table: Table, splits: Splits, *, alpha: float) -> OnRoles:
+    """Fit `model` for the quantiles alpha / 2 and 1 - alpha / 2, and score every role as CQR does.
+
+    The score is max(lower - y, y - upper).
+    """
+    pair = dco.models.QuantilePair(model, alpha=alpha)
+    pair.fit(table.X[splits.train], table.y[splits.train])
+
+    def predict(rows: Integers) -> Quantiles:
+        return pair.predict_distribution(table.X[rows])
+
+    return score_on_split(QuantileResidual(), predict, table.y, splits)
+
+
+def run_alone(
+    title: str, method: Method, on_roles: OnRoles, y_tune: Floats, alpha: float
 ) -> Deployment:
-    """Calibrate a single candidate on the calibration rows."""
+    """Run a method on a single candidate, calibrated on the calibration rows alone."""
+    # Methods without a search calibrate on the pool: leave the tuning rows out of it.
     without_tuning = replace(on_roles, pool=on_roles.calibrate)
-    task = Task({title: without_tuning}, y_tune=table.y[splits.tune], fixed=title, alpha=alpha)
+    task = Task({title: without_tuning}, y_tune=y_tune, fixed=title, alpha=alpha)
     return Deployment(title, method, method(task))
 
 
@@ -342,7 +400,7 @@ def calibrate_alone(
 
 
 def describe_tuning(task: Task) -> TuningOutcome:
-    """Write down how the candidates did on the tuning rows."""
+    """Record how the candidates did on the tuning rows."""
     ranked = task.ranking.table
     return TuningOutcome(
         alpha=float(task.alpha),
@@ -355,27 +413,30 @@ def describe_tuning(task: Task) -> TuningOutcome:
 
 
 def measure(deployments: Sequence[Deployment], *, unit: float) -> list[Outcome]:
-    """Measure coverage and widths of what was deployed on the test rows, widths in `unit`.
+    """Measure the sets of every deployment on the test rows, in the order of `deployments`.
 
-    The sets of a candidate are found at all its thresholds in one pass, which halves the time of a
-    split.
+    Widths are divided by `unit`. Deployments of the same candidate differ in their thresholds only,
+    so its sets are found at all of them in one pass: this halves the time of a split.
     """
+    by_candidate = group_by(deployments, key=lambda deployment: id(deployment.choice.deployed))
+
     outcomes: dict[str, Outcome] = {}
-    for same in group_by(
-        deployments, key=lambda deployment: id(deployment.choice.deployed)
-    ).values():
-        test = same[0].choice.deployed.test
+    for same_candidate in by_candidate.values():
+        test = same_candidate[0].choice.deployed.test
         assert test is not None
-        widths = (
-            test.sizes_at_each([deployment.choice.threshold.value for deployment in same]) / unit
-        )
-        for deployment, row_widths in zip(same, widths, strict=True):
-            outcomes[deployment.title] = describe_outcome(deployment, test.scores, row_widths)
+        thresholds = [deployment.choice.threshold.value for deployment in same_candidate]
+        widths = test.sizes_at_each(thresholds) / unit  # (thresholds, test rows)
+        for deployment, widths_of_rows in zip(same_candidate, widths, strict=True):
+            outcomes[deployment.title] = describe_outcome(deployment, test.scores, widths_of_rows)
     return [outcomes[deployment.title] for deployment in deployments]
 
 
 def describe_outcome(deployment: Deployment, test_scores: Floats, widths: Floats) -> Outcome:
-    """Write down what a method deployed, and how its sets did on the test rows."""
+    """Record what a method deployed, and how its sets did on the test rows.
+
+    `test_scores` are the scores of the true values of the test rows, and `widths` the widths of
+    their sets.
+    """
     threshold = deployment.choice.threshold
     assert threshold.rank is not None
     return Outcome(
