@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dco.calibration.base import Calibration
 from dco.calibration.guarantee import guarantee_called
-from dco.calibration.statement import make_statement
+from dco.calibration.statement import Statement, make_statement
 from dco.certificate.certificate import Certificate
 from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, without_mask
@@ -109,7 +109,7 @@ class Decoupled(HoldsModels, ABC):
         groups: Any = None,
         **params: Any,
     ) -> Self:
-        """Search on training and tuning rows, fix one structure, calibrate it once on sealed rows.
+        """Choose a model and a score on training and tuning rows, then calibrate on sealed rows.
 
         A fit that fails leaves the estimator as it was.
 
@@ -138,7 +138,8 @@ class Decoupled(HoldsModels, ABC):
             # An unset or unknown request is an error here, not a failed candidate.
             process_routing(self, "fit", **params)
 
-        fitted = copy.copy(self)  # takes what is fitted, until all of it is there
+        # Everything fitted goes into a copy, whose attributes are taken over when all went well.
+        fitted = copy.copy(self)
         fitted._accepted_input = fitted._read_accepted_input()
         rows = rows_of(
             fitted._check_features(X, reset=True),
@@ -157,43 +158,27 @@ class Decoupled(HoldsModels, ABC):
     def _fit_predictor(
         self, rows: Rows, brought_tune: Rows | None, brought_calibrate: Rows | None
     ) -> DecoupledPredictor:
-        """Turn parameters into what `fit_decoupled` takes, and call it."""
+        """Turn the parameters of the estimator into the arguments of `fit_decoupled`, and call it.
+
+        `rows` are dealt to roles here. `brought_tune` and `brought_calibrate` are rows that the
+        caller has chosen for a role, or None.
+        """
         seed = as_seed(self.random_state)
+        tables = (rows, brought_tune, brought_calibrate)
+        has_clusters = any(table is not None and table.clusters is not None for table in tables)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        parts = (rows, brought_tune, brought_calibrate)
         statement = make_statement(
             self.alpha,
             guarantee=self.guarantee,
             delta=self.delta,
             condition_on=self.condition_on,
             weights=self.weights,
-            is_clustered=any(part is not None and part.clusters is not None for part in parts),
+            is_clustered=has_clusters,
         )
         models = self._make_models(seed)
-        are_frozen = (
-            self.search is None
-            and not models.has_defaults
-            and all(is_frozen(model) for model in models.own.values())
-        )
-
-        brings_rows = brought_tune is not None or brought_calibrate is not None
-        sizes = default_sizes(
-            rows.n_units,
-            smallest_calibration=statement.smallest_size(),
-            tune=self.tune_size,
-            calibrate=self.calibrate_size,
-            folds=self.tune_folds,
-            may_fold=self.refit and not are_frozen and not brings_rows,
-            deals_tuning=not are_frozen and brought_tune is None,
-            fold_below=FOLDS_BELOW if models.default_names is None else 0,
-        )
-        split = Split(
-            sizes=sizes,
-            duplicates=self.duplicates,
-            tune=brought_tune,
-            calibrate=brought_calibrate,
-            trains_models=not are_frozen,
+        split = self._make_split(
+            rows, statement, models, brought_tune=brought_tune, brought_calibrate=brought_calibrate
         )
         tuning = Tuning(
             strategy=self.search,
@@ -207,14 +192,54 @@ class Decoupled(HoldsModels, ABC):
             given_scores(self.scores, scores_called),
             rows,
             statement,
-            classes=self._read_classes(*parts),
+            classes=self._read_classes(train=rows, tune=brought_tune, calibrate=brought_calibrate),
             split=split,
             tuning=tuning,
             seed=seed,
         )
 
+    def _make_split(
+        self,
+        rows: Rows,
+        statement: Statement,
+        models: Models,
+        *,
+        brought_tune: Rows | None,
+        brought_calibrate: Rows | None,
+    ) -> Split:
+        """Choose how many rows tune and calibrate, by the parameters and the number of rows.
+
+        Frozen models need no training rows, and no folds: they are not fitted.
+        """
+        are_all_frozen = (
+            self.search is None
+            and not models.has_defaults
+            and all(is_frozen(model) for model in models.own.values())
+        )
+        brings_rows = brought_tune is not None or brought_calibrate is not None
+        sizes = default_sizes(
+            rows.n_units,
+            smallest_calibration=statement.smallest_size(),
+            tune=self.tune_size,
+            calibrate=self.calibrate_size,
+            folds=self.tune_folds,
+            may_fold=self.refit and not are_all_frozen and not brings_rows,
+            deals_tuning=not are_all_frozen and brought_tune is None,
+            fold_below=FOLDS_BELOW if models.default_names is None else 0,
+        )
+        return Split(
+            sizes=sizes,
+            duplicates=self.duplicates,
+            tune=brought_tune,
+            calibrate=brought_calibrate,
+            trains_models=not are_all_frozen,
+        )
+
     def _check_parameters(self, *, tune: Any, calibrate: Any) -> None:
-        """Refuse parameters that have no effect with the others, or no meaning."""
+        """Refuse parameters that mean nothing, or have no effect together with others.
+
+        `tune` and `calibrate` are the rows that the caller brings to `fit` for a role, or None.
+        """
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(
                 f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got "
@@ -243,22 +268,28 @@ class Decoupled(HoldsModels, ABC):
             )
 
     def _make_models(self, seed: int) -> Models:
-        """Copy the caller's models, and name the default ones that are asked for."""
+        """Read the parameter `models`: estimators of the caller, names of default models, or both.
+
+        The caller's models are copied, and the copies that have no random_state get one made from
+        `seed`. A warning names models that were fitted already, since their copies are fitted anew.
+        """
         models_of_caller = own_models(self.models)
         copies = copy_and_seed(models_of_caller, seed=seed)
         show(note_fitted_again(models_of_caller, copies))
 
-        names = default_names(self.models)
-        if names is None and self.search is not None:
-            names = ()  # the search proposes models
-        if names == () and not models_of_caller and self.search is None:
+        # Default models to try: None stands for all of them, () for none.
+        names_of_defaults = default_names(self.models)
+        has_search = self.search is not None
+        if has_search and names_of_defaults is None:
+            names_of_defaults = ()  # the search proposes models in their place
+        if not has_search and not models_of_caller and names_of_defaults == ():
             raise ValueError(
                 "models is empty: pass an estimator, a list or a dict of them, or None for the "
                 "default ones."
             )
         return Models(
             own=copies,
-            default_names=names,
+            default_names=names_of_defaults,
             of_classes=self._has_classes(),
             alpha=self.alpha,
             seed=seed,
@@ -292,8 +323,10 @@ class Decoupled(HoldsModels, ABC):
     def check_targets(self, y: Any) -> AnyArray:
         """Read y, or say why it cannot be the target of this estimator."""
 
-    def _read_classes(self, *parts: Rows | None) -> AnyArray | None:
-        """Return the labels of all rows, None for numbers."""
+    def _read_classes(
+        self, *, train: Rows, tune: Rows | None, calibrate: Rows | None
+    ) -> AnyArray | None:
+        """Return the labels of all rows of the fit, None for a regression."""
         return None
 
     # -------------------------------------------------------------------------------- fitted models
@@ -311,12 +344,19 @@ class Decoupled(HoldsModels, ABC):
         guarantee: Guarantee | None = None,
         delta: Level | None = None,
     ) -> Any:
-        """Make the prediction set of each row; with a list of levels, a list of sets.
+        """Make the prediction set of each row.
 
-        `guarantee` and `delta` ask for the other statement from the same calibration scores, in
-        place of that of the fit. Each level is guaranteed if it was fixed without looking at
-        calibration or test results; for a level picked by its result, coverage may be lower by
-        ``certificate_.simultaneous_slack()``.
+        Parameters
+        ----------
+        X
+            New rows, with the columns of ``fit``.
+        alpha
+            A miscoverage level other than that of the fit, or a list of levels, which gives a list
+            with the sets at each level. Every level is guaranteed if it was fixed without looking
+            at calibration or test results; for a level picked by its result, coverage may be lower
+            by ``certificate_.simultaneous_slack()``.
+        guarantee, delta
+            Another guarantee than that of the fit, from the same calibration scores.
         """
         features = self.check_features(X)
         predictor = self.predictor_
@@ -340,24 +380,34 @@ class Decoupled(HoldsModels, ABC):
         delta: Level | None = None,
         by: Any = None,
     ) -> Any:
-        """Evaluate the sets of rows that were used for nothing else; return an `Evaluation`.
-
-        `alpha`, `guarantee` and `delta` are those of `predict_set`; with a list of levels, a list
-        of evaluations is returned. Rows with thresholds of their own are evaluated by condition,
-        each against the law of its own threshold. `by` has one value for each row, or names a
-        column or a function of X as `condition_on` does: slices are added for each value.
+        """Evaluate prediction sets on rows with known targets that were used for nothing else.
 
         Rows that equal rows of the fit are left out and counted in a warning; if most of them do,
         there is no verdict. There is none either after a fit with `groups`, since the law is for
         independent rows. Labels that are not in ``classes_`` are misses, counted in a warning too.
+
+        Parameters
+        ----------
+        X, y
+            The rows and their targets.
+        alpha, guarantee, delta
+            Those of `predict_set`.
+        by
+            What divides the rows into slices, which are evaluated each by itself: one value for
+            each row, or a column or function of X as in `condition_on`.
+
+        Returns
+        -------
+        An `Evaluation`; with a list of levels in `alpha`, a list of them. Rows with thresholds of
+        their own are evaluated by condition, each against the law of its own threshold.
         """
         features = self.check_features(X)
-        targets, notes = self._known_targets(y)
+        targets, notes_on_targets = self._known_targets(y)
         calibrations = self._calibrations_at(alpha, guarantee=guarantee, delta=delta)
-        evaluations, further_notes = evaluate_on_rows(
+        evaluations, notes_on_rows = evaluate_on_rows(
             self.predictor_, features, targets, calibrations, by=by
         )
-        show([*notes, *further_notes])
+        show([*notes_on_targets, *notes_on_rows])
         return evaluations if _is_list(alpha) else evaluations[0]
 
     def _calibrations_at(
@@ -409,13 +459,17 @@ class Decoupled(HoldsModels, ABC):
         return self._check_features(X, reset=False)
 
     def _check_features(self, X: Any, *, reset: bool) -> Any:
-        """Check the columns of X, and the cells of arrays; cells of frames and texts are left to
-        the models.
+        """Check a table of features as scikit-learn's estimators do, and return it.
+
+        With `reset` (in ``fit``) the number and names of its columns are stored; otherwise they
+        must equal the stored ones. Frames are passed on as they are: their cells, and those of
+        arrays with text, are left to the models.
         """
         if isinstance(X, np.ma.MaskedArray):
             X = without_mask(X)
         if not isinstance(X, np.ndarray):
             check_table(X)
+
         if is_frame(X):
             validate_data(self, X, skip_check_array=True, reset=reset)
             if n_rows(X) == 0:
@@ -434,24 +488,24 @@ class Decoupled(HoldsModels, ABC):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        accepted = self._accepted_input or self._read_accepted_input()
+        accepted = self._accepted_input or self._read_accepted_input()  # read before, or now
         tags.input_tags.allow_nan = accepted["allow_nan"]
         tags.input_tags.sparse = accepted["sparse"]
         return tags
 
     def _read_accepted_input(self) -> dict[str, bool]:
-        """Read off the models whether they take missing values and sparse tables.
+        """Read off the tags of the models whether missing values and sparse tables are accepted.
 
-        One that takes missing values is enough: the others fail as candidates, with their own
-        words. Default models take them, and a search may propose any model.
+        Missing values are accepted if one model takes them: the others fail as candidates, with
+        their own words. Default models take them, and a search may propose any model. Sparse tables
+        are accepted if all models take them.
         """
-        models = own_models(self.models)
-        model_tags = [input_tags(model) for model in models.values()]
-        known_tags = [tags for tags in model_tags if tags is not None]
-        takes_any = self.search is not None or default_names(self.models) != ()
+        all_tags = [input_tags(model) for model in own_models(self.models).values()]
+        tags_of_models = [tags for tags in all_tags if tags is not None]
+        has_other_models = self.search is not None or default_names(self.models) != ()
         return {
-            "allow_nan": takes_any or any(tags.allow_nan for tags in known_tags),
-            "sparse": bool(known_tags) and all(tags.sparse for tags in known_tags),
+            "allow_nan": has_other_models or any(tags.allow_nan for tags in tags_of_models),
+            "sparse": bool(tags_of_models) and all(tags.sparse for tags in tags_of_models),
         }
 
 
@@ -539,11 +593,10 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         """
         features = self.check_features(X)
         record: Any = predict_record(self.predictor_.structure.model, features, ClassProbabilities)
-        columns = np.searchsorted(self.classes_, np.asarray(record.classes))
-        probabilities = np.zeros(
-            (len(record), len(self.classes_)), dtype=record.probabilities.dtype
-        )
-        probabilities[:, columns] = record.probabilities
+        columns_of_model = np.searchsorted(self.classes_, np.asarray(record.classes))
+        shape = (len(record), len(self.classes_))
+        probabilities = np.zeros(shape, dtype=record.probabilities.dtype)
+        probabilities[:, columns_of_model] = record.probabilities
         return probabilities
 
     def predict_p(self, X: Any) -> Floats:
@@ -558,6 +611,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         return True
 
     def check_targets(self, y: Any) -> AnyArray:
+        """Read y as labels of one kind, or say why it cannot be the target of a classifier."""
         labels = read_targets(y, as_numbers=False)
         check_one_kind(labels)
         check_classification_targets(labels)
@@ -567,18 +621,23 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         labels, notes = super()._known_targets(y)
         return labels, [*notes, *note_unknown_labels(labels, self.classes_)]
 
-    def _read_classes(self, *parts: Rows | None) -> AnyArray:
-        """Return the labels of all rows, ascending; frozen models must spell them alike."""
-        labels_of_rows = {
-            f"the {role} rows": rows.y
-            for role, rows in zip(("train", "tune", "calibrate"), parts, strict=True)
-            if rows is not None and len(rows) > 0
-        }
-        labels_of_frozen_models = {
-            f"the model {name!r}": np.asarray(getattr(model, "classes_", []))
-            for name, model in own_models(self.models).items()
-            if is_frozen(model)
-        }
+    def _read_classes(self, *, train: Rows, tune: Rows | None, calibrate: Rows | None) -> AnyArray:
+        """Return the distinct labels of all rows of the fit, ascending.
+
+        `train` are the rows dealt to roles, `tune` and `calibrate` those that the caller brought.
+        Text in one of these tables or in a frozen model, and numbers in another, are refused.
+        """
+        labels_of_rows = {}
+        for role, rows in {"train": train, "tune": tune, "calibrate": calibrate}.items():
+            if rows is not None and len(rows) > 0:
+                labels_of_rows[f"the {role} rows"] = rows.y
+
+        labels_of_frozen_models = {}
+        for name, model in own_models(self.models).items():
+            if is_frozen(model):
+                classes_of_model = getattr(model, "classes_", [])
+                labels_of_frozen_models[f"the model {name!r}"] = np.asarray(classes_of_model)
+
         check_label_kinds(labels_of_rows | labels_of_frozen_models)
 
         classes = np.unique(np.concatenate(list(labels_of_rows.values())))

@@ -140,7 +140,10 @@ class ClassRecord(Prediction):
         return to_device_of(columns, self.array)  # type: ignore[no-any-return]
 
     def _columns_of_numbers(self, labels: AnyArray) -> Integers:
-        """Check labels that are column numbers."""
+        """Return labels that are column numbers as they are, and refuse all others.
+
+        Without `classes`, the labels of K columns are 0..K-1.
+        """
         advice = "Pass classes= to the prediction record to use other labels."
         if labels.dtype.kind not in "iu":
             raise ValueError(
@@ -211,11 +214,20 @@ class ClassProbabilities(ClassRecord):
         uniforms: ArrayLike | None = None,
         unseen: ArrayLike | None = None,
     ) -> Self:
-        """Take the softmax of logits / temperature, (n, K), where the logits are.
+        """Make the record from logits, by a softmax on the device where the logits are.
 
         Half precision (float16, bfloat16) becomes single first. Libraries and devices round exp
-        differently in the last bit; given the same probabilities, sets are the same everywhere. A
-        temperature fitted on calibration rows voids the guarantee: fit it on tuning rows.
+        differently in the last bit; given the same probabilities, sets are the same everywhere.
+
+        Parameters
+        ----------
+        logits
+            (n, K) real numbers.
+        temperature
+            The softmax is of logits / temperature. Fit it on tuning rows: a temperature fitted on
+            calibration rows voids the guarantee.
+        classes, uniforms, unseen
+            The other fields of the record.
         """
         matrix = _read_matrix(logits, "logits")
         if not (isinstance(temperature, Real) and 0 < temperature < np.inf):
@@ -269,6 +281,7 @@ class ClassDraws(ClassRecord):
         uniforms: ArrayLike | None = None,
         unseen: ArrayLike | None = None,
     ) -> None:
+        """Read (T, n, K) probabilities and the fields beside them, and check them."""
         array = _read_floats(draws, "draws")
         if array.ndim != 3 or array.shape[0] == 0 or array.shape[2] == 0:
             raise ValueError(
@@ -346,6 +359,7 @@ class PointsWithSpread(Prediction):
     spread: Floats
 
     def __init__(self, mean: ArrayLike, spread: ArrayLike) -> None:
+        """Read a mean and a spread for each row, and check that no spread is negative."""
         points = _read_column(mean, "mean")
         scales = _read_column(spread, "spread", n_rows=points.size)
         if np.any(scales < 0):
@@ -379,16 +393,20 @@ class Quantiles(Prediction):
     median: Floats | None = None
 
     def __init__(self, lower: ArrayLike, upper: ArrayLike, median: ArrayLike | None = None) -> None:
+        """Read the quantiles of each row, and put them in order where they cross."""
         low = _read_column(lower, "lower")
         high = _read_column(upper, "upper", n_rows=low.size)
         if np.any(low > high):
             smaller = np.minimum(low, high)
-            high = np.maximum(low, high)
+            larger = np.maximum(low, high)
             low = smaller
+            high = larger
 
-        middle = None if median is None else _read_column(median, "median", n_rows=low.size)
-        if middle is not None and np.any((middle < low) | (middle > high)):
-            middle = np.clip(middle, low, high)
+        middle = None
+        if median is not None:
+            middle = _read_column(median, "median", n_rows=low.size)
+            if np.any((middle < low) | (middle > high)):
+                middle = np.clip(middle, low, high)
 
         object.__setattr__(self, "lower", low)
         object.__setattr__(self, "upper", high)
@@ -428,6 +446,11 @@ class GaussianMixtures(Prediction):
     def __init__(
         self, means: ArrayLike, sds: ArrayLike, *, draws_first: bool | None = None
     ) -> None:
+        """Read the components of each row's mixture, and check them.
+
+        `draws_first` says how `means` and `sds` are laid out: True for (T, n), False for (n, T),
+        None for (T, n) unless the matrix is square.
+        """
         centres = _read_on_host(means, "means")
         scales = _read_on_host(sds, "sds")
         if centres.ndim != 2:
@@ -448,6 +471,7 @@ class GaussianMixtures(Prediction):
 
     @staticmethod
     def _check(means: Floats, sds: Floats) -> None:
+        """Refuse means (T, n) and standard deviations (T,) or (T, n) that make no mixtures."""
         n_draws = means.shape[0]
         if n_draws == 0:
             raise ValueError("means must hold at least one draw, got none.")
@@ -484,12 +508,16 @@ def fifths(values: Floats) -> Integers:
 
 
 def _read_floats(values: Any, name: str) -> Any:
-    """Return real numbers in single or double precision, on a GPU if they are there."""
+    """Convert numbers to single or double precision, without moving them off a GPU.
+
+    Lists and NumPy arrays become NumPy arrays, arrays of torch and others stay what they are.
+    `name` is what messages call the numbers; those that are not real are refused.
+    """
     array = to_array(values)
     if isinstance(array, np.ndarray):
         return _read_on_host(array, name)
 
-    xp = namespace(array)
+    xp = namespace(array)  # the functions of the library that the array belongs to
     if str(array.dtype).endswith("float16"):  # bfloat16 too
         return xp.astype(array, xp.float32)
     if xp.isdtype(array.dtype, ("bool", "integral")):
@@ -530,27 +558,36 @@ def _read_column(values: ArrayLike, name: str, *, n_rows: int | None = None) -> 
 
 
 def _softmax(logits: Any, temperature: float) -> Any:
-    """Return exp(logits / temperature) over its sum, row by row."""
-    xp = namespace(logits)
-    with np.errstate(invalid="ignore"):  # rows without a softmax are named below
-        weights = xp.exp((logits - xp.max(logits, axis=1, keepdims=True)) / temperature)
-        weights /= xp.sum(weights, axis=1, keepdims=True)
+    """Return exp(logits / temperature) divided by its sum, row by row, for logits of shape (n, K).
 
-    # a row is NaN throughout or nowhere, so that its first column tells
-    is_bad = np.isnan(to_numpy(weights[:, 0]))
-    if is_bad.any():
+    The largest logit of each row is subtracted first, so that exp does not overflow.
+    """
+    xp = namespace(logits)  # NumPy, torch, or another library that the array belongs to
+    with np.errstate(invalid="ignore"):  # rows that become NaN are refused below
+        largest = xp.max(logits, axis=1, keepdims=True)
+        probabilities = xp.exp((logits - largest) / temperature)
+        probabilities /= xp.sum(probabilities, axis=1, keepdims=True)
+
+    # All numbers of a row are NaN or none is, so the first column tells.
+    is_nan = np.isnan(to_numpy(probabilities[:, 0]))
+    if is_nan.any():
+        row = int(np.flatnonzero(is_nan)[0])
         raise ValueError(
-            f"logits must be numbers, at least one of a row finite and none "
-            f"+inf, which row {int(np.flatnonzero(is_bad)[0])} breaks."
+            f"logits must be numbers, at least one of a row finite and none +inf, which row {row} "
+            f"breaks."
         )
-    return weights
+    return probabilities
 
 
 def _check_probabilities(array: Array, name: str) -> None:
-    """Refuse numbers outside [0, 1], and say what they may be instead."""
+    """Refuse probabilities that are NaN or outside [0, 1], and say what may have gone wrong.
+
+    `array` has labels along its last axis and rows along the one before. `name` is what messages
+    call it.
+    """
     if 0 in array.shape or _are_surely_probabilities(array):
         return
-    xp = namespace(array)
+    xp = namespace(array)  # NumPy, torch, or another library that the array belongs to
     smallest = float(xp.min(array))
     largest = float(xp.max(array))
     if smallest >= 0 and largest <= LARGEST_PROBABILITY:
@@ -558,13 +595,14 @@ def _check_probabilities(array: Array, name: str) -> None:
 
     values = to_numpy(array)
     if np.isnan(smallest):
-        axes = (*range(values.ndim - 2), values.ndim - 1)
-        rows = np.flatnonzero(np.isnan(values).any(axis=axes))
+        row_axis = values.ndim - 2
+        other_axes = tuple(axis for axis in range(values.ndim) if axis != row_axis)
+        rows = np.flatnonzero(np.isnan(values).any(axis=other_axes))
         raise ValueError(
             f"{name} are NaN in {len(rows)} rows (first: row {rows[0]}); a model that gives "
             "them has not learnt, or its features hold NaN there."
         )
-    if smallest >= 0 and largest <= 101 and np.allclose(values.sum(axis=-1), 100, atol=1.5):
+    if smallest >= 0 and _look_like_percentages(values):
         raise ValueError(
             f"{name} must lie in [0, 1], and these look like percentages: divide them by 100."
         )
@@ -574,17 +612,24 @@ def _check_probabilities(array: Array, name: str) -> None:
     )
 
 
-def _are_surely_probabilities(array: Array) -> bool:
-    """Say whether all numbers of NumPy are between 0 and 1, by one look at their bits.
+def _look_like_percentages(values: AnyArray) -> bool:
+    """Return whether the numbers of each row sum to 100, or nearly so where they were rounded."""
+    sums_to_100 = np.allclose(values.sum(axis=-1), 100, atol=1.5)
+    return bool(sums_to_100 and values.max() <= 101)
 
-    As whole numbers, the bits of negative numbers and of NaN are larger than all others. Two looks,
-    for the smallest and the largest number, take LAC a quarter longer from calibration to sets.
+
+def _are_surely_probabilities(array: Array) -> bool:
+    """Return True if all numbers of a NumPy array lie between 0 and 1; False may mean unknown.
+
+    The plain test is ``array.min() >= 0 and array.max() <= 1``. This one reads the array once, not
+    twice, which saves LAC a fifth of its time: read as unsigned integers, the bits of floats from 0
+    on are in the order of the floats, and those of negative numbers and NaN are larger than all.
     """
     if not isinstance(array, np.ndarray):
         return False
-    as_bits = np.dtype(f"u{array.itemsize}")
-    largest = array.dtype.type(LARGEST_PROBABILITY)
-    return bool(array.view(as_bits).max() <= largest.view(as_bits))
+    unsigned = np.dtype(f"u{array.itemsize}")
+    largest_allowed = array.dtype.type(LARGEST_PROBABILITY)
+    return bool(array.view(unsigned).max() <= largest_allowed.view(unsigned))
 
 
 def _read_classes(classes: ArrayLike, *, n_known: int) -> AnyArray:
@@ -599,7 +644,7 @@ def _read_classes(classes: ArrayLike, *, n_known: int) -> AnyArray:
 
 
 def _read_uniforms(uniforms: ArrayLike, record: ClassRecord) -> Floats:
-    """Return one number in [0, 1] per row, where the probabilities are."""
+    """Read one random number in [0, 1] per row, and move it to the device of the probabilities."""
     numbers = _read_floats(uniforms, "uniforms")
     if numbers.shape != (len(record),):
         raise ValueError(
@@ -614,7 +659,10 @@ def _read_uniforms(uniforms: ArrayLike, record: ClassRecord) -> Floats:
 
 
 def _read_unseen(unseen: ArrayLike, *, classes: AnyArray | None) -> AnyArray | None:
-    """Return the labels that the model has never seen, or None if the list is empty."""
+    """Read the labels that the model has never seen; None if the list is empty.
+
+    `classes` are those that it knows, one per column.
+    """
     labels = as_labels(unseen)
     if labels.ndim != 1:
         raise ValueError(f"unseen must be a list of labels, got {unseen!r:.200}.")
@@ -634,7 +682,7 @@ def _are_distinct(labels: AnyArray) -> bool:
 
 
 def _find(labels: AnyArray, names: AnyArray) -> Integers:
-    """Return the place of each label among the names; refuse a label that is not there."""
+    """Return the position of each label among `names`, and refuse a label that is not there."""
     columns = codes_of(labels, names)
     if np.any(columns < 0):
         row = int(np.flatnonzero(columns < 0)[0])

@@ -56,7 +56,21 @@ def fit_decoupled(
 ) -> DecoupledPredictor:
     """Choose, freeze, open the calibration rows once, certify (the paper's Algorithm 1).
 
-    `classes` are the labels; None for numbers.
+    Parameters
+    ----------
+    models, scores
+        What candidates are made of: a candidate is a model with a score. None for `scores`: every
+        score that fits the predictions of a model.
+    rows
+        The table; its rows are dealt to roles.
+    statement
+        What is to be guaranteed, at which level.
+    classes
+        All labels; None for a regression.
+    split, tuning
+        How rows come to their roles, and how candidates are compared.
+    seed
+        Seeds everything random.
     """
     # 1. Every row gets its role before anything is fitted. Calibration rows are sealed.
     roles = deal_roles(rows, split, seed=seed)
@@ -106,11 +120,13 @@ def fit_decoupled(
 def freeze(
     choice: Choice, roles: Roles, *, classes: AnyArray | None, refit: bool, seed: int
 ) -> Structure:
-    """Fix the winner as the structure, with a digest of what it is.
+    """Make the winner of the tuning the one structure that will be calibrated.
 
-    With `refit` its model is fitted again, on training and tuning rows.
+    With `refit` its model is fitted again, on training and tuning rows together. The structure gets
+    a digest of the names and settings of model and score and of the rows that were fitted, by which
+    a certificate can name it. `classes` are the labels of all rows, None for a regression.
     """
-    # 1. The fitted model.
+    # 1. Fit the model, or take the one that was fitted while candidates were compared.
     winner = choice.winner
     is_refitted = refit and not is_frozen(winner.model)
     model = choice.fitted_model
@@ -119,20 +135,20 @@ def freeze(
     elif model is None:
         model = fit_model(winner.model, roles.train)
 
-    # 2. The labels. A frozen model may know more of them than the rows hold.
+    # 2. Collect the labels. A frozen model may know more of them than the rows hold.
     if classes is not None:
         classes_of_model = getattr(model, "classes_", classes)
         classes = np.union1d(classes, np.asarray(classes_of_model))
 
-    # 3. The digest of names, settings and rows.
-    fingerprints = roles.facts.fingerprints
-    training_rows = fingerprints.get("train", "")
-    tuning_rows = fingerprints.get("tune", "") if is_refitted else ""
+    # 3. Compute the digest.
+    row_digests = roles.facts.fingerprints
+    digest_of_train = row_digests.get("train", "")
+    digest_of_tune = row_digests.get("tune", "") if is_refitted else ""
     digest = structure_digest(
         candidate=winner.name,
         model=describe(winner.model),
         score=score_label(winner.score),
-        fitted_on=[training_rows, tuning_rows],
+        fitted_on=[digest_of_train, digest_of_tune],
         seed=uniform_seed(seed),
     )
     return Structure(
@@ -153,7 +169,12 @@ def learn_from_tuning(
     resampling: Resampling,
     roles: Roles,
 ) -> Statement:
-    """Let the kind of calibration learn from training and tuning rows; most learn nothing."""
+    """Let the calibrator learn what it needs from training and tuning rows, and return it.
+
+    It is returned as part of the statement. A calibrator for clusters of labels, for example,
+    learns from tuning scores which labels share a threshold; most calibrators learn nothing.
+    Calibration rows are still sealed: only their number is told.
+    """
     calibrator = statement.calibrator.learn(
         tuning_scores=choice.tuning_scores,
         tuning_labels=resampling.tuning_rows.y,
@@ -202,9 +223,10 @@ class DecoupledPredictor:
         *,
         prediction: Prediction | None = None,
     ) -> PredictionSets:
-        """Make the prediction set of each row, at the level of the fit or by another calibration.
+        """Make the prediction set of each row of X.
 
-        `prediction` is that of X, if it is there already.
+        `calibration` gives the thresholds; None for those of the fit. Pass `prediction`, the
+        model's prediction record for X, if you have it already; it is computed otherwise.
         """
         if calibration is None:
             calibration = self.calibration
@@ -214,25 +236,26 @@ class DecoupledPredictor:
         return self.structure.sets(prediction, thresholds)
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
-        """Compute conformal p-values: of every label, (n, K), or of one y for each row, (n,).
+        """Compute conformal p-values of new rows: how usual a value of y is for its row.
 
-        Labels ascend, as those of ``classes_`` do.
+        With `y`, one value for each row, the p-values of these are returned, (n,). Without it,
+        those of every label, (n, K), with labels in ascending order; a regression needs `y`.
         """
         prediction: Any = self.structure.prediction(X)
+        score = self.structure.score
 
-        # 1. Of one y for each row.
         if y is not None:
             targets = np.asarray(y)
-            scores = np.asarray(self.structure.score.observed(prediction, targets))
+            scores = np.asarray(score.observed(prediction, targets))
             return self.calibration.p_values(scores, X, targets=targets)
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
 
-        # 2. Of every label.
         labels = prediction.labels()
-        scores = self.structure.score.every_label(prediction)
+        scores = score.every_label(prediction)
         p_values = self.calibration.p_values(scores, X, labels=labels)
-        return p_values[:, np.argsort(labels, kind="stable")]
+        ascending = np.argsort(labels, kind="stable")
+        return p_values[:, ascending]
 
     def read_targets(self, y: Any) -> AnyArray:
         """Read known targets of new rows: numbers, or labels that the fit need not know."""
@@ -251,9 +274,9 @@ class DecoupledPredictor:
         )
 
     def notes_on(self, X: Any, calibrations: Iterable[Calibration]) -> list[Note]:
-        """Say what should be known before sets of these rows are used.
+        """Return what a user should know before using sets of these rows at some levels.
 
-        What the fit noted is not noted again.
+        `calibrations` has the calibration of each level. Notes of the fit are not repeated.
         """
         notes: list[Note] = []
         for calibration in calibrations:

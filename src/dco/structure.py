@@ -17,6 +17,10 @@ from dco.predictions import Prediction
 from dco.scores.score import Score
 from dco.sets.prediction_sets import PredictionSets
 
+# Calibration rows that are scored a second time, to see whether scores depend on other rows.
+MOST_SCORED_IN_ONE_BATCH = 256
+MOST_SCORED_ALONE = 32
+
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
@@ -114,9 +118,13 @@ class ScoredRows:
 
 
 def rows_scored_again(n: int) -> tuple[Integers, Integers]:
-    """Choose which of n calibration rows are scored again: the first in one batch, some alone."""
-    in_one_batch = np.arange(min(256, (n + 1) // 2))
-    alone = np.unique(np.linspace(0, n - 1, min(32, n)).astype(np.int64))
+    """Choose which of n calibration rows are scored again: the first in one batch, some alone.
+
+    Return the positions of both. A score that then differs depends on the rows beside it.
+    """
+    in_one_batch = np.arange(min(MOST_SCORED_IN_ONE_BATCH, (n + 1) // 2))
+    spread_evenly = np.linspace(0, n - 1, min(MOST_SCORED_ALONE, n))
+    alone = np.unique(spread_evenly.astype(np.int64))
     return in_one_batch, alone
 
 
@@ -128,25 +136,28 @@ def structure_digest(
     fitted_on: Sequence[str],
     seed: int,
 ) -> str:
-    """Digest the names and settings of a structure and the rows that it was fitted on.
+    """Return a hash by which a certificate names its structure, in hex.
 
-    A function counts by its name, and the numbers inside a fitted model do not count: the
-    calibration scores speak for both.
+    It depends on the name of the candidate, on model and score as `describe` writes them, on the
+    digests of the rows that the model was fitted on, and on the seed of randomised scores. The
+    numbers inside a fitted model do not enter.
     """
-    described = {
+    facts = {
         "candidate": candidate,
         "model": model,
         "score": score,
         "fitted on": list(fitted_on),
         "seed": seed,
     }
-    return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
+    text = json.dumps(facts, sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def describe(value: Any) -> str:
-    """Describe a model, score or function in words that are the same in every run.
+    """Write a model, a score, a function or a setting as text that is the same in every run.
 
-    Memory addresses are not among them.
+    Unlike `repr`, it has no memory addresses, and it writes all settings of a model:
+    "Ridge(alpha=1.0, copy_X=True, ...)".
     """
     # 1. Single values.
     if isinstance(value, np.generic):
@@ -156,10 +167,11 @@ def describe(value: Any) -> str:
 
     # 2. Collections.
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(describe(part) for part in value) + "]"
+        items = [describe(item) for item in value]
+        return "[" + ", ".join(items) + "]"
     if isinstance(value, Mapping):
-        parts = [f"{describe(key)}: {describe(part)}" for key, part in value.items()]
-        return "{" + ", ".join(parts) + "}"
+        items = [f"{describe(key)}: {describe(item)}" for key, item in value.items()]
+        return "{" + ", ".join(items) + "}"
     if isinstance(value, np.ndarray):
         digest = blake2b(np.ascontiguousarray(value).tobytes(), digest_size=8).hexdigest()
         return f"array of shape {value.shape}, {digest}"

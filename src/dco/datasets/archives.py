@@ -18,20 +18,21 @@ class StoredFile:
 
 
 def list_files(root: Path) -> list[StoredFile]:
-    """List every file in a folder or archive."""
+    """List every file in a folder, a .zip or a .tar archive, with its size; subfolders included."""
+    if not root.exists():
+        raise FileNotFoundError(
+            f"{root} does not exist: images are read from a folder, a .zip or a .tar archive."
+        )
+
     if root.is_dir():
         paths = [path for path in root.rglob("*") if path.is_file()]
         return [
             StoredFile(path.relative_to(root).as_posix(), path.stat().st_size) for path in paths
         ]
-    if not root.exists():
-        raise FileNotFoundError(
-            f"{root} does not exist: images are read from a folder, a .zip or a .tar archive."
-        )
     if zipfile.is_zipfile(root):
         with zipfile.ZipFile(root) as archive:
-            items = [item for item in archive.infolist() if not item.is_dir()]
-            return [StoredFile(item.filename, item.file_size) for item in items]
+            files = [file for file in archive.infolist() if not file.is_dir()]
+            return [StoredFile(file.filename, file.file_size) for file in files]
     if tarfile.is_tarfile(root):
         with tarfile.open(root) as archive:
             members = [member for member in archive.getmembers() if member.isfile()]
@@ -40,7 +41,10 @@ def list_files(root: Path) -> list[StoredFile]:
 
 
 def read_files(root: Path, names: Sequence[str]) -> Iterator[bytes]:
-    """Read these files of a folder or archive, in this order."""
+    """Yield the contents of some files of a folder, a .zip or a .tar archive, in the order given.
+
+    `names` are paths inside `root`. An archive stays open meanwhile, and is not unpacked.
+    """
     if root.is_dir():
         for name in names:
             yield (root / name).read_bytes()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,24 @@ def resnet50(
     device: str | None = None,
     weights_file: str | os.PathLike[str] | None = None,
 ) -> Network:
-    """Build torchvision's ResNet-50 without its last layer: images → rows of 2,048 features.
+    """Build torchvision's ResNet-50 as a function from images to rows of 2,048 features.
 
-    `pretrained` takes `ResNet50_Weights.DEFAULT`, which torchvision downloads once; otherwise
-    weights are random. A `weights_file` of torchvision's (resnet50-*.pth) is read instead, and
-    images are prepared as its own weights ask for.
+    These are what its last layer would classify. Images are prepared as the weights ask for.
+
+    Parameters
+    ----------
+    pretrained
+        Whether to take torchvision's `ResNet50_Weights.DEFAULT`, which are downloaded once, and not
+        random weights.
+    device
+        Where to compute, such as "cuda"; None takes a GPU if there is one.
+    weights_file
+        A file of weights from torchvision (resnet50-*.pth) to read in their place.
     """
     torch = require("torch", extra="images")
     models = require("torchvision.models", extra="images")
 
+    # 1. The network with its weights.
     weights = models.ResNet50_Weights.DEFAULT
     if weights_file is None:
         network = models.resnet50(weights=weights if pretrained else None)
@@ -41,21 +50,31 @@ def resnet50(
         network = models.resnet50(weights=None)
         weights = _weights_called(Path(weights_file).name, models.ResNet50_Weights)
         _load_weights(network, weights_file, torch)
-    network.fc = torch.nn.Identity()
 
+    # 2. Without the last layer, and ready to predict.
+    network.fc = torch.nn.Identity()
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     network.eval().to(device)
-    prepare = weights.transforms()
+    return partial(
+        _compute_features, network=network, prepare=weights.transforms(), device=device, torch=torch
+    )
 
-    def features(images: Sequence[AnyArray]) -> Any:
-        with torch.inference_mode(), whole_single_precision(torch.backends.cudnn):
-            prepared = [
-                prepare(torch.from_numpy(np.array(image)).permute(2, 0, 1)) for image in images
-            ]
-            return network(torch.stack(prepared).to(device)).float().cpu().numpy()
 
-    return features
+def _compute_features(
+    images: Sequence[AnyArray], *, network: Any, prepare: Any, device: str, torch: Any
+) -> Any:
+    """Send images through a network of torch; return the rows of features as a NumPy array.
+
+    `images` are (height, width, 3) bytes each; `prepare` resizes and normalises one image.
+    """
+    with torch.inference_mode(), whole_single_precision(torch.backends.cudnn):
+        prepared = []
+        for image in images:
+            channels_first = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+            prepared.append(prepare(channels_first))
+        batch = torch.stack(prepared).to(device)
+        return network(batch).float().cpu().numpy()
 
 
 def _weights_called(file_name: str, all_weights: Any) -> Any:
@@ -79,26 +98,29 @@ def _load_weights(network: Any, weights_file: str | os.PathLike[str], torch: Any
 
 @contextmanager
 def whole_single_precision(cudnn: Any) -> Iterator[None]:
-    """Convolve in whole single precision, as long as the context lasts.
+    """Let a GPU convolve in whole single precision as long as the context lasts.
 
-    By default a GPU rounds to 10 bits, and features depend on the batch and the machine. torch 2.9
-    brought a setting for each operation, and the older common one then fails where a caller has
-    used the new.
+    By default it rounds to 10 bits (TF32), and features depend on the batch and the machine.
+    `cudnn` is ``torch.backends.cudnn``, whose setting is restored afterwards.
     """
-    settings: Any = cudnn
-    name = "allow_tf32"
-    value: str | bool = False
-    if hasattr(cudnn, "conv"):
-        settings = cudnn.conv
-        name = "fp32_precision"
-        value = "ieee"
+    # torch 2.9 brought a setting for each operation. Where it exists it must be used: the older
+    # setting for all operations fails if a caller has used a new one.
+    has_setting_per_operation = hasattr(cudnn, "conv")
+    if has_setting_per_operation:
+        owner = cudnn.conv
+        setting = "fp32_precision"
+        whole_precision: str | bool = "ieee"
+    else:
+        owner = cudnn
+        setting = "allow_tf32"
+        whole_precision = False
 
-    before = getattr(settings, name)
-    setattr(settings, name, value)
+    value_before = getattr(owner, setting)
+    setattr(owner, setting, whole_precision)
     try:
         yield
     finally:
-        setattr(settings, name, before)
+        setattr(owner, setting, value_before)
 
 
 @dataclass(frozen=True)
@@ -143,16 +165,27 @@ def _digest_of(file: str) -> str:
 
 @lru_cache(maxsize=1)
 def features_of_backbone(backbone: Backbone) -> ImageFeatures:
-    """Extract the features of all images; the network is built when a batch is not in the cache."""
+    """Return the features of all images of a backbone, which are cached beside the images.
 
-    @lru_cache(maxsize=1)
-    def network() -> Network:
-        return resnet50(weights_file=backbone.weights)
-
-    def features(images: Sequence[AnyArray]) -> Any:
-        return network()(images)
-
+    The cache is a folder such as "imagenet-a-resnet50-0f3a...-features", named after the images and
+    the weights. If it holds all batches, the network is not even built.
+    """
     root = Path(backbone.images)
-    name = f"resnet50-{backbone.digest}"
-    cache = root.parent / f"{root.name.partition('.')[0]}-{name}-features"
-    return extract_features(open_images(root), features, cache=cache, name=name)
+    network_name = f"resnet50-{backbone.digest}"
+    name_of_images = root.name.partition(".")[0]
+    cache = root.parent / f"{name_of_images}-{network_name}-features"
+    network = LazyResNet50(backbone.weights)
+    return extract_features(open_images(root), network, cache=cache, name=network_name)
+
+
+class LazyResNet50:
+    """ResNet-50 with the weights of a file, built when the first images are sent through it."""
+
+    def __init__(self, weights_file: str) -> None:
+        self._weights_file = weights_file
+        self._network: Network | None = None
+
+    def __call__(self, images: Sequence[AnyArray]) -> Any:
+        if self._network is None:
+            self._network = resnet50(weights_file=self._weights_file)
+        return self._network(images)

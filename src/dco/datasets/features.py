@@ -43,8 +43,8 @@ class ImageFeatures:
 def load_cifar100_features(data_home: str | os.PathLike[str] | None = None) -> ImageFeatures:
     """Load 20,000 CIFAR-100 images (200 of each class) as features of a frozen EfficientNet-Lite2.
 
-    A row has 1,280 features. The file is looked for in `data_home`, then in the folder that the
-    environment variable ``DCO_DATA_HOME`` names.
+    A row has 1,280 features. The file is looked for in the folder `data_home`; if that is None, in
+    the folder that the environment variable ``DCO_DATA_HOME`` names.
     """
     path = find_file(CIFAR100_FEATURES, data_home)
     if path is None:
@@ -53,6 +53,7 @@ def load_cifar100_features(data_home: str | os.PathLike[str] | None = None) -> I
             f"folder as data_home=, or set DCO_DATA_HOME. To make features from the images, use "
             f"extract_features()."
         )
+
     with np.load(path, allow_pickle=False) as stored:
         for name in ("features", "labels"):
             if name not in stored.files:
@@ -78,52 +79,72 @@ def extract_features(
     batch_size: int = 64,
     progress: bool = True,
 ) -> ImageFeatures:
-    """Send every image through the network, in batches.
+    """Compute the features of every image by a network, in batches that are cached as files.
 
-    Each finished batch is a file in the folder `cache`: an interrupted run goes on after its last
-    whole batch, a finished one is only read. `name` says which network it is: a cache that was made
-    from other images, by another network or in other batches is an error, never silently reused.
+    An interrupted run goes on after its last whole batch; a finished one is only read.
+
+    Parameters
+    ----------
+    images
+        Labelled images, as `open_images` gives them.
+    network
+        A function from a list of images to rows of features, one for each image.
+    cache
+        The folder of the files, one for each batch. A cache that was made from other images, by
+        another network or in other batches is an error, never silently reused.
+    name
+        Which network it is, in the cache and beside the progress bar.
+    batch_size, progress
+        How many images are sent at once, and whether to draw a progress bar.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
-    n = len(images.labels)
+    n_images = len(images.labels)
+
+    # 1. Open the cache, if it is one of these images and this network.
     folder = Path(cache)
     folder.mkdir(parents=True, exist_ok=True)
-    claim_cache(
-        folder,
-        {
-            "images": images.fingerprint(),
-            "rows": n,
-            "network": name,
-            "batch_size": batch_size,
-        },
-    )
+    made_from: dict[str, str | int] = {
+        "images": images.fingerprint(),
+        "rows": n_images,
+        "network": name,
+        "batch_size": batch_size,
+    }
+    claim_cache(folder, made_from)
 
-    file_of = {start: folder / f"rows-{start:08d}.npy" for start in range(0, n, batch_size)}
-    missing = [start for start, file in file_of.items() if not file.exists()]
-    n_done = len(file_of) - len(missing)
+    # 2. Compute the batches that have no file yet. A batch is known by its first image.
+    starts = range(0, n_images, batch_size)
+    file_of_batch = {start: folder / f"rows-{start:08d}.npy" for start in starts}
+    missing = [start for start, file in file_of_batch.items() if not file.exists()]
+    n_done = len(starts) - len(missing)
     title = f"{name}: features"
     for start in _with_progress_bar(missing, title, n_done=n_done, is_shown=progress):
-        stop = min(start + batch_size, n)
+        stop = min(start + batch_size, n_images)
         rows = np.asarray(network(images.read(start, stop)), dtype=np.float32)
         _check_rows(rows, start=start, stop=stop)
-        write_batch(file_of[start], rows)
+        write_batch(file_of_batch[start], rows)
 
-    features = np.concatenate([np.load(file, allow_pickle=False) for file in file_of.values()])
-    return ImageFeatures(features, images.labels, images.class_names)
+    # 3. Read all files.
+    batches = [np.load(file, allow_pickle=False) for file in file_of_batch.values()]
+    return ImageFeatures(np.concatenate(batches), images.labels, images.class_names)
 
 
 def claim_cache(folder: Path, made_from: dict[str, str | int]) -> None:
-    """Note in the cache what it is made from, or check that the note agrees."""
-    note = folder / "made-from.json"
-    if not note.exists():
-        write_file(note, json.dumps(made_from, indent=1))
+    """Make sure that a cache holds features of these images, by this network, and no others.
+
+    `made_from` says what the features are made from, by name. It is written into a new cache, and
+    compared with what an old one holds; a difference is an error.
+    """
+    file = folder / "made-from.json"
+    if not file.exists():
+        write_file(file, json.dumps(made_from, indent=1))
         return
-    noted = json.loads(note.read_text(encoding="utf-8"))
+
+    stored = json.loads(file.read_text(encoding="utf-8"))
     for key, value in made_from.items():
-        if noted.get(key) != value:
+        if stored.get(key) != value:
             raise ValueError(
-                f"The cache {folder} was made with {key} = {noted.get(key)!r}, not {value!r}. "
+                f"The cache {folder} was made with {key} = {stored.get(key)!r}, not {value!r}. "
                 f"Use another folder, or delete this one."
             )
 
@@ -136,7 +157,7 @@ def write_batch(file: Path, rows: Floats) -> None:
 
 
 def _check_rows(rows: Floats, *, start: int, stop: int) -> None:
-    """Refuse what a network gives for images start..stop-1 if it is no row of numbers for each."""
+    """Check that a network gave one row of finite numbers for each of the images start..stop-1."""
     n_images = stop - start
     if rows.ndim != 2 or len(rows) != n_images:
         raise ValueError(
@@ -152,7 +173,10 @@ def _check_rows(rows: Floats, *, start: int, stop: int) -> None:
 def _with_progress_bar(
     starts: Sequence[int], title: str, *, n_done: int, is_shown: bool
 ) -> Iterator[int]:
-    """Go through the batches with a bar on the terminal, which also counts those in the cache."""
+    """Yield the start of each batch, and move a progress bar on the terminal when it is done.
+
+    `n_done` batches come from the cache: the bar begins there.
+    """
     if not is_shown or not starts:
         yield from starts
         return

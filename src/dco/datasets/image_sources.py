@@ -9,6 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -72,10 +73,13 @@ class ClassFolders:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> ClassFolders:
-        """List the images under a path, which may be an archive."""
+        """List the images in a folder or an archive, and take their folders as their classes.
+
+        The images themselves are read later. An image outside any folder is an error.
+        """
         root = Path(path)
         files = [file for file in list_files(root) if is_image(file.name)]
-        files.sort(key=lambda file: file.name)
+        files.sort(key=attrgetter("name"))
         if not files:
             raise ValueError(
                 f"{root} holds no images ({', '.join(IMAGE_ENDINGS)}) in folders, "
@@ -86,14 +90,16 @@ class ClassFolders:
         if "" in folders:
             outside = files[folders.index("")].name
             raise ValueError(f"{outside} in {root} is in no folder, so it has no class.")
-        classes = sorted(set(folders))
-        codes = {folder: code for code, folder in enumerate(classes)}
+
+        class_names = sorted(set(folders))
+        number_of_class = {folder: number for number, folder in enumerate(class_names)}
+        labels = [number_of_class[folder] for folder in folders]
         return cls(
             path=root,
             names=tuple(file.name for file in files),
             sizes=tuple(file.size for file in files),
-            labels=np.asarray([codes[folder] for folder in folders], dtype=np.int64),
-            class_names=tuple(classes),
+            labels=np.asarray(labels, dtype=np.int64),
+            class_names=tuple(class_names),
         )
 
     def fingerprint(self) -> str:
@@ -101,7 +107,7 @@ class ClassFolders:
         return hashlib.sha256(json.dumps([self.names, self.sizes]).encode()).hexdigest()
 
     def read(self, start: int, stop: int) -> list[AnyArray]:
-        """Decode images start..stop-1 as RGB."""
+        """Read the images from number `start` to `stop` - 1, as (height, width, 3) RGB bytes."""
         open_image = require("PIL.Image", extra="images").open
         names = self.names[start:stop]
         images = []
@@ -130,27 +136,37 @@ class Cifar100:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Cifar100:
-        """Read the records of train.bin and test.bin under a path."""
+        """Read train.bin and test.bin from a folder or archive, joined in this order.
+
+        A record of these files has 2 + 3 * 32 * 32 bytes: the coarse label, the fine label (which
+        is taken), and the red, the green and the blue values of the pixels.
+        """
+        # 1. Find the files.
         root = Path(path)
-        path_of = {PurePosixPath(file.name).name: file.name for file in list_files(root)}
+        path_of_file = {PurePosixPath(file.name).name: file.name for file in list_files(root)}
         for name in ("train.bin", "test.bin"):
-            if name not in path_of:
+            if name not in path_of_file:
                 raise ValueError(
                     f"{root} holds no {name}: CIFAR-100 is read from its binary version."
                 )
 
-        content = b"".join(read_files(root, [path_of["train.bin"], path_of["test.bin"]]))
+        # 2. Read the bytes, one row for each record.
+        data_files = [path_of_file["train.bin"], path_of_file["test.bin"]]
+        content = b"".join(read_files(root, data_files))
         if not content or len(content) % CIFAR_RECORD:
             raise ValueError(
                 f"{root} holds {len(content)} bytes, not a multiple of a record's {CIFAR_RECORD}: "
                 f"it is cut short."
             )
         records = np.frombuffer(content, dtype=np.uint8).reshape(-1, CIFAR_RECORD)
-        planes = records[:, 2:].reshape(-1, 3, 32, 32)
+
+        # 3. Take labels and pixels apart; colours go last.
+        fine_labels = records[:, 1]
+        colour_planes = records[:, 2:].reshape(-1, 3, 32, 32)
         return cls(
-            pixels=planes.transpose(0, 2, 3, 1),
-            labels=records[:, 1].astype(np.int64),
-            class_names=_read_names(root, path_of.get("fine_label_names.txt")),
+            pixels=colour_planes.transpose(0, 2, 3, 1),
+            labels=fine_labels.astype(np.int64),
+            class_names=_read_names(root, path_of_file.get("fine_label_names.txt")),
         )
 
     def fingerprint(self) -> str:

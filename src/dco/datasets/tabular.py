@@ -72,24 +72,26 @@ def load_concrete(
 ) -> Table:
     """Load the compressive strength of 1,030 concretes in MPa, 8 features (Yeh 1998).
 
-    25 rows are repeats of others. `verify` checks the SHA-256 of the file against the copy that was
-    tested.
+    25 rows are repeats of others. The file concrete.csv is looked for in the folder `data_home` or
+    ``DCO_DATA_HOME``; without it the table is downloaded from OpenML. `verify` checks the SHA-256
+    of the file against the copy that was tested.
     """
     path = find_file("concrete.csv", data_home)
     if path is not None:
         return _read_table(path, "concrete", verify=verify)
     from sklearn.datasets import fetch_openml
 
-    # Concrete_Data: all nine columns are features there.
+    # OpenML's table Concrete_Data names no target: all nine columns count as features there.
     bunch = fetch_openml(data_id=4353, as_frame=False, parser="liac-arff")
     columns = np.asarray(bunch.data, dtype=np.float64)
     return _make_table(columns[:, :-1], columns[:, -1], bunch.feature_names[:-1], "concrete")
 
 
 def find_file(name: str, data_home: str | os.PathLike[str] | None = None) -> Path | None:
-    """Find a file in `data_home`, which must hold it, or in ``DCO_DATA_HOME``, which may.
+    """Find a data file by its name: in the folder `data_home`, or else in ``DCO_DATA_HOME``.
 
-    Return None if it is in neither.
+    A `data_home` that does not hold the file is an error. Without `data_home`, None is returned if
+    the environment variable ``DCO_DATA_HOME`` is not set or its folder does not hold the file.
     """
     if data_home is not None:
         path = Path(data_home) / name
@@ -107,7 +109,11 @@ def find_file(name: str, data_home: str | os.PathLike[str] | None = None) -> Pat
 
 
 def _read_table(path: Path, name: str, *, verify: bool) -> Table:
-    """Read a CSV file with a header and the target last, which may be packed."""
+    """Read a table from a file, .csv or .csv.gz, with a header and the target in the last column.
+
+    `name` is what the table is called. With `verify`, a file with another SHA-256 than the copy
+    that was tested is an error.
+    """
     content = path.read_bytes()
     if verify:
         digest = hashlib.sha256(content).hexdigest()
@@ -119,14 +125,17 @@ def _read_table(path: Path, name: str, *, verify: bool) -> Table:
     if path.suffix == ".gz":
         content = gzip.decompress(content)
     first_line, *lines = content.decode("utf-8").splitlines()
-    header = [column.strip().strip('"') for column in first_line.split(",")]
+    column_names = [column.strip().strip('"') for column in first_line.split(",")]
     values = np.loadtxt(lines, delimiter=",", ndmin=2)
-    if values.shape[1] != len(header):
+    if values.shape[1] != len(column_names):
         raise ValueError(
-            f"{path} has {len(header)} names in its header and {values.shape[1]} columns of "
+            f"{path} has {len(column_names)} names in its header and {values.shape[1]} columns of "
             f"numbers."
         )
-    return _make_table(values[:, :-1], values[:, -1], header[:-1], name)
+
+    features = values[:, :-1]
+    target = values[:, -1]
+    return _make_table(features, target, column_names[:-1], name)
 
 
 def _make_table(X: ArrayLike, y: ArrayLike, feature_names: Iterable[str], name: str) -> Table:

@@ -13,6 +13,7 @@ from dco.models.records import predict_record, records_of
 from dco.predictions import (
     ClassDraws,
     ClassProbabilities,
+    ClassRecord,
     GaussianMixtures,
     Points,
     PointsWithSpread,
@@ -63,41 +64,62 @@ class AveragedModel(BaseEstimator):
 
 
 def average_records(records: Sequence[Any]) -> Prediction:
-    """Make one record of several of the same type."""
+    """Average the predictions of several models for the same rows.
+
+    `records` has one prediction record per model, all of the same type. Probabilities, points,
+    spreads and quantiles are averaged; draws and mixture components are pooled.
+    """
     match records[0]:
-        case ClassDraws() as first:
-            _check_same_classes(records)
-            draws = np.concatenate([record.draws for record in records])
-            return ClassDraws(draws, first.classes, first.uniforms, first.unseen)
-        case ClassProbabilities() as first:
-            _check_same_classes(records)
-            mean = np.mean([record.probabilities for record in records], axis=0)
-            probabilities = np.minimum(mean, 1)  # not above 1 by a rounding error
-            return ClassProbabilities(probabilities, first.classes, first.uniforms, first.unseen)
+        case ClassDraws() | ClassProbabilities():
+            return _average_class_records(records)
         case GaussianMixtures():
-            means = [record.means.T for record in records]  # (n, T)
-            sds = [np.broadcast_to(record.sds.T, record.means.T.shape) for record in records]
-            return GaussianMixtures(
-                np.concatenate(means, axis=1),
-                np.concatenate(sds, axis=1),
-                draws_first=False,
-            )
+            return _pool_mixtures(records)
         case Quantiles():
-            medians = [record.median for record in records]
-            has_medians = all(median is not None for median in medians)
+            has_medians = all(record.median is not None for record in records)
             return Quantiles(
-                np.mean([record.lower for record in records], axis=0),
-                np.mean([record.upper for record in records], axis=0),
-                np.mean(medians, axis=0) if has_medians else None,
+                lower=_mean_of(records, "lower"),
+                upper=_mean_of(records, "upper"),
+                median=_mean_of(records, "median") if has_medians else None,
             )
         case PointsWithSpread():
             return PointsWithSpread(
-                np.mean([record.mean for record in records], axis=0),
-                np.mean([record.spread for record in records], axis=0),
+                mean=_mean_of(records, "mean"), spread=_mean_of(records, "spread")
             )
         case Points():
-            return Points(np.mean([record.mean for record in records], axis=0))
+            return Points(_mean_of(records, "mean"))
     raise TypeError(f"records of type {type(records[0]).__name__} cannot be averaged.")
+
+
+def _mean_of(records: Sequence[Any], field: str) -> Floats:
+    """Average a field of several records, row by row."""
+    return np.asarray(np.mean([getattr(record, field) for record in records], axis=0))
+
+
+def _average_class_records(records: Sequence[Any]) -> ClassRecord:
+    """Average class probabilities, or pool draws of them; all records name the same classes."""
+    _check_same_classes(records)
+    first = records[0]
+    if isinstance(first, ClassDraws):
+        draws = np.concatenate([record.draws for record in records])
+        return ClassDraws(draws, first.classes, first.uniforms, first.unseen)
+
+    probabilities = _mean_of(records, "probabilities")
+    probabilities = np.minimum(probabilities, 1)  # not above 1 by a rounding error
+    return ClassProbabilities(probabilities, first.classes, first.uniforms, first.unseen)
+
+
+def _pool_mixtures(records: Sequence[GaussianMixtures]) -> GaussianMixtures:
+    """Make one mixture per row of the components of several mixtures."""
+    all_means = []
+    all_sds = []
+    for record in records:
+        means = record.means.T  # (n, T): a row for each row of X, a column for each component
+        sds = np.broadcast_to(record.sds.T, means.shape)  # (T,) if they are the same for all rows
+        all_means.append(means)
+        all_sds.append(sds)
+    return GaussianMixtures(
+        np.concatenate(all_means, axis=1), np.concatenate(all_sds, axis=1), draws_first=False
+    )
 
 
 def _check_same_classes(records: Sequence[Any]) -> None:

@@ -11,11 +11,15 @@ from dco.rows.rows import Rows
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
-    """Fit a clone of the model; a frozen model is returned as it is."""
+    """Fit a copy of a model on some rows, with their fit parameters, and return the copy.
+
+    A frozen model is returned as it is. Of an average of models every member is fitted by itself.
+    """
     if is_frozen(model):
         return model
-    if isinstance(model, AveragedModel):  # each member takes fit parameters under its own names
-        return model.of_fitted([fit_model(member, rows) for member in model.members])
+    if isinstance(model, AveragedModel):
+        fitted_members = [fit_model(member, rows) for member in model.members]
+        return model.of_fitted(fitted_members)
 
     from sklearn.base import clone
 
@@ -27,12 +31,12 @@ def fit_model(model: Any, rows: Rows) -> Any:
 
 
 def forbid_work_in_place(model: Any) -> None:
-    """Make a model copy the rows that it would overwrite: other models read them after it."""
+    """Set copy=True in a model that would overwrite its rows: other models read them after it."""
     params = model.get_params() if hasattr(model, "get_params") else {}
-    in_place = [
-        name
-        for name, value in params.items()
-        if value is False and name.rpartition("__")[2] in ("copy", "copy_X")
-    ]
-    if in_place:
-        model.set_params(**dict.fromkeys(in_place, True))
+    new_params = {}
+    for path, value in params.items():
+        name = path.rpartition("__")[2]  # "scaler__copy" is the parameter `copy` of a step
+        if name in ("copy", "copy_X") and value is False:
+            new_params[path] = True
+    if new_params:
+        model.set_params(**new_params)

@@ -35,9 +35,9 @@ def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
     choices = {name: _choices(name, value) for name, value in values.items()}
     candidates: dict[str, Any] = {}
     for combination in ParameterGrid(choices):
-        setting = {name: combination[name] for name in choices}  # in the order of the call
-        title = _title(estimator, setting)
-        candidates[_number_if_used(title, candidates)] = _with_parameters(estimator, setting)
+        parameters = {name: combination[name] for name in choices}  # in the order of the call
+        title = _number_if_used(_title(estimator, parameters), candidates)
+        candidates[title] = _with_parameters(estimator, parameters)
     return candidates
 
 
@@ -52,24 +52,28 @@ def _choices(name: str, value: Any) -> list[Any]:
     return choices
 
 
-def _title(estimator: Any, setting: Mapping[str, Any]) -> str:
-    """Name a candidate: a pipeline by its last step, whose parameters go without their path."""
+def _title(estimator: Any, parameters: Mapping[str, Any]) -> str:
+    """Name a candidate by its class and the parameters that are tried, such as "Ridge(alpha=2)".
+
+    A pipeline is named by its last step: with {"ridge__alpha": 2, "pca__whiten": True} it is called
+    "Ridge(alpha=2, pca.whiten=True)".
+    """
     from sklearn.pipeline import Pipeline
 
-    last = estimator
+    # Find the last step, and the path to its parameters ("ridge__").
+    last_step = estimator
     path = ""
-    while isinstance(last, Pipeline):
-        step_name, last = last.steps[-1]
+    while isinstance(last_step, Pipeline):
+        step_name, last_step = last_step.steps[-1]
         path += f"{step_name}__"
 
-    # Two underscores would read as scikit-learn's path to a parameter wherever the name of a model
-    # is part of one.
-    parameters = []
-    for name, value in setting.items():
+    # A title must not contain "__": as the name of a model it is part of scikit-learn's paths.
+    texts = []
+    for name, value in parameters.items():
         short_name = name.removeprefix(path).replace("__", ".")
-        parameters.append(f"{short_name}={_in_words(value)}")
-    class_name = type(last).__name__
-    return f"{class_name}({', '.join(parameters)})" if parameters else class_name
+        texts.append(f"{short_name}={_in_words(value)}")
+    class_name = type(last_step).__name__
+    return f"{class_name}({', '.join(texts)})" if texts else class_name
 
 
 def _number_if_used(title: str, used: Collection[str]) -> str:
@@ -80,27 +84,27 @@ def _number_if_used(title: str, used: Collection[str]) -> str:
     return next(candidate for candidate in numbered if candidate not in used)
 
 
-def _with_parameters(estimator: Any, setting: Mapping[str, Any]) -> Any:
+def _with_parameters(estimator: Any, parameters: Mapping[str, Any]) -> Any:
     """Return a copy of a model or a score with other parameters."""
     from sklearn.base import clone
 
     if isinstance(estimator, Score):
-        return _score_with_parameters(estimator, setting)
-    params = {name: clone(value, safe=False) for name, value in setting.items()}
-    return clone(estimator).set_params(**params)
+        return _score_with_parameters(estimator, parameters)
+    copies = {name: clone(value, safe=False) for name, value in parameters.items()}
+    return clone(estimator).set_params(**copies)
 
 
-def _score_with_parameters(score: Score, setting: Mapping[str, Any]) -> Score:
+def _score_with_parameters(score: Score, parameters: Mapping[str, Any]) -> Score:
     """Return a copy of a score with other parameters, and refuse those that it does not have."""
     assert is_dataclass(score)  # as every score is
     names = [field.name for field in fields(score) if field.init]
-    for name in setting:
+    for name in parameters:
         if name not in names:
             raise ValueError(
                 f"{type(score).__name__} has no parameter {name!r}; it has "
                 f"{', '.join(names) or 'none'}."
             )
-    return replace(score, **setting)
+    return replace(score, **parameters)
 
 
 def _in_words(value: Any) -> str:

@@ -33,23 +33,24 @@ class _OwnModel:
 
 
 def own_models(models: Any) -> dict[str, Any]:
-    """Return the caller's own models by name, in their order.
+    """Give the estimators in the parameter `models` a name each; return them by name, in order.
 
     Names come from dicts and from (name, model) tuples. Other models are called by their class in
-    lower case, numbered where it repeats. Texts name default models (see `default_names`).
+    lower case, numbered where it repeats: [Ridge(), Ridge(), SVR()] gives "ridge-1", "ridge-2" and
+    "svr". Texts are skipped: they name default models (see `default_names`).
     """
     listed_models = _list_models(models)
-    times_of_class = Counter(model.class_name for model in listed_models if model.name is None)
-    count_so_far: Counter[str] = Counter()
+    class_names = Counter(model.class_name for model in listed_models if model.name is None)
+    numbers_used: Counter[str] = Counter()
 
     model_by_name: dict[str, Any] = {}
     for own_model in listed_models:
         name = own_model.name
         if name is None:
             name = own_model.class_name
-            count_so_far[name] += 1
-            if times_of_class[name] > 1:
-                name = f"{name}-{count_so_far[name]}"
+            if class_names[name] > 1:
+                numbers_used[name] += 1
+                name = f"{name}-{numbers_used[name]}"
 
         if name in model_by_name:
             raise ValueError(
@@ -60,17 +61,21 @@ def own_models(models: Any) -> dict[str, Any]:
 
 
 def default_names(models: Any) -> tuple[str, ...] | None:
-    """Return the names of the default models that are asked for: () for none, None for all."""
+    """Return which default models the parameter `models` asks for, by name.
+
+    None stands for all of them: models=None or "default". Otherwise its texts name them:
+    ["linear", Ridge()] gives ("linear",), and () means no default model.
+    """
     if models is None:
         return None
-    names = list(dict.fromkeys(_list_texts(models)))
+    names = list(dict.fromkeys(_list_texts(models)))  # each once
     if DEFAULT not in names:
         return tuple(names)
     if len(names) > 1:
-        others = ", ".join(repr(name) for name in names if name != DEFAULT)
+        other_names = ", ".join(repr(name) for name in names if name != DEFAULT)
         raise ValueError(
-            f'"{DEFAULT}" stands for all default models: leave {others} out, or name the models '
-            f"one by one."
+            f'"{DEFAULT}" stands for all default models: leave {other_names} out, or name the '
+            f"models one by one."
         )
     return None
 
@@ -116,9 +121,11 @@ def _list_texts(models: Any) -> list[str]:
 
 
 def with_model_param(models: Any, path: str, value: Any) -> Any:
-    """Return the models with one replaced (``name``) or a parameter of one set (``name__param``).
+    """Replace a model among `models`, or set a parameter of one; return the models.
 
-    A parameter is set in the model that was passed, as scikit-learn does.
+    `path` is the name of a model, such as "ridge", which is replaced by `value`; or a name and a
+    parameter, such as "ridge__alpha". A parameter is set in the model that was passed, as
+    scikit-learn does.
     """
     models_by_name = own_models(models)
     matches = [name for name in models_by_name if path == name or path.startswith(f"{name}__")]
@@ -127,32 +134,30 @@ def with_model_param(models: Any, path: str, value: Any) -> Any:
             f"There is no model for {path!r}; the models are {', '.join(models_by_name)}."
         )
 
-    name = max(matches, key=len)
-    if path != name:
-        models_by_name[name].set_params(**{path.removeprefix(f"{name}__"): value})
-        return models
-    return _replace_model(models, name, value, names=iter(models_by_name))
+    name = max(matches, key=len)  # "a__b" may be a model beside "a"
+    if path == name:
+        models_by_name[name] = value
+        return _refill(models, iter(models_by_name.values()))
+    parameter = path.removeprefix(f"{name}__")
+    models_by_name[name].set_params(**{parameter: value})
+    return models
 
 
-def _replace_model(models: Any, name: str, value: Any, *, names: Iterator[str]) -> Any:
-    """Return the same dicts, tuples and lists with `value` in place of the model called `name`.
+def _refill(models: Any, new_models: Iterator[Any]) -> Any:
+    """Put new models in the place of the old ones in nested dicts, tuples and lists.
 
-    `names` gives the names of the models in their order; each model that is visited takes one.
+    `new_models` gives one for each old model, in the order of `own_models`. Texts, which name
+    default models, stay.
     """
-
-    def replace_if_it_is_next(model: Any) -> Any:
-        is_called_so = next(names) == name
-        return value if is_called_so else model
-
     if models is None or isinstance(models, str):
         return models
     if isinstance(models, Mapping):
-        return {key: replace_if_it_is_next(model) for key, model in models.items()}
+        return {name: next(new_models) for name in models}
     if is_pair(models):
-        return (models[0], replace_if_it_is_next(models[1]))
+        return (models[0], next(new_models))
     if isinstance(models, list | tuple):
-        return [_replace_model(part, name, value, names=names) for part in models]
-    return replace_if_it_is_next(models)
+        return [_refill(part, new_models) for part in models]
+    return next(new_models)
 
 
 # ----------------------------------------------------------------------------------- copy and seed
@@ -174,7 +179,11 @@ def copy_and_seed(models: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
 
 
 def _copy(name: str, model: Any, seed: int) -> Any:
-    """Clone a model, and seed what in it draws at random without a seed."""
+    """Copy a model, and give `seed` to whatever in the copy would draw at random without a seed.
+
+    That is every parameter `random_state` that is None, and every splitter that shuffles rows
+    without a seed. `name` is for the message about a model that cannot be copied.
+    """
     from sklearn.base import clone
 
     if not (hasattr(model, "get_params") or hasattr(model, "__sklearn_clone__")):
@@ -187,13 +196,14 @@ def _copy(name: str, model: Any, seed: int) -> Any:
     if not hasattr(copy, "get_params"):
         return copy
 
-    seedless = {}
-    for key, value in copy.get_params().items():
+    params_to_seed = {}
+    for path, value in copy.get_params().items():
         if _is_seedless_splitter(value):
-            value.random_state = seed  # the copy's own, since `clone` copies splitters
-        if value is None and key.rpartition("__")[2] == "random_state":
-            seedless[key] = seed
-    return copy.set_params(**seedless) if seedless else copy
+            value.random_state = seed  # the copy's own splitter, since `clone` copies splitters
+        name = path.rpartition("__")[2]  # "forest__random_state" belongs to a part of the model
+        if name == "random_state" and value is None:
+            params_to_seed[path] = seed
+    return copy.set_params(**params_to_seed) if params_to_seed else copy
 
 
 def _is_seedless_splitter(value: Any) -> bool:
@@ -204,24 +214,22 @@ def _is_seedless_splitter(value: Any) -> bool:
 
 
 def note_fitted_again(models: Mapping[str, Any], copies: Mapping[str, Any]) -> list[Note]:
-    """Note models that came fitted and whose copies are fitted again.
+    """Warn of models that are fitted already, since copies of them will be fitted again.
 
-    A model that ends in a frozen one is fitted in its copy too, and is not meant.
+    `models` are the caller's and `copies` their unfitted copies, by name. No warning is due for a
+    frozen model, or for a pipeline that ends in one: what was fitted is kept.
     """
     notes = []
     for name, model in models.items():
-        if is_frozen(model) or not _is_fitted(model):
+        keeps_fit = is_frozen(model) or _is_fitted(copies[name])
+        if keeps_fit or not _is_fitted(model):
             continue
-        if _is_fitted(copies[name]):  # its frozen part is
-            continue
-        notes.append(
-            Note(
-                "fitted-again",
-                f"The model {name!r} is fitted already, and a copy of it is fitted again on the "
-                f"training rows.",
-                "To use it as it is, pass sklearn.frozen.FrozenEstimator(model).",
-            )
+        text = (
+            f"The model {name!r} is fitted already, and a copy of it is fitted again on the "
+            f"training rows."
         )
+        remedy = "To use it as it is, pass sklearn.frozen.FrozenEstimator(model)."
+        notes.append(Note("fitted-again", text, remedy))
     return notes
 
 

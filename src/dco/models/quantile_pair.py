@@ -64,7 +64,10 @@ class QuantilePair(MadeOfRegressors):
         self.parameter = parameter
 
     def fit(self, X: Any, y: Any, **params: Any) -> QuantilePair:
-        """Fit one model per level. `params` (sample_weight ...) go to each of them."""
+        """Fit a model of the lower quantile, one of the upper, and one of the median if asked for.
+
+        `params` (sample_weight ...) go to each of these fits.
+        """
         lower_level, upper_level = self._levels()
         if y is not None:
             y = column_or_1d(y, warn=True)
@@ -75,7 +78,7 @@ class QuantilePair(MadeOfRegressors):
         if self.median:
             self.median_ = self._unfitted_at(0.5).fit(X, y, **params)
         elif hasattr(self, "median_"):
-            del self.median_  # left by an earlier fit
+            del self.median_  # it comes from an earlier fit with median=True
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -107,7 +110,10 @@ class QuantilePair(MadeOfRegressors):
         return clone(estimator).set_params(**settings)
 
     def _levels(self) -> tuple[float, float]:
-        """Return the lower and the upper level."""
+        """Return the levels of the two quantiles: `lower` and `upper`, or alpha / 2 from the ends.
+
+        With alpha = 0.1 they are 0.05 and 0.95.
+        """
         if self.lower is None:
             lower = as_rational(self.alpha) / 2
         else:
@@ -126,28 +132,31 @@ class QuantilePair(MadeOfRegressors):
 
 
 def quantile_settings(estimator: Any, level: float) -> dict[str, Any]:
-    """Return the parameters that make an estimator a model of the quantile at `level`.
+    """Return the parameters that make a regressor predict the quantile at `level`.
 
-    Pipelines are followed to their last step, and transformed targets to their regressor: quantiles
-    commute with increasing transformations.
+    For a `HistGradientBoostingRegressor` and level 0.05 they are {"loss": "quantile", "quantile":
+    0.05}. Those of a pipeline belong to its last step, and those of a `TransformedTargetRegressor`
+    to its regressor: quantiles commute with increasing transformations.
     """
+    # 1. Regressors inside others.
     if isinstance(estimator, Pipeline):
-        name, last = estimator.steps[-1]
-        return _under(name, quantile_settings(last, level))
+        step_name, last_step = estimator.steps[-1]
+        return _with_prefix(step_name, quantile_settings(last_step, level))
     if isinstance(estimator, TransformedTargetRegressor) and estimator.regressor is not None:
-        return _under("regressor", quantile_settings(estimator.regressor, level))
+        return _with_prefix("regressor", quantile_settings(estimator.regressor, level))
 
+    # 2. XGBoost and LightGBM. They take the level as a free keyword, which get_params need not
+    #    list, so the packages of the class and its parents are looked at too.
     params = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
     packages = {base.__module__.split(".")[0] for base in type(estimator).__mro__}
-    # XGBoost and LightGBM take their level as a free keyword that get_params need not list, so
-    # their packages are looked at too.
     is_xgboost = "xgboost" in packages and "objective" in params
     if is_xgboost or "quantile_alpha" in params:
         return {"objective": "reg:quantileerror", "quantile_alpha": level}
     is_lightgbm = "lightgbm" in packages or {"num_leaves", "alpha"} <= params.keys()
     if is_lightgbm and "objective" in params:
         return {"objective": "quantile", "alpha": level}
-    # `alpha` alone is no sign: most linear models call their penalty so.
+
+    # 3. scikit-learn. A parameter `alpha` says nothing: most linear models call their penalty so.
     if isinstance(estimator, GradientBoostingRegressor):
         return {"loss": "quantile", "alpha": level}
     if "quantile" in params and "loss" in params:
@@ -162,6 +171,6 @@ def quantile_settings(estimator: Any, level: float) -> dict[str, Any]:
     )
 
 
-def _under(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Write parameters of a part as parameters of the whole."""
-    return {f"{name}__{key}": value for key, value in settings.items()}
+def _with_prefix(part: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Write parameters of a part as parameters of the whole: "loss" -> "step__loss"."""
+    return {f"{part}__{name}": value for name, value in settings.items()}

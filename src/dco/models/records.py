@@ -15,6 +15,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -63,42 +64,56 @@ SOURCES_OF_RECORDS: dict[type, str] = {
 
 
 def records_of(model: Any) -> tuple[type, ...]:
-    """Return the prediction records that a model can give, fitted or not, the richest first."""
+    """Return the types of prediction record that a model can give, the richest first.
+
+    A regressor whose `predict` takes return_std, for example, gives (PointsWithSpread, Points). The
+    model need not be fitted: its methods and tags tell.
+    """
     last = last_model(model)
-    if hasattr(last, "predict_kind"):  # a model of models, which gives what its members give
+    if hasattr(last, "predict_kind"):  # an `AveragedModel`, which gives what its members give
         records: tuple[type, ...] = last.records()
         return records
 
-    native = announced_records(last)
+    # 1. What the methods of the model give.
+    direct_records = announced_records(last)
     if _predicts_classes(model):
         if hasattr(last, "predict_draws"):
-            native.append(ClassDraws)
-        native.append(ClassProbabilities)
+            direct_records.append(ClassDraws)
+        direct_records.append(ClassProbabilities)
     elif _predicts_numbers(model):
         if _returns_std(last):
-            native.append(PointsWithSpread)
-        native.append(Points)
-    if not native:
+            direct_records.append(PointsWithSpread)
+        direct_records.append(Points)
+    if not direct_records:
         raise TypeError(
             f"{name_of(model)} is neither a classifier nor a regressor: no predict, "
             f"no predict_distribution."
         )
-    reachable = {derived for record in native for derived in DERIVED_RECORDS[record]}
-    return tuple(record for record in DERIVED_RECORDS if record in reachable)
+
+    # 2. What can be computed from these: the mean of draws, for example.
+    all_records: set[type] = set()
+    for record in direct_records:
+        all_records.update(DERIVED_RECORDS[record])
+    return tuple(record for record in DERIVED_RECORDS if record in all_records)
 
 
 def announced_records(model: Any) -> list[type]:
-    """Return the records that `predict_distribution` promises in its return annotation."""
+    """Return the record types that a model's `predict_distribution` is annotated to return.
+
+    ``def predict_distribution(self, X) -> dco.Quantiles`` gives [Quantiles]. The list is empty for
+    a model without the method.
+    """
     if not hasattr(model, "predict_distribution"):
         return []
 
-    # An annotation is a class, a union of classes, or a text that names them.
+    # The annotation is a class, a union of classes, or a text that names them: look for names.
     annotation = inspect.signature(model.predict_distribution).return_annotation
-    text = annotation
-    if not isinstance(annotation, str):
+    if isinstance(annotation, str):
+        text = annotation
+    else:
         text = f"{getattr(annotation, '__name__', '')} {annotation}"
-
     records = [record for record in DERIVED_RECORDS if re.search(rf"\b{record.__name__}\b", text)]
+
     if not records:
         raise TypeError(
             f"{type(model).__name__}.predict_distribution does not say what it returns: annotate "
@@ -173,7 +188,7 @@ def predict_record(
     uniforms: ArrayLike | None = None,
     classes: ArrayLike | None = None,
 ) -> Prediction:
-    """Ask a fitted model about the rows of X, for a record of the given kind.
+    """Let a fitted model predict the rows of X, and return the predictions as a record.
 
     Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors
     that name the model.
@@ -181,20 +196,23 @@ def predict_record(
     Parameters
     ----------
     kind
-        The type of the record; None is the richest that the model has.
-    uniforms, classes
-        For class records: the random numbers of the rows, and all labels there are. The record
-        lists as `unseen` those that the model does not know.
+        The type of the record, such as `Quantiles`; None is the richest that the model can give.
+    uniforms
+        (n,) random numbers in [0, 1) for randomised scores; only for records of classes.
+    classes
+        All labels there are; only for records of classes. Labels that the model does not know
+        become the `unseen` ones of the record.
     """
-    offered = records_of(model)
-    record_type = offered[0] if kind is None else kind
-    if record_type not in offered:
-        names = " or ".join(record.__name__ for record in offered)
+    possible_types = records_of(model)
+    record_type = possible_types[0] if kind is None else kind
+    if record_type not in possible_types:
+        names = " or ".join(possible.__name__ for possible in possible_types)
         raise IncompatibleScoreError(
             f"{name_of(model)} gives {names}, but {record_type.__name__} was asked for."
         )
 
-    answer = _ask(model, X, record_type)  # the model's own errors pass as they are
+    # Errors that the model raises pass as they are; errors in its answer get its name.
+    answer = _ask(model, X, record_type)
     try:
         record = answer.read(answer.value)
         if isinstance(record, ClassProbabilities | ClassDraws):
@@ -208,9 +226,10 @@ def predict_record(
 
 
 def convert(prediction: Prediction, kind: type) -> Prediction:
-    """Turn a prediction into a simpler record.
+    """Turn a prediction record into one of a simpler type, `kind`.
 
-    Draws become their mean, mixtures mean and standard deviation, and any record of numbers points.
+    Draws of class probabilities become their mean, mixtures a mean and a standard deviation, and
+    every record of numbers can become points. A record of that type already is returned as it is.
     """
     if isinstance(prediction, kind):
         return prediction
@@ -231,47 +250,54 @@ def convert(prediction: Prediction, kind: type) -> Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a model has answered, and how it is read; reading raises a ValueError if it is wrong."""
+    """What a method of a model returned, and the function that turns it into a record.
+
+    `read` raises a ValueError where the value is not what such a method must return.
+    """
 
     value: Any
     read: Callable[[Any], Prediction]
 
 
 def _ask(model: Any, X: Any, record_type: type) -> Answer:
-    """Call the method that serves a record of this type.
+    """Call the method of a fitted model that gives a record of this type, or of a richer one.
 
-    What a pipeline cannot pass on is asked of the model at its end.
+    A pipeline has no methods such as `predict_distribution`: X is then sent through its steps (by
+    `peel`), and the method of the last one is called.
     """
     last = last_model(model)
-    if hasattr(last, "predict_kind"):
-        last, rows = peel(model, X)
-        return Answer(last.predict_kind(rows, record_type), _read_record)
+    if hasattr(last, "predict_kind"):  # an `AveragedModel`
+        last, features = peel(model, X)
+        return Answer(last.predict_kind(features, record_type), _read_record)
 
-    # Points are asked of `predict`, everything else of `predict_distribution` if it gives it.
-    is_in_distribution = any(
-        record_type in DERIVED_RECORDS[record] for record in announced_records(last)
-    )
-    has_plain_points = record_type is Points and hasattr(last, "predict")
-    if is_in_distribution and not has_plain_points:
-        last, rows = peel(model, X)
-        return Answer(last.predict_distribution(rows), _read_record)
+    # 1. The model's own record, except for points, which `predict` gives too.
+    is_announced = any(record_type in DERIVED_RECORDS[record] for record in announced_records(last))
+    predicts_points = record_type is Points and hasattr(last, "predict")
+    if is_announced and not predicts_points:
+        last, features = peel(model, X)
+        return Answer(last.predict_distribution(features), _read_record)
 
+    # 2. Numbers.
     if record_type is PointsWithSpread:
-        last, rows = peel(model, X)
-        return Answer(last.predict(rows, return_std=True), _read_mean_and_std)
+        last, features = peel(model, X)
+        return Answer(last.predict(features, return_std=True), _read_mean_and_std)
+    if record_type is not ClassDraws and record_type is not ClassProbabilities:
+        return Answer(model.predict(X), _read_points)
 
-    has_draws_alone = hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
-    asks_for_probabilities = record_type is ClassProbabilities
-    if record_type is ClassDraws or (asks_for_probabilities and has_draws_alone):
-        last, rows = peel(model, X)
-        return Answer(last.predict_draws(rows), _read_draws)
-    if asks_for_probabilities:
-        return _ask_for_probabilities(model, X)
-    return Answer(model.predict(X), _read_points)
+    # 3. Classes. Probabilities can also be derived from draws.
+    has_only_draws = hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
+    if record_type is ClassDraws or has_only_draws:
+        last, features = peel(model, X)
+        return Answer(last.predict_draws(features), _read_draws)
+    return _ask_for_probabilities(model, X)
 
 
 def _ask_for_probabilities(model: Any, X: Any) -> Answer:
-    """Ask a classifier for probabilities, else for decisions, else for labels."""
+    """Ask a classifier for class probabilities, by the best method that it has.
+
+    That is `predict_proba`; otherwise `decision_function`, whose values are turned into
+    probabilities; otherwise `predict`, whose label gets probability 1.
+    """
     if hasattr(model, "predict_proba"):
         return Answer(model.predict_proba(X), _read_probabilities)
 
@@ -280,20 +306,14 @@ def _ask_for_probabilities(model: Any, X: Any) -> Answer:
         if _is_one_column_per_class(decisions, model):
             return Answer(decisions, _read_decisions)
 
-    def read_labels(labels: Any) -> Prediction:
-        """Give the predicted label probability 1."""
-        predicted = _one_column(labels)
-        is_predicted = predicted[:, None] == _classes_of(model)[None, :]
-        return ClassProbabilities(is_predicted.astype(np.float64))
-
-    return Answer(model.predict(X), read_labels)
+    return Answer(model.predict(X), partial(_read_labels, model=model))
 
 
 def _is_one_column_per_class(decisions: AnyArray, model: Any) -> bool:
-    """Whether decisions are one number per class, or one for two classes.
+    """Return whether decision values have one column per class, or are one number for two classes.
 
-    One column per pair of classes is another thing, even where the numbers agree (three classes
-    have three pairs).
+    A classifier may also give one column per pair of classes. Three classes have three pairs, so
+    the number of columns alone does not tell.
     """
     last = last_model(model)
     classes = getattr(model, "classes_", getattr(last, "classes_", ()))
@@ -336,6 +356,13 @@ def _read_probabilities(answer: Any) -> Prediction:
     record = ClassProbabilities(to_numpy(answer))
     _check_sums(record.probabilities, "predict_proba")
     return record
+
+
+def _read_labels(labels: Any, *, model: Any) -> Prediction:
+    """Give the predicted label of each row probability 1, and the other classes 0."""
+    predicted = _one_column(labels)
+    is_predicted = predicted[:, None] == _classes_of(model)[None, :]
+    return ClassProbabilities(is_predicted.astype(np.float64))
 
 
 def _read_decisions(decisions: AnyArray) -> Prediction:
@@ -388,7 +415,7 @@ def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
 
 
 def _check_sums(probabilities: Floats, method: str) -> None:
-    """Refuse probabilities that do not sum to one; `method` is the one that gave them."""
+    """Refuse class probabilities that do not sum to one; `method` is the one that gave them."""
     sums = probabilities.sum(axis=-1, dtype=np.float64)
     is_one = np.abs(sums - 1) <= LARGEST_DEVIATION_FROM_ONE  # False for NaN
     if np.all(is_one):
@@ -407,19 +434,26 @@ def _name_columns(
     uniforms: ArrayLike | None,
     classes: ArrayLike | None,
 ) -> ClassProbabilities | ClassDraws:
-    """Name the columns of a record by the model's classes, and list labels that it never saw."""
-    labels = record.classes if record.classes is not None else _classes_of(model)
-    if record.n_known != len(labels):
+    """Complete a record of class probabilities with what the model did not put into it.
+
+    Columns get the names of the model's classes, unless the record names them. Labels in `classes`
+    (all labels there are) that the model does not know become the `unseen` ones. `uniforms` are
+    random numbers of the rows, for randomised scores.
+    """
+    column_names = record.classes if record.classes is not None else _classes_of(model)
+    if record.n_known != len(column_names):
         raise ValueError(
-            f"there are {record.n_known} columns for the {len(labels)} classes in its classes_."
+            f"there are {record.n_known} columns for the {len(column_names)} classes in its "
+            f"classes_."
         )
 
     unseen = record.unseen
     if classes is not None:
-        unseen = np.setdiff1d(classes, getattr(model, "classes_", classes))
+        classes_of_model = getattr(model, "classes_", classes)
+        unseen = np.setdiff1d(classes, classes_of_model)
     if uniforms is None:
         uniforms = record.uniforms
-    return record.labelled(labels, uniforms, unseen)
+    return record.labelled(column_names, uniforms, unseen)
 
 
 def _classes_of(model: Any) -> AnyArray:

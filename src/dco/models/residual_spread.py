@@ -76,9 +76,10 @@ class ResidualSpread(MadeOfRegressors):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, **params: Any) -> ResidualSpread:
-        """Fit both models.
+        """Fit a model of y, then a model of its absolute out-of-fold residuals (the spread).
 
-        `params` (sample_weight ...) go to every fit, cut by fold if they have one value per row.
+        `groups` go to the splitter `cv`. `params` (sample_weight ...) go to every fit, cut by fold
+        if they have one value per row.
         """
         if not self.floor > 0:
             raise ValueError(
@@ -87,16 +88,20 @@ class ResidualSpread(MadeOfRegressors):
             )
         if y is not None:
             y = column_or_1d(y, warn=True)
-        params_of = self._route(params)
+        routed_params = self._route(params)
+        model_params = routed_params["estimator"]
+        spread_params = routed_params["spread_estimator"]
 
-        self.estimator_ = clone(self._regressor()).fit(X, y, **params_of["estimator"])
-        residuals = self._out_of_fold_residuals(X, y, groups, params_of["estimator"])
+        # 1. The model of y, fitted on all rows and, for the residuals, once per fold.
+        self.estimator_ = clone(self._regressor()).fit(X, y, **model_params)
+        residuals = self._out_of_fold_residuals(X, y, groups, model_params)
 
+        # 2. The model of the spread, between a floor and the largest residual.
         self.floor_ = max(float(self.floor * residuals.mean()), SMALLEST_FLOOR)
         self.largest_ = float(residuals.max() + self.floor_)
         target = np.log(residuals + self.floor_) if self.logs else residuals
         spread_model = clone(self._spread_regressor())
-        self.spread_estimator_ = spread_model.fit(X, target, **params_of["spread_estimator"])
+        self.spread_estimator_ = spread_model.fit(X, target, **spread_params)
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -113,8 +118,11 @@ class ResidualSpread(MadeOfRegressors):
         return PointsWithSpread(self.predict(X), np.maximum(spread, self.floor_))
 
     def _out_of_fold_residuals(self, X: Any, y: Any, groups: Any, params: dict[str, Any]) -> Floats:
-        """Return how far off each row is for a model that has not seen it."""
-        # With metadata routing, groups travel with the other parameters.
+        """Return |y - prediction| of each row, predicted by a model that was fitted without it.
+
+        `groups` go to the splitter, `params` to the fits.
+        """
+        # With metadata routing, cross_val_predict takes groups among the other parameters.
         routes_metadata = get_config()["enable_metadata_routing"]
         if routes_metadata and groups is not None:
             params = {**params, "groups": groups}
@@ -136,7 +144,10 @@ class ResidualSpread(MadeOfRegressors):
         return self._regressor() if self.spread_estimator is None else self.spread_estimator
 
     def _folds(self, n: int) -> Any:
-        """Return the splitter; with few rows, each fold leaves one out."""
+        """Return the splitter for n rows: `cv` itself, or that many shuffled folds.
+
+        With fewer rows than folds, each row is a fold.
+        """
         if not isinstance(self.cv, Integral):
             return self.cv
         if self.cv < 2:

@@ -31,20 +31,22 @@ def _route_metadata(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter_path(model: Any, name: str) -> str:
-    """Return the name under which the model's `fit` takes a parameter.
+    """Return the name under which the `fit` of a model takes a fit parameter.
 
-    A pipeline takes `step__name` as it is; a plain name goes to its last step.
+    For most models that is the name itself; one that `fit` does not take is an error. A pipeline
+    passes "sample_weight" to its last step, as "ridge__sample_weight" if that is called "ridge".
     """
-    if hasattr(model, "steps"):
-        if "__" in name:
+    is_pipeline = hasattr(model, "steps")
+    if is_pipeline:
+        if "__" in name:  # the caller has named the step
             return name
-        last_name, last_step = model.steps[-1]
-        return f"{last_name}__{_parameter_path(last_step, name)}"
+        step_name, last_step = model.steps[-1]
+        return f"{step_name}__{_parameter_path(last_step, name)}"
 
-    accepted = inspect.signature(model.fit).parameters
-    takes_any = any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values()
+    parameters = inspect.signature(model.fit).parameters
+    takes_any_name = any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     )
-    if name not in accepted and not takes_any:
+    if name not in parameters and not takes_any_name:
         raise TypeError(f"{type(model).__name__}.fit takes no {name!r}")
     return name

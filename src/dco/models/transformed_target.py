@@ -43,13 +43,16 @@ class TransformedTarget(MadeOfRegressors):
         self.scale = scale  # `transform` would make it a transformer to scikit-learn
 
     def fit(self, X: Any, y: Any, **params: Any) -> TransformedTarget:
-        """Fit the model to g(y). `params` (sample_weight ...) go to its fit."""
+        """Fit the transform g to the targets, and the regressor to g(y).
+
+        `params` (sample_weight ...) go to the fit of the regressor.
+        """
         check_transform(self.scale)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
         params = self._route(params)["estimator"]
-        target: Floats = column_or_1d(y, warn=True, dtype=np.float64)
 
+        target: Floats = column_or_1d(y, warn=True, dtype=np.float64)
         self.scale_ = fit_transform(self.scale, target)
         transformed = map_to_scale(scale_of(self.scale_), target)
         self._check_targets(target, transformed)

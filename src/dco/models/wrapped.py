@@ -62,7 +62,10 @@ def last_model(model: Any) -> Any:
 
 
 def peel(model: Any, X: Any) -> tuple[Any, Any]:
-    """Return the model at the end, and X as that model sees it."""
+    """Take the last model out of pipelines and wrappers: return it, and X as that model sees it.
+
+    X is sent through the fitted steps before it.
+    """
     while steps := steps_inside(model):
         *transformers, model = steps
         for transformer in transformers:
@@ -72,7 +75,11 @@ def peel(model: Any, X: Any) -> tuple[Any, Any]:
 
 
 def steps_inside(model: Any) -> list[Any]:
-    """Return what a pipeline, a search or a frozen wrapper holds; nothing for other models."""
+    """Return the models that a pipeline, a search or a frozen wrapper holds, the deciding one last.
+
+    A pipeline gives its steps, a search its best model (unfitted: the model that it tunes), other
+    models an empty list.
+    """
     from sklearn.frozen import FrozenEstimator
     from sklearn.model_selection._search import BaseSearchCV
     from sklearn.pipeline import Pipeline
@@ -99,10 +106,11 @@ def name_of(model: Any) -> str:
 
 
 def input_tags(model: Any) -> Any:
-    """Return what scikit-learn's tags say of the input of a model; None for one without tags.
+    """Return scikit-learn's input tags of a model, with a better answer on missing values.
 
-    A Pipeline has no tag of its own for NaN: its first step (an imputer, say) is asked. One that
-    gives several transformers columns of their own is taken to allow it.
+    `tags.allow_nan` of a pipeline is that of its first step, such as an imputer. A transformer made
+    of several (`ColumnTransformer`, `FeatureUnion`) is taken to allow missing values. None is
+    returned for a model without tags.
     """
     from sklearn.utils import get_tags
 
@@ -111,11 +119,14 @@ def input_tags(model: Any) -> Any:
     except AttributeError:  # not derived from scikit-learn, perhaps inside a frozen wrapper
         return None
 
-    if hasattr(model, "steps"):
+    is_pipeline = hasattr(model, "steps")
+    if is_pipeline:
         steps = [step for _, step in model.steps if is_step(step)]
-        first_tags = input_tags(steps[0]) if steps else None
-        allows_nan = first_tags is not None and bool(first_tags.allow_nan)
+        tags_of_first = input_tags(steps[0]) if steps else None
+        allows_nan = tags_of_first is not None and bool(tags_of_first.allow_nan)
         return replace(tags, allow_nan=allows_nan)
-    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):
+
+    is_made_of_transformers = hasattr(model, "transformers") or hasattr(model, "transformer_list")
+    if is_made_of_transformers:
         return replace(tags, allow_nan=True)
     return tags

@@ -72,6 +72,11 @@ class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return tags
 
 
+def _count_parts(path: str) -> int:
+    """Count the parts of a path to a parameter: 3 for "models__ridge__alpha"."""
+    return path.count("__") + 1
+
+
 class HoldsModels(BaseEstimator):
     """An estimator with candidate models in `models`."""
 
@@ -94,18 +99,17 @@ class HoldsModels(BaseEstimator):
         return params
 
     def set_params(self, **params: Any) -> Any:
-        """Set parameters.
+        """Set parameters of the estimator, and of its models where these are a list or a dict.
 
-        ``models__name`` replaces a model of a list or a dict, ``models__name__param`` sets its
-        parameter.
+        ``models__name`` replaces a model, ``models__name__param`` sets one of its parameters.
         """
         if "models" in params:
             self.models = params.pop("models")
 
         if isinstance(self.models, (list, tuple, Mapping)):
-            keys_of_models = [key for key in params if key.startswith("models__")]
-            # Shorter paths first: a model is replaced before its parameters are set.
-            for key in sorted(keys_of_models, key=lambda name: name.count("__")):
+            keys = [key for key in params if key.startswith("models__")]
+            keys.sort(key=_count_parts)  # a model is replaced before its parameters are set
+            for key in keys:
                 path = key.removeprefix("models__")
                 self.models = with_model_param(self.models, path, params.pop(key))
         super().set_params(**params)
