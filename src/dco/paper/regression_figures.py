@@ -14,6 +14,7 @@ from dco.paper.regression_tables import outcomes_at
 WIDTH = "mean width / sd of training targets"
 PAPER_METHODS = ("Split CP (ridge)", "BQ")  # Figure 5
 WITH_LAW = ("BQ", "DCO-PAC", "DCO-Warmstart")
+# The curves of the figure of width by level.
 BY_LEVEL = (
     "BQ",
     "DCO-PAC",
@@ -28,68 +29,88 @@ BY_LEVEL = (
 
 
 def make_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
-    """Draw every figure of a study, at each level and by level."""
-    drawn: figures.Files = {}
+    """Draw the figures of a data set, as files by name: those of each level, and width by level."""
+    has_several_levels = len(options.alphas) > 1
+    files: figures.Files = {}
     for alpha in options.alphas:
-        suffix = f"-{target(alpha):.2f}" if len(options.alphas) > 1 else ""
-        drawn |= figures_of_level(records, alpha, suffix, is_diabetes=study.name == "diabetes")
-    if len(options.alphas) > 1:
-        drawn |= width_by_level(records, options)
-    return drawn
+        suffix = f"-{target(alpha):.2f}" if has_several_levels else ""
+        files |= figures_of_level(records, alpha, suffix)
+        if study.name == "diabetes":
+            files |= diabetes_figures(records, alpha, suffix)
+    if has_several_levels:
+        files |= width_by_level(records, options)
+    return files
 
 
-def figures_of_level(
-    records: Records, alpha: float, suffix: str, *, is_diabetes: bool
-) -> figures.Files:
-    """Draw coverage and width over splits and coverage against its law; for Diabetes also the
-    prior scales, and split CP beside BQ.
+def series_at(records: Records, alpha: float) -> dict[str, Series]:
+    """Return what figures show of each method at one level."""
+    return {method: to_series(outcomes) for method, outcomes in outcomes_at(records, alpha).items()}
+
+
+def figures_of_level(records: Records, alpha: float, suffix: str) -> figures.Files:
+    """Draw coverage and width of every method over splits, and coverage against its law.
+
+    `suffix` is appended to the names of the files.
     """
-    series = {method: to_series(rows) for method, rows in outcomes_at(records, alpha).items()}
-    level = target(alpha)
+    series = series_at(records, alpha)
+    files = figures.coverage_and_size(
+        series, target=target(alpha), size=WIDTH, name=f"coverage-and-width{suffix}"
+    )
+    files |= figures.coverage_histograms(
+        {method: series[method] for method in WITH_LAW},
+        target=target(alpha),
+        name=f"coverage-law{suffix}",
+    )
+    return files
 
-    drawn = figures.coverage_and_size(
-        series, target=level, size=WIDTH, name=f"coverage-and-width{suffix}"
+
+def diabetes_figures(records: Records, alpha: float, suffix: str) -> figures.Files:
+    """Draw the figures that the paper has for Diabetes alone: prior scales, and split CP beside
+    BQ.
+    """
+    series = series_at(records, alpha)
+    wide, narrow = (
+        (f"c = {scale:g}", series[f"DCO, φ fixed (c = {scale:g})"]) for scale in PRIOR_SCALES
     )
-    drawn |= figures.coverage_histograms(
-        {method: series[method] for method in WITH_LAW}, target=level, name=f"coverage-law{suffix}"
+    files = figures.prior_scales(wide, narrow, name=f"prior-scale{suffix}")
+    files |= figures.coverage_and_size(
+        {method: series[method] for method in PAPER_METHODS},
+        target=target(alpha),
+        size=WIDTH,
+        name=f"split-cp-and-bq{suffix}",
     )
-    if is_diabetes:
-        first, second = (
-            (f"c = {scale:g}", series[f"DCO, φ fixed (c = {scale:g})"]) for scale in PRIOR_SCALES
-        )
-        drawn |= figures.prior_scales(first, second, name=f"prior-scale{suffix}")
-        drawn |= figures.coverage_and_size(
-            {method: series[method] for method in PAPER_METHODS},
-            target=level,
-            size=WIDTH,
-            name=f"split-cp-and-bq{suffix}",
-        )
-    return drawn
+    return files
 
 
 def width_by_level(records: Records, options: Options) -> figures.Files:
-    """Draw the mean width of each method against the target."""
-    outcomes = {alpha: outcomes_at(records, alpha) for alpha in options.alphas}
-    first_level = outcomes[options.alphas[0]]
-    methods = [method for method in BY_LEVEL if method in first_level]
-    curves = {
-        method: {
+    """Draw the mean width of each method as a curve over the levels."""
+    outcomes_by_level = {alpha: outcomes_at(records, alpha) for alpha in options.alphas}
+    first_level = outcomes_by_level[options.alphas[0]]
+
+    curves: dict[str, dict[float, float]] = {}
+    guarantees: dict[str, str] = {}
+    for method in BY_LEVEL:
+        if method not in first_level:
+            continue  # a baseline that only Diabetes has
+        guarantees[method] = first_level[method][0].guarantee
+        curves[method] = {
             target(alpha): float(np.mean([row.width for row in by_method[method]]))
-            for alpha, by_method in outcomes.items()
+            for alpha, by_method in outcomes_by_level.items()
         }
-        for method in methods
-    }
-    guarantees = {method: first_level[method][0].guarantee for method in methods}
     return figures.size_against_level(curves, guarantees, size=WIDTH, name="width-against-level")
 
 
-def to_series(rows: list[Outcome]) -> Series:
-    """Take what figures show of the outcomes of a method."""
+def to_series(outcomes: list[Outcome]) -> Series:
+    """Collect what figures show of one method: coverage and width of each split, and its law.
+
+    The rank and the numbers of rows are the same on all splits.
+    """
+    first = outcomes[0]
     return Series(
-        guarantee=rows[0].guarantee,
-        coverage=[row.coverage for row in rows],
-        size=[row.width for row in rows],
-        rank=rows[0].rank,
-        n=rows[0].n,
-        n_test=rows[0].n_test,
+        guarantee=first.guarantee,
+        coverage=[row.coverage for row in outcomes],
+        size=[row.width for row in outcomes],
+        rank=first.rank,
+        n=first.n,
+        n_test=first.n_test,
     )
