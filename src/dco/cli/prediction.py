@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,9 @@ from dco.cli.sets_files import (
 )
 from dco.cli.tables.files import (
     CSV,
+    FEATHER,
     FOLDER,
+    PARQUET,
     column_names,
     name_file_in_errors,
     parquet_files,
@@ -69,10 +70,10 @@ ALL_COLUMNS = "all"
 
 @dataclass(frozen=True)
 class SetsOptions:
-    """What decides how the sets are written; a run is continued only with the same."""
+    """The options that decide what is written; a run is continued only with the same."""
 
     promise: OtherPromise
-    key: str | None
+    key: str | None  # the column that names the rows
     keep: tuple[str, ...]  # columns to copy, or ALL_COLUMNS by itself
     batch_rows: int
     decimal: str | None
@@ -104,7 +105,10 @@ class Predicted:
 
 
 def predict(order: PredictOrder, *, quiet: bool) -> Predicted:
-    """Write the sets of a file, or of each file of a folder."""
+    """Write the prediction sets of a table: one file for a file, a folder of files for a folder.
+
+    `quiet` shows no progress bar.
+    """
     is_folder = table_format(order.data) == FOLDER
     if is_folder:
         _check_folders(order.out, order.data)
@@ -113,9 +117,9 @@ def predict(order: PredictOrder, *, quiet: bool) -> Predicted:
 
     model = open_model(order.model, order.sets.trust)
     promise = stated_promise(model, order.sets.promise)
-    signature = _sign(order.model, model, promise)
-    run = _Run(order, model, signature, quiet=quiet)
-    return _predict_folder(run, promise) if is_folder else _predict_file(run, promise)
+    run = _Run(order, model, signature=_sign(order.model, model, promise), quiet=quiet)
+    predict_data = _predict_folder if is_folder else _predict_file
+    return predict_data(run, promise)
 
 
 def _check_files(order: PredictOrder) -> None:
@@ -133,7 +137,10 @@ def _check_files(order: PredictOrder) -> None:
 
 
 def _check_folders(out: Path, data: Path) -> None:
-    """Refuse a place where the sets of a folder cannot go, or would be read as a table."""
+    """Refuse an output to which the sets of a folder cannot be written.
+
+    It must be a folder, and not lie in the folder that is read.
+    """
     if out.suffix:
         raise ValueError(
             f"{data} is a folder, so the sets go to a folder, one file per partition; {out} looks "
@@ -146,7 +153,7 @@ def _check_folders(out: Path, data: Path) -> None:
 
 
 def _sign(model_file: Path, model: Any, promise: StatedPromise) -> str:
-    """Write which model and which promise the sets are from."""
+    """Write as JSON which model and which promise the sets are from; outputs store this text."""
     facts = {
         "version": versions()["decoupled-conformal"],
         "model_sha256": file_digest(model_file),
@@ -158,7 +165,7 @@ def _sign(model_file: Path, model: Any, promise: StatedPromise) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """An order with its model, opened and checked."""
+    """The order of one `dco predict` with its opened model; `signature` is the text of `_sign`."""
 
     order: PredictOrder
     model: Any
@@ -166,14 +173,18 @@ class _Run:
     quiet: bool
 
     def identity(self, tables: dict[str, str]) -> dict[str, Any]:
-        """Return what must not change between a run and its continuation.
+        """Return what must be the same for --resume to continue a run.
 
-        These are the options and the bytes of the model and of the tables.
+        These are the options and the contents of the model file and of the tables; `tables` has a
+        hash of each file, by name.
         """
         return {**asdict(self.order.sets), "signature": self.signature, "tables": tables}
 
     def show_notes(self, new_values: NewValues, *, now: str = "") -> None:
-        """Note what the fit never saw, once for each kind; `now` follows the number of rows."""
+        """Show notes about values that the fit never saw, one for each kind of value.
+
+        `now` is put behind the number of rows: " predicted now" if there were rows before.
+        """
         rows = counted(new_values.rows, "row") + now
         predictor = self.model.predictor_
         show(predictor.calibration.note_new_conditions(new_values.conditions, rows))
@@ -186,44 +197,78 @@ class _Run:
 
 @dataclass(frozen=True, eq=False)
 class SetsOfTable:
-    """The sets of one table by a model; the columns of the table are checked."""
+    """Makes the sets of one table, batch by batch.
+
+    Attributes
+    ----------
+    model
+        The fitted estimator.
+    data
+        The table.
+    options
+        How the sets are made and written.
+    layout
+        What each column of the table is for.
+    key
+        The column that names the rows; None numbers them.
+    copied_columns
+        The columns that are copied to the output, the key first.
+    columns
+        All columns that are read.
+    """
 
     model: Any
     data: Path
     options: SetsOptions
     layout: Layout
     key: str | None
-    kept_columns: list[str]
-    columns: list[str]  # all that are read
+    copied_columns: list[str]
+    columns: list[str]
 
     @classmethod
     def open(
         cls, model: Any, data: Path, options: SetsOptions, *, notes_key: bool = True
     ) -> SetsOfTable:
-        """Check the columns of a table against those of the model."""
+        """Check that a table has the columns that the model and the options name.
+
+        With `notes_key`, a note says if the table lacks the key that the fit had.
+        """
+        # 1. The columns of the model. A key that an option names is no feature.
         names = column_names(data)
         features = [name for name in names if name != options.key]
         layout = layout_of(model, features, target=None, path=data, decimal=options.decimal)
+
+        # 2. The columns that options name.
         need_column(names, options.key, path=data, option="--key")
         columns_to_keep = names if options.keep == (ALL_COLUMNS,) else options.keep
         for name in columns_to_keep:
             need_column(names, name, path=data, option="--keep")
 
+        # 3. The column that names the rows: that of the option, or that of the fit.
         key = options.key
         if key is None and layout.key in names:
             key = layout.key
         elif key is None and layout.key is not None and notes_key:
             show([_note_no_key(layout.key)])
 
-        also = [name for name in dict.fromkeys([key, *columns_to_keep]) if name is not None]
-        columns = layout.columns_to_read(data, names, ignore_new=options.ignore_new, also=also)
-        kept_columns = [name for name in also if name != key]
-        return cls(model, data, options, layout, key, kept_columns, columns)
+        columns_with_key = [*columns_to_keep] if key is None else [key, *columns_to_keep]
+        copied_columns = list(dict.fromkeys(columns_with_key))
+        return cls(
+            model=model,
+            data=data,
+            options=options,
+            layout=layout,
+            key=key,
+            copied_columns=copied_columns,
+            columns=layout.columns_to_read(
+                data, names, ignore_new=options.ignore_new, also=copied_columns
+            ),
+        )
 
     def batches(self, new_values: NewValues) -> Iterator[tuple[Table, Any]]:
-        """Read batches of rows, as the table has them and as the model takes them.
+        """Read the table in batches; yield each batch as a `Table` and as features for the model.
 
-        What the fit never saw is counted in `new_values`.
+        Values that the fit never saw are counted in `new_values`.
         """
         predictor = self.model.predictor_
         for table in read_batches(
@@ -238,27 +283,37 @@ class SetsOfTable:
     def make_sets(
         self, table: Table, X: Any, *, kind: str, signature: str, first_row: int = 0
     ) -> Any:
-        """Make the sets of a batch as an Arrow table for a file of this kind.
+        """Make the sets of one batch, as an Arrow table that is ready to be written.
 
-        `first_row` is the number of the first row of the file. The signature says which model and
-        promise the sets are from.
+        Parameters
+        ----------
+        table, X
+            The batch as `batches` yields it: its cells, and its features.
+        kind
+            The format of the output, as in `tables.files`.
+        signature
+            The text that says which model and promise the sets are from.
+        first_row
+            The number of the first row of the file, if rows have no key.
         """
+        # 1. Predict.
         predictor = self.model.predictor_
-        record = predictor.structure.prediction(X)
-        promise = asdict(self.options.promise)
-        sets = predictor.sets(X, predictor.at(**promise), prediction=record)
-        # a model that predicts points is not asked twice
-        points = record.mean if isinstance(record, Points) else self.model.predict(X)
+        calibration = predictor.at(**asdict(self.options.promise))
+        prediction = predictor.structure.prediction(X)
+        sets = predictor.sets(X, calibration, prediction=prediction)
+        if isinstance(prediction, Points):  # the model need not predict again
+            points = prediction.mean
+        else:
+            points = self.model.predict(X)
 
+        # 2. Put the columns together.
         copied: dict[str, Any] = {}
         if self.key is None:
             copied["row"] = table.positions + first_row
-        for name in [*([] if self.key is None else [self.key]), *self.kept_columns]:
+        for name in self.copied_columns:
             copied[name] = table.cells.column(name)
-
-        is_csv = kind == CSV
-        rows = sets_table(copied, points, sets, text=is_csv)
-        if is_csv and not self.options.no_escape:
+        rows = sets_table(copied, points, sets, text=kind == CSV)
+        if kind == CSV and not self.options.no_escape:
             rows = without_formulas(rows)
         return rows.replace_schema_metadata({SIGNATURE_KEY: signature})
 
@@ -275,55 +330,74 @@ def _note_no_key(key: str) -> Note:
 
 
 def _predict_file(run: _Run, promise: StatedPromise) -> Predicted:
-    """Write the sets of one file; each batch waits in a folder beside the output."""
+    """Write the sets of one file.
+
+    The sets of each batch are a file (a part) in a folder beside the output. When all are there,
+    they are put together. A stopped run leaves the folder, for --resume.
+    """
     order = run.order
     sets = SetsOfTable.open(run.model, order.data, order.sets)
     new_values = NewValues()
     folder = order.out.with_name(f"{order.out.name}.parts")
     with hold_folder(folder, order.out):
+        # 1. Begin, or continue a stopped run.
         check_output(order.out, force=order.force)  # another run may have finished since
-        in_use = folder if any(not path.name.startswith(".") for path in folder.iterdir()) else None
-        identity = run.identity({order.data.name: file_digest(order.data)})
-        begin_or_continue(folder, identity, in_use=in_use, resume=order.resume, force=order.force)
+        has_parts = any(not path.name.startswith(".") for path in folder.iterdir())
+        begin_or_continue(
+            folder,
+            run.identity({order.data.name: file_digest(order.data)}),
+            in_use=folder if has_parts else None,
+            resume=order.resume,
+            force=order.force,
+        )
+
+        # 2. Write the parts, and put them together.
         with _kept_only_to_resume(folder, resume=order.resume):
-            parts = _write_parts(run, sets, folder, new_values)
-            if not parts:
+            n_rows_of_part = _write_parts(run, sets, folder, new_values)
+            if not n_rows_of_part:
                 raise ValueError(
                     f"{order.data} has column names and no rows; give a table with rows."
                 )
-            assemble(parts, order.out, within=folder, force=order.force)
+            assemble(n_rows_of_part, order.out, within=folder, force=order.force)
         shutil.rmtree(folder, ignore_errors=True)
+
     run.show_notes(new_values)
-    return Predicted(sum(parts.values()), n_files=1, promise=promise)
+    return Predicted(sum(n_rows_of_part.values()), n_files=1, promise=promise)
 
 
 def _write_parts(
     run: _Run, sets: SetsOfTable, folder: Path, new_values: NewValues
 ) -> dict[Path, int]:
-    """Write the sets of each batch that has no part yet; return the parts with their rows.
+    """Write the sets of each batch to a file of its own, unless an earlier run has written it.
 
-    Batches of earlier runs are read again, since they count in the notes.
+    Returns the files with their numbers of rows. All batches are read, since values that the fit
+    never saw are counted in `new_values`.
     """
     order = run.order
     kind = output_format(order.out)
-    parts: dict[Path, int] = {}
-    n_done = 0
-    with progress("Predicting", stated_row_count(order.data), quiet=run.quiet) as reached:
+    n_rows_of_part: dict[Path, int] = {}
+    n_rows_done = 0
+    with progress("Predicting", stated_row_count(order.data), quiet=run.quiet) as show_n_done:
         for table, X in sets.batches(new_values):
-            part = folder / f"{len(parts):09d}"
+            part = folder / f"{len(n_rows_of_part):09d}"
             if not part.exists():
                 rows = sets.make_sets(table, X, kind=kind, signature=run.signature)
                 with new_file(part, temporary_folder=folder) as temporary:
-                    write_tables([rows], temporary, "feather")
-            parts[part] = len(table)
-            n_done += len(table)
-            reached(n_done)
-    return parts
+                    write_tables([rows], temporary, FEATHER)
+
+            n_rows_of_part[part] = len(table)
+            n_rows_done += len(table)
+            show_n_done(n_rows_done)
+    return n_rows_of_part
 
 
 @contextmanager
 def _kept_only_to_resume(folder: Path, *, resume: bool) -> Iterator[None]:
-    """Keep finished parts after a full or failing disk; bad input cannot be continued."""
+    """Remove the folder of finished parts if the `with` block fails for good.
+
+    It stays if the disk was full or failed, since --resume can then continue, and in a run that was
+    resumed itself. Bad input cannot be continued.
+    """
     try:
         yield
     except Exception as error:
@@ -337,7 +411,11 @@ def _kept_only_to_resume(folder: Path, *, resume: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Partition:
-    """One file of a folder and where its sets go: plain data, which travels to workers."""
+    """One file of a folder, and where its sets go: plain data, which workers get.
+
+    `first_row` is the number of its first row in the whole table. A file that is not complete yet
+    lies in `unfinished`.
+    """
 
     data: Path
     out: Path
@@ -349,7 +427,12 @@ class _Partition:
 
 
 def _predict_folder(run: _Run, promise: StatedPromise) -> Predicted:
-    """Write one output for each file; finished ones wait until all are there."""
+    """Write the sets of each file of a folder to a file of the same name in the output folder.
+
+    Finished files wait in a folder for unfinished work until all are there. A stopped run leaves
+    that folder, for --resume.
+    """
+    # 1. Check all files before anything is written.
     order = run.order
     counts = row_counts(order.data)
     n_rows = sum(counts.values())
@@ -359,29 +442,32 @@ def _predict_folder(run: _Run, promise: StatedPromise) -> Predicted:
         SetsOfTable.open(run.model, file, order.sets)
 
     names = [file.relative_to(order.data) for file in counts]
-    targets = {name: order.out / name for name in names}
+    outputs = {name: order.out / name for name in names}
     unfinished = order.out / UNFINISHED
     with _new_folder(order.out), hold_folder(unfinished, order.out):
-        old_sets = _begin_folder(run, list(counts), targets, unfinished)
-        todo = _partitions_to_do(run, counts, unfinished)
+        # 2. Write the sets of each file, unless an earlier run has written them.
+        old_outputs = _begin_folder(run, list(counts), outputs, unfinished)
+        partitions = _partitions_to_do(run, counts, unfinished)
         with _kept_only_to_resume(unfinished, resume=order.resume):
-            new_values = _write_partitions(todo, run)
+            new_values = _write_partitions(partitions, run)
             _write_empty_partitions(counts, order.data, unfinished)
 
+        # 3. Give all files their names. From here on Ctrl-C is ignored.
         finish_from_here()
-        for target in targets.values():
-            target.parent.mkdir(parents=True, exist_ok=True)
-        put_in_place({targets[name]: unfinished / name for name in names}, remove=old_sets)
+        for output in outputs.values():
+            output.parent.mkdir(parents=True, exist_ok=True)
+        put_in_place({outputs[name]: unfinished / name for name in names}, remove=old_outputs)
         shutil.rmtree(unfinished, ignore_errors=True)
 
-    is_partial = len(todo) < sum(1 for n in counts.values() if n)
-    run.show_notes(new_values, now=" predicted now" if is_partial else "")
+    n_files_with_rows = sum(1 for n in counts.values() if n > 0)
+    was_resumed = len(partitions) < n_files_with_rows
+    run.show_notes(new_values, now=" predicted now" if was_resumed else "")
     return Predicted(n_rows, n_files=len(names), promise=promise)
 
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[None]:
-    """Make a folder if there is none; remove it at the end if nothing was written to it."""
+    """Make a folder for the `with` block; remove it afterwards if it is new and still empty."""
     was_there = folder.exists()
     folder.mkdir(exist_ok=True)
     try:
@@ -393,47 +479,62 @@ def _new_folder(folder: Path) -> Iterator[None]:
 
 
 def _begin_folder(
-    run: _Run, files: list[Path], targets: dict[Path, Path], unfinished: Path
+    run: _Run, files: list[Path], outputs: dict[Path, Path], unfinished: Path
 ) -> list[Path]:
-    """Check that the folder is empty, may be replaced or belongs to the same order.
+    """Begin or continue the work in an output folder, and return old files to remove at the end.
 
-    Returns sets of an earlier run that --force removes when all is done: a reader of the folder
-    would take them for sets of this run.
+    These are sets of an earlier run that no file of this run replaces: a reader of the folder would
+    take them for sets of this run. Any other Parquet file in the folder is an error.
+
+    Parameters
+    ----------
+    files
+        The files of the table.
+    outputs
+        Where the sets of each file go, by its name in the folder; in the order of `files`.
+    unfinished
+        The folder for files that are finished before all are.
     """
+    # 1. Find sets of an earlier run.
     order = run.order
-    old_sets = [path for path in parquet_files(order.out) if path not in targets.values()]
-    for path in old_sets:
+    old_outputs = [path for path in parquet_files(order.out) if path not in outputs.values()]
+    for path in old_outputs:
         if not is_signed(path):
             raise ValueError(
                 f"{order.out} has {path.relative_to(order.out)}, which is neither an output of "
                 "this run nor of an earlier one; choose another folder, or remove the file."
             )
 
-    has_other_files = any(path != unfinished for path in order.out.iterdir())
-    is_in_use = (unfinished / PLAN).exists() or has_other_files
+    # 2. Begin, or continue a stopped run with the same options on the same files.
     digests = run_many(
         file_digest,
-        [file.absolute() for file in files],  # a worker may stand elsewhere
+        [file.absolute() for file in files],  # a worker may have another directory
         n_jobs=order.work.jobs,
         scheduler=order.work.scheduler,
     )
-    tables = {str(name): digest for name, digest in zip(targets, digests, strict=True)}
+    digest_of_table = {str(name): digest for name, digest in zip(outputs, digests, strict=True)}
+    has_plan = (unfinished / PLAN).exists()
+    has_other_files = any(path != unfinished for path in order.out.iterdir())
     begin_or_continue(
         unfinished,
-        run.identity(tables),
-        in_use=order.out if is_in_use else None,
+        run.identity(digest_of_table),
+        in_use=order.out if has_plan or has_other_files else None,
         resume=order.resume,
         force=order.force,
     )
-    return old_sets
+    return old_outputs
 
 
 def _partitions_to_do(run: _Run, counts: dict[Path, int], unfinished: Path) -> list[_Partition]:
-    """List the files with rows whose sets are not written yet."""
+    """List the files whose sets are not written yet; `counts` has the number of rows of each file.
+
+    Files without rows are left out.
+    """
     order = run.order
-    first_rows = accumulate(counts.values(), initial=0)
-    partitions = [
-        _Partition(
+    partitions = []
+    first_row = 0
+    for file, n_rows in counts.items():
+        partition = _Partition(
             data=file.absolute(),
             out=unfinished.absolute() / file.relative_to(order.data),
             unfinished=unfinished.absolute(),
@@ -442,30 +543,34 @@ def _partitions_to_do(run: _Run, counts: dict[Path, int], unfinished: Path) -> l
             options=order.sets,
             signature=run.signature,
         )
-        for file, first_row in zip(counts, first_rows, strict=False)
-        if counts[file]
-    ]
-    return [partition for partition in partitions if not partition.out.exists()]
+        if n_rows > 0 and not partition.out.exists():
+            partitions.append(partition)
+        first_row += n_rows
+    return partitions
 
 
 def _write_partitions(partitions: list[_Partition], run: _Run) -> NewValues:
-    """Write the sets of files, here or on a cluster; return what the fit never saw."""
+    """Write the sets of files, here or on a cluster; return counts of what the fit never saw."""
     for folder in {partition.out.parent for partition in partitions}:
         folder.mkdir(parents=True, exist_ok=True)
+
     work = run.order.work
-    with progress("Predicting", len(partitions), quiet=run.quiet) as reached:
-        counts = run_many(
+    with progress("Predicting", len(partitions), quiet=run.quiet) as show_n_done:
+        new_values_of_files = run_many(
             write_partition,
             partitions,
             n_jobs=work.jobs,
             scheduler=work.scheduler,
-            progress=lambda done, of: reached(done),
+            progress=lambda n_done, n_files: show_n_done(n_done),
         )
-    return NewValues.total(counts)
+    return NewValues.total(new_values_of_files)
 
 
 def write_partition(partition: _Partition) -> NewValues:
-    """Write the sets of one file, which appear when they are complete."""
+    """Write the sets of one file, in a worker process; return counts of what the fit never saw.
+
+    The output gets its name when it is complete.
+    """
     model = open_model_once(ModelFile(partition.model, partition.options.trust))
     sets = SetsOfTable.open(model, partition.data, partition.options, notes_key=False)
     new_values = NewValues()
@@ -473,26 +578,28 @@ def write_partition(partition: _Partition) -> NewValues:
         name_file_in_errors(partition.data),
         new_file(partition.out, temporary_folder=partition.unfinished) as temporary,
     ):
-        tables = (
+        sets_of_batches = (
             sets.make_sets(
                 table,
                 X,
-                kind="parquet",
+                kind=PARQUET,
                 signature=partition.signature,
                 first_row=partition.first_row,
             )
             for table, X in sets.batches(new_values)
         )
-        write_tables(tables, temporary, "parquet")
+        write_tables(sets_of_batches, temporary, PARQUET)
     return new_values
 
 
 def _write_empty_partitions(counts: dict[Path, int], data: Path, unfinished: Path) -> None:
-    """Write a file without sets for each file without rows, with the columns of the others."""
+    """Write an output without rows for each file without rows, with the columns of the others."""
     outputs = {file: unfinished / file.relative_to(data) for file in counts}
-    with_sets = next(outputs[file] for file, n_rows in counts.items() if n_rows)
+    output_with_rows = next(outputs[file] for file, n_rows in counts.items() if n_rows > 0)
     for file, n_rows in counts.items():
-        if n_rows == 0 and not outputs[file].exists():
-            outputs[file].parent.mkdir(parents=True, exist_ok=True)
-            with new_file(outputs[file], temporary_folder=unfinished) as temporary:
-                write_tables([empty_copy(with_sets)], temporary, "parquet")
+        output = outputs[file]
+        if n_rows > 0 or output.exists():
+            continue
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(output, temporary_folder=unfinished) as temporary:
+            write_tables([empty_copy(output_with_rows)], temporary, PARQUET)

@@ -1,4 +1,7 @@
-"""Unfinished work in a folder: only one run at a time, and only the same order continues it."""
+"""Unfinished work in a folder: only one run at a time, and only a run like it continues it.
+
+A run writes down what it is to do as its plan: the options and the contents of its inputs.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,23 @@ def file_digest(path: str | Path) -> str:
 
 
 def find_plan_to_continue(
-    plans: Iterable[Path], order: Any, *, in_use: Path | None, resume: bool, force: bool
+    plan_files: Iterable[Path], plan: Any, *, in_use: Path | None, resume: bool, force: bool
 ) -> Path | None:
-    """Return the plan of a stopped run with the same order, for --resume; None to start anew.
+    """Find the stopped run that --resume continues; return the file of its plan.
 
-    `in_use` is a file or folder that holds something already: without --resume or --force, or with
-    another order, this is an error.
+    Returns None if a new run begins. That is an error without --force if the output holds something
+    already; so is --resume if no stopped run has the same plan.
+
+    Parameters
+    ----------
+    plan_files
+        The files in which a stopped run may have left its plan.
+    plan
+        The plan of this run: JSON data.
+    in_use
+        The file or folder of outputs if it holds something already; None if it is new or empty.
+    resume, force
+        Whether these options are given.
     """
     if in_use is None:
         return None
@@ -40,9 +54,10 @@ def find_plan_to_continue(
         )
     if not resume:
         return None
-    for plan in plans:
-        if _has_order(plan, order):
-            return plan
+
+    for plan_file in plan_files:
+        if _has_plan(plan_file, plan):
+            return plan_file
     raise ValueError(
         f"{in_use} is not from a stopped run with these options and the same contents of the files "
         "that are read; --force without --resume starts again."
@@ -50,44 +65,48 @@ def find_plan_to_continue(
 
 
 def begin_or_continue(
-    folder: Path, order: Any, *, in_use: Path | None, resume: bool, force: bool
+    folder: Path, plan: Any, *, in_use: Path | None, resume: bool, force: bool
 ) -> None:
-    """Continue the work in a folder, or empty it and write the plan of a new run.
+    """Keep the work in a folder if it is continued, or empty the folder and write a new plan.
 
-    The plan is written last, so that a kill leaves none.
+    Parameters are as in `find_plan_to_continue`. The plan is written last: a run that is killed
+    before leaves none.
     """
-    plan = folder / PLAN
-    if find_plan_to_continue([plan], order, in_use=in_use, resume=resume, force=force):
+    plan_file = folder / PLAN
+    if find_plan_to_continue([plan_file], plan, in_use=in_use, resume=resume, force=force):
         return
 
-    plan.unlink(missing_ok=True)
+    plan_file.unlink(missing_ok=True)
     for path in folder.rglob("[!.]*"):  # not the lock
         if path.is_file():
             path.unlink()
-    write_file(plan, json.dumps(order, indent=1))
+    write_file(plan_file, json.dumps(plan, indent=1))
 
 
-def _has_order(plan: Path, order: Any) -> bool:
-    """Say whether a plan is of this order."""
-    with suppress(OSError, ValueError):
-        return bool(json.loads(plan.read_text(encoding="utf-8")) == json.loads(json.dumps(order)))
+def _has_plan(plan_file: Path, plan: Any) -> bool:
+    """Say whether a file holds this plan."""
+    with suppress(OSError, ValueError):  # no file, or no JSON
+        stored_plan = json.loads(plan_file.read_text(encoding="utf-8"))
+        plan_as_stored = json.loads(json.dumps(plan))  # tuples become lists, for instance
+        return bool(stored_plan == plan_as_stored)
     return False
 
 
 @contextmanager
 def hold_folder(folder: Path, out: Path) -> Iterator[None]:
-    """Hold the folder of unfinished work, so that no two runs write one output.
+    """Lock the folder of unfinished work for the `with` block: two runs must not write one output.
 
-    What the disk refuses becomes a sentence that names the next step. At the end the folder goes if
-    it is empty, or if the run was refused before any part was finished.
+    `out` is the output, for messages; an error of the disk becomes a sentence that says what to do.
+    Afterwards the folder is removed if it is empty, or if there is nothing that --resume could
+    continue.
     """
-    was_there = folder.exists()
+    existed_before = folder.exists()
     try:
         with lock_folder(folder):
             try:
                 yield
             except BaseException as error:
-                if not was_there and not _can_be_continued(folder, error):
+                if not existed_before and not _can_be_continued(folder, error):
                     shutil.rmtree(folder, ignore_errors=True)
                 raise
     except BlockingIOError:
@@ -105,7 +124,11 @@ def hold_folder(folder: Path, out: Path) -> Iterator[None]:
 
 
 def _can_be_continued(folder: Path, error: BaseException) -> bool:
-    """Say whether a run that ended with this error left work that --resume continues."""
+    """Say whether a run that ended with this error left work that --resume continues.
+
+    That is so if a part is finished, or if the run might have finished one: it was stopped or the
+    disk failed, but its input was not refused and its cluster was found.
+    """
     if not (folder / PLAN).exists():
         return False
     has_finished_parts = any(path.is_file() and path.name != PLAN for path in folder.rglob("[!.]*"))
@@ -115,7 +138,7 @@ def _can_be_continued(folder: Path, error: BaseException) -> bool:
 
 
 def _advice(error: OSError, out: Path) -> str:
-    """Say what to do before the run is continued."""
+    """Begin a sentence about an error of the disk that ends with "run again with --resume"."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"There is no space left at {out.parent.resolve()}; make room, then"
     problem = error.strerror or os.strerror(error.errno or 0)
