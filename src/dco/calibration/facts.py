@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, TypeVar
 
+from scipy.special import betaincinv
+
 from dco.calibration.guarantee import GUARANTEES, guarantee_called
 from dco.foundations.display import counted
 from dco.foundations.ranks import Guarantee, as_rational
 from dco.scores.thresholds import LOWEST_SCORE
 
-_LAW_DIGITS = 1e-9  # points of a Beta law may differ from one version of SciPy to the next
+# How far points of the same Beta law may lie apart: they differ between versions of SciPy.
+_LAW_ROUNDING = 1e-9
 
 ESTIMATED = (
     "the weights were estimated. Coverage is at least the level minus the total variation between "
@@ -39,13 +42,21 @@ class Check:
 
 @dataclass(frozen=True)
 class CertifiedThreshold:
-    """One threshold: the `rank`-th smallest of `n` calibration scores, for all rows or for one
-    group of them.
+    """One threshold: the `rank`-th smallest of `n` calibration scores, and what follows from it.
 
-    `expected_coverage` is rank / (n + 1): the mean coverage when scores are distinct, a lower bound
-    when some near the threshold are tied (`expected_is_exact` says which). `coverage_low` and
-    `coverage_high` are the 5 % and 95 % points of coverage given the calibration rows, Beta(rank, n
-    + 1 - rank); they need i.i.d. rows, and with ties only the lower one holds.
+    Attributes
+    ----------
+    group
+        The name of the condition whose rows it is for; None if it is for all rows.
+    n, rank, value
+        How many calibration scores there are, and the rank and value of the one that was taken.
+        The rank is None if the threshold is no order statistic.
+    expected_coverage, expected_is_exact
+        rank / (n + 1): the mean coverage if scores are distinct (exact), a lower bound if some near
+        the threshold are tied.
+    coverage_low, coverage_high
+        The 5 % and 95 % points of Beta(rank, n + 1 - rank), the law of coverage over draws of the
+        calibration rows. They need i.i.d. rows; with ties only the lower one holds.
     """
 
     group: str | None
@@ -58,7 +69,11 @@ class CertifiedThreshold:
     coverage_high: float | None
 
     def agrees_with(self, other: CertifiedThreshold) -> bool:
-        """Return whether two thresholds agree; points of their laws up to the last digits."""
+        """Return whether two thresholds are equal, but for rounding in their laws of coverage.
+
+        Group, n, rank and value must be equal; the three numbers of the law may differ in their
+        last digits.
+        """
         with_law_of_other = replace(
             self,
             expected_coverage=other.expected_coverage,
@@ -74,32 +89,45 @@ class CertifiedThreshold:
 
 
 def _nearly_equal(a: float | None, b: float | None) -> bool:
-    """Return whether two points of laws agree up to the last digits, or both are None."""
+    """Return whether two numbers of a law are equal up to the last digits, or both are None."""
     if a is None or b is None:
         return a is b
-    return abs(a - b) < _LAW_DIGITS
+    return abs(a - b) < _LAW_ROUNDING
 
 
 def certified_threshold(
     value: float, *, rank: int | None, n: int, is_tied: bool, group: str | None = None
 ) -> CertifiedThreshold:
-    """Work out what follows from a rank: expected coverage, and its 5 % and 95 % points.
+    """Add to a threshold the coverage that follows from its rank.
 
-    Full sets cover everything.
+    `value` is the `rank`-th smallest of `n` calibration scores. Without a rank nothing follows;
+    `is_tied` says whether scores near the threshold are equal, so that coverage may be higher.
     """
-    if rank is None:
-        return CertifiedThreshold(group, n, None, value, None, False, None, None)
-    if rank > n or value == math.inf:
-        return CertifiedThreshold(group, n, rank, value, 1.0, True, 1.0, 1.0)
-
-    from scipy.special import betaincinv
-
-    low, high = betaincinv(rank, n + 1 - rank, [0.05, 0.95])
-    return CertifiedThreshold(
+    without_law = CertifiedThreshold(
         group=group,
         n=n,
         rank=rank,
         value=value,
+        expected_coverage=None,
+        expected_is_exact=False,
+        coverage_low=None,
+        coverage_high=None,
+    )
+    if rank is None:
+        return without_law
+
+    if rank > n or value == math.inf:  # full sets, which cover every row
+        return replace(
+            without_law,
+            expected_coverage=1.0,
+            expected_is_exact=True,
+            coverage_low=1.0,
+            coverage_high=1.0,
+        )
+
+    low, high = betaincinv(rank, n + 1 - rank, [0.05, 0.95])
+    return replace(
+        without_law,
         expected_coverage=rank / (n + 1),
         expected_is_exact=not is_tied,
         coverage_low=float(low),
@@ -165,18 +193,19 @@ class CalibrationFacts(ABC):
         """State the guarantee; `like` narrows what new rows are like (" drawn like ...")."""
 
     def assumption(self) -> str:
-        """State what must be true of calibration rows and new ones."""
-        how = "exchangeable"
+        """State what must be true of calibration rows and new ones for the guarantee to hold."""
+        relation = "exchangeable"
         if GUARANTEES[self.rule].needs_independent_rows:
-            how = "independent and identically distributed"
-        unit = "groups of rows" if self.is_clustered else "rows"
-        text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
-        if self.is_clustered:
-            text += (
-                " A row that is not picked at random (the last visit, say) needs rows "
-                "exchangeable within groups as well."
-            )
-        return text
+            relation = "independent and identically distributed"
+        given = "given the training and tuning rows"
+
+        if not self.is_clustered:
+            return f"Calibration rows and the new one are {relation}, {given}."
+        return (
+            f"Calibration groups of rows and the new one are {relation}, {given}. "
+            "A row that is not picked at random (the last visit, say) needs rows "
+            "exchangeable within groups as well."
+        )
 
     @abstractmethod
     def origin(self, threshold: CertifiedThreshold) -> str:
@@ -188,19 +217,31 @@ class CalibrationFacts(ABC):
             yield threshold_in_words(threshold, self.origin(threshold))
 
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
-        """Check that the numbers agree with each other, and with the other facts of the fit."""
+        """Check that the numbers agree with each other, and with other facts of the fit.
+
+        Those are the number of calibration rows, and the number of labels (None for regression).
+        This method checks the levels and yields failures alone; subclasses check their thresholds.
+        """
         levels = {"alpha": self.alpha, "delta": self.delta}
         for name, level in levels.items():
             if level is not None and not 0 < level < 1:
                 yield Check(name, False, f"{level} is not between 0 and 1")
+
         if self.rule not in GUARANTEES:
             yield Check("rule", False, f"there is no rule {self.rule!r}")
-        elif GUARANTEES[self.rule].needs_delta == (self.delta is None):
-            has = "has" if self.delta is None else "has no"
-            yield Check("delta", False, f"the rule {self.rule} {has} delta")
+            return
+        needs_delta = GUARANTEES[self.rule].needs_delta
+        if needs_delta and self.delta is None:
+            yield Check("delta", False, f"the rule {self.rule} has delta")
+        if not needs_delta and self.delta is not None:
+            yield Check("delta", False, f"the rule {self.rule} has no delta")
 
     def state(self, *, who: str, many: str, where: str = "") -> str:
-        """Fill in the sentence of the guarantee."""
+        """Fill in the sentence of the guarantee.
+
+        `who` is the new row ("a new row"), `many` the same in the plural, and `where` says in which
+        groups of rows it holds (", in each group separately"), if there are any.
+        """
         level = all_but(as_rational(self.alpha))
         sure = ""
         if self.delta is not None:
@@ -253,10 +294,15 @@ class OrderStatisticFacts(CalibrationFacts):
         return f"rank {threshold.rank} of {threshold.n}"
 
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
-        # 1. Levels and rule; ranks follow from these, so they must make sense first.
-        failed_checks = list(super().checks(n_rows=n_rows, n_labels=n_labels))
-        yield from failed_checks
-        if not failed_checks:
+        """Check levels and ranks, and that there are as many scores and labels as there should be.
+
+        `n_rows` is the number of calibration rows, and `n_labels` that of labels (None for
+        regression).
+        """
+        # 1. Ranks follow from the levels and the rule, so these must make sense first.
+        failures = list(super().checks(n_rows=n_rows, n_labels=n_labels))
+        yield from failures
+        if not failures:
             for threshold in self.thresholds:
                 yield from self._check_rank(threshold)
 
@@ -268,21 +314,25 @@ class OrderStatisticFacts(CalibrationFacts):
 
         # 3. There are no more thresholds than labels.
         if self.condition_on == repr("label"):
-            enough = (n_labels or 0) >= len(self.thresholds)
-            yield Check("labels", enough, "each threshold is for a label that the fit knows")
+            has_label_for_each = len(self.thresholds) <= (n_labels or 0)
+            detail = "each threshold is for a label that the fit knows"
+            yield Check("labels", has_label_for_each, detail)
 
     def _check_rank(self, threshold: CertifiedThreshold) -> Iterator[Check]:
         """Check that the rank follows from n and the levels, and the law from the rank."""
-        name = "rank" if threshold.group is None else f"rank of group {threshold.group}"
+        name = name_check("rank", threshold.group)
         if threshold.rank is None:
             yield Check(name, False, "an order statistic has a rank")
             return
 
+        # 1. The rank, computed again.
         delta = None if self.delta is None else as_rational(self.delta, name="delta")
         guarantee = guarantee_called(self.rule, delta=delta)
         rank = guarantee.rank(threshold.n, alpha=as_rational(self.alpha))
         what = f"rank for n = {threshold.n}, alpha = {self.alpha:g}"
         yield compare(name, threshold.rank, rank, what)
+
+        # 2. What follows from the rank.
         if rank > threshold.n:
             is_infinite = threshold.value == math.inf
             detail = "rank n + 1 asks for an infinite threshold"
@@ -325,7 +375,10 @@ class ClusterFacts(CalibrationFacts):
 @register_facts
 @dataclass(frozen=True, kw_only=True)
 class OverlappingFacts(CalibrationFacts):
-    """A threshold for each combination of groups; `groups` are the groups with their rows."""
+    """A threshold for each combination of groups, such as "sex=F & region=north".
+
+    `groups` has the name of each group ("sex=F") and the number of its calibration rows.
+    """
 
     kind = "overlapping groups"
 
@@ -360,39 +413,57 @@ class OverlappingFacts(CalibrationFacts):
         return f"by all rows, {counted(threshold.n, 'row')} with this combination of groups"
 
     def lines(self, *, n_rows: int) -> Iterator[str]:
+        """Print the range of the thresholds, and for each group the coverage to expect."""
         values = [threshold.value for threshold in self.thresholds]
-        spread = f" from {cutoff(min(values))} to {cutoff(max(values))}" if values else ""
-        yield f"{counted(len(values), 'threshold')}{spread}, one for each combination of groups"
+        n_thresholds = counted(len(values), "threshold")
+        value_range = f" from {cutoff(min(values))} to {cutoff(max(values))}" if values else ""
+        yield f"{n_thresholds}{value_range}, one for each combination of groups"
 
-        # Coverage is at most d / ((n + 1) P(group)) above its level, with d independent groups.
-        # Each row is in one group of each condition, so the groups hold it once for each.
-        n_conditions = sum(rows for _, rows in self.groups) // max(n_rows, 1)
-        n_independent = 1 + len(self.groups) - n_conditions
-        for name, rows in self.groups:
-            upper_bound = min(1.0, 1 - self.alpha + n_independent / rows)
+        # Each row is in one group of each condition, so the groups hold it once for each. The
+        # groups of a condition add up to 1, as the constant does: d columns are independent.
+        n_conditions = sum(group_rows for _, group_rows in self.groups) // max(n_rows, 1)
+        d = 1 + len(self.groups) - n_conditions
+
+        # Coverage is at most d / ((n + 1) P(group)) above 1 - alpha, about d / (rows of the group).
+        level = 1 - self.alpha
+        for name, group_rows in self.groups:
+            upper_bound = min(1.0, level + d / group_rows)
             yield (
-                f"{name}: {counted(rows, 'row')}, expected coverage {1 - self.alpha:.6g} to about "
+                f"{name}: {counted(group_rows, 'row')}, expected coverage {level:.6g} to about "
                 f"{upper_bound:.3f} where scores are distinct"
             )
 
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
+        """Check the levels, and that thresholds and groups count each calibration row."""
         yield from super().checks(n_rows=n_rows, n_labels=n_labels)
         for threshold in self.thresholds:
             yield from check_has_no_rank(threshold)
         yield check_all_rows_counted(self.thresholds, n_rows)
-        sizes = [rows for _, rows in self.groups]
-        is_whole = sum(sizes) % max(n_rows, 1) == 0 and min(sizes, default=0) > 0
+
+        # Each condition divides all rows into groups, so together they have a multiple of all rows.
+        sizes = [group_rows for _, group_rows in self.groups]
+        counts_all_rows = sum(sizes) % max(n_rows, 1) == 0
+        has_no_empty_group = min(sizes, default=0) > 0
         detail = "each calibration row is in one group of each condition"
-        yield Check("overlapping groups", is_whole, detail)
+        yield Check("overlapping groups", counts_all_rows and has_no_empty_group, detail)
 
 
 @dataclass(frozen=True)
 class WeightFacts:
-    """Weights on a certificate: of what ("x" or "label"), as described, whether estimated, and how
-    unequal they are.
+    """The weights of the calibration rows on a certificate.
 
-    So many equally weighted rows would vary as much (``effective_n``), and the largest weight is
-    ``most`` times the mean.
+    Attributes
+    ----------
+    of
+        What the weight of a row depends on: "x" or "label".
+    given
+        The function or dict of the user, in words.
+    estimated
+        Whether the weights were estimated from rows, so that nothing is guaranteed.
+    effective_n
+        How many equally weighted rows would vary as much.
+    most
+        The largest weight, in units of the mean weight.
     """
 
     of: str
@@ -431,12 +502,15 @@ class WeightedFacts(CalibrationFacts):
         return sentence.removesuffix(".") + ", given the stated weights."
 
     def assumption(self) -> str:
-        of = self.weights.of
-        rest = "y given x is as before" if of == "x" else "x given the label is as before"
+        """State what must be true of rows and weights for the guarantee to hold."""
+        weighted = self.weights.of  # "x" or "label"
+        unchanged = "x given the label is as before"
+        if weighted == "x":
+            unchanged = "y given x is as before"
         return (
             f"Calibration rows and the new one are independent, given the training and tuning "
-            f"rows, the weights are how much more frequent each {of} is among new rows than among "
-            f"calibration rows, and {rest}."
+            f"rows, the weights are how much more frequent each {weighted} is among new rows than "
+            f"among calibration rows, and {unchanged}."
         )
 
     def lines(self, *, n_rows: int) -> Iterator[str]:
@@ -497,19 +571,25 @@ def all_but(level: Fraction) -> str:
 
 
 def threshold_in_words(threshold: CertifiedThreshold, origin: str) -> str:
-    """Print one threshold, where it comes from, and the law of coverage that follows."""
-    name = "" if threshold.group is None else f"{threshold.group}: "
+    """Print one threshold, where it comes from, and the law of coverage that follows.
 
-    law = ""
+    With the `origin` "rank 91 of 100", for example: "threshold 1.25, rank 91 of 100, expected
+    coverage 0.9010, 90 % range 0.848 to 0.945". Parts that are not known are left out.
+    """
+    parts = [f"threshold {cutoff(threshold.value)}", origin]
+    if threshold.group is not None:
+        parts[0] = f"{threshold.group}: {parts[0]}"
+
     if threshold.expected_coverage is not None:
         at_least = "" if threshold.expected_is_exact else " at least"
-        law += f", expected coverage{at_least} {threshold.expected_coverage:.4f}"
+        parts.append(f"expected coverage{at_least} {threshold.expected_coverage:.4f}")
+
     if threshold.coverage_low is not None:
         high = threshold.coverage_high
         upper_end = "or more" if high is None else f"to {high:.3f}"
-        law += f", 90 % range {threshold.coverage_low:.3f} {upper_end}"
+        parts.append(f"90 % range {threshold.coverage_low:.3f} {upper_end}")
 
-    return f"{name}threshold {cutoff(threshold.value)}, {origin}{law}"
+    return ", ".join(parts)
 
 
 def cutoff(value: float) -> str:
@@ -523,16 +603,26 @@ def cutoff(value: float) -> str:
 # checks
 
 
+def name_check(subject: str, group: str | None) -> str:
+    """Name a check of a threshold: "rank", or "rank of group north" for the one of a group."""
+    return subject if group is None else f"{subject} of group {group}"
+
+
 def compare(name: str, stated: object, computed: object, what: str) -> Check:
-    """Check that a certificate states what is computed."""
+    """Make a check that holds if the certificate states what was computed again.
+
+    `what` says in a few words what that is, for the line that a report prints.
+    """
     if stated == computed:
         return Check(name, True, f"{what}: {computed}")
     return Check(name, False, f"{what}: the certificate says {stated}, recomputed {computed}")
 
 
 def check_law(threshold: CertifiedThreshold) -> Check:
-    """Check that the law of coverage follows from the rank."""
-    name = "rank" if threshold.group is None else f"rank of group {threshold.group}"
+    """Check that expected coverage and its 5 % and 95 % points follow from the rank.
+
+    A threshold without a rank must have none of these.
+    """
     computed = certified_threshold(
         threshold.value,
         rank=threshold.rank,
@@ -540,16 +630,18 @@ def check_law(threshold: CertifiedThreshold) -> Check:
         is_tied=not threshold.expected_is_exact,
         group=threshold.group,
     )
-    what = "no rank, no law"
+
+    detail = "no rank, no law"
     if threshold.rank is not None:
-        what = f"mean, 5 % and 95 % points for rank {threshold.rank} of {threshold.n}"
-    return Check(f"{name}: coverage law", threshold.agrees_with(computed), what)
+        detail = f"mean, 5 % and 95 % points for rank {threshold.rank} of {threshold.n}"
+    name = name_check("rank", threshold.group)
+    return Check(f"{name}: coverage law", threshold.agrees_with(computed), detail)
 
 
 def check_has_no_rank(threshold: CertifiedThreshold) -> Iterator[Check]:
     """Check that a threshold that is no order statistic states no rank and no law."""
     if threshold.rank is not None:
-        name = "rank" if threshold.group is None else f"rank of group {threshold.group}"
+        name = name_check("rank", threshold.group)
         yield Check(name, False, "these thresholds are no order statistics and have no rank")
     yield check_law(threshold)
 
