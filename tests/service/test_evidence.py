@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import beta
 
 from dco.service.evidence import (
-    ODDS,
-    SHARES,
+    ALTERNATIVE_WEIGHTS,
+    ODDS_FACTORS,
     Evidence,
     confidence_sequence,
     likely_start,
@@ -39,10 +39,10 @@ def take_path(path, chances):
 
 def ratio_from(start, path, chances):
     """Compute the likelihood ratio of the rows after a start, by its definition."""
-    ratios = np.ones(len(ODDS))
+    ratios = np.ones(len(ODDS_FACTORS))
     for hit, u in zip(path[start:], chances[start:], strict=True):
-        ratios *= np.where(hit, ODDS, 1.0) / (1 - u + ODDS * u)
-    return float(ratios @ SHARES)
+        ratios *= np.where(hit, ODDS_FACTORS, 1.0) / (1 - u + ODDS_FACTORS * u)
+    return float(ratios @ ALTERNATIVE_WEIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,10 @@ class TestAgainstTheUrn:
             chances = chances_of_hits(path, n=n, rank=rank)
             by_start = [ratio_from(start, path, chances) for start in range(N_ROWS)]
             evidence = take_path(path, chances)
-            assert float(evidence.weighted @ SHARES) == pytest.approx(weights @ by_start)
-            assert float(evidence.summed @ SHARES) == pytest.approx(sum(by_start))
+            assert float(evidence.weighted @ ALTERNATIVE_WEIGHTS) == pytest.approx(
+                weights @ by_start
+            )
+            assert float(evidence.summed @ ALTERNATIVE_WEIGHTS) == pytest.approx(sum(by_start))
             assert likely_start(path, chances, reported=N_ROWS) == int(np.argmax(by_start))
 
     def test_the_mean_of_the_evidence_is_one_and_the_detector_grows_by_one_per_row(self, n, rank):
@@ -67,8 +69,10 @@ class TestAgainstTheUrn:
             chances = chances_of_hits(path, n=n, rank=rank)
             evidence = take_path(path, chances)
             share = probability(path, chances)
-            mean += share * (float(evidence.weighted @ SHARES) + weight_of_later_starts(N_ROWS))
-            detector += share * float(evidence.summed @ SHARES)
+            mean += share * (
+                float(evidence.weighted @ ALTERNATIVE_WEIGHTS) + weight_of_later_starts(N_ROWS)
+            )
+            detector += share * float(evidence.summed @ ALTERNATIVE_WEIGHTS)
         assert mean == pytest.approx(1)
         assert detector == pytest.approx(N_ROWS)
 
@@ -76,7 +80,7 @@ class TestAgainstTheUrn:
 def test_many_misses_do_not_overflow():
     evidence = take_path([False] * 5_000, [0.9] * 5_000)
     assert 0 < evidence.p_value() < 1e-250
-    assert np.isfinite(evidence.after(True, 0.9).largest_mean)
+    assert np.isfinite(evidence.after(True, 0.9).largest_martingale)
 
 
 def test_without_rows_every_coverage_is_possible():

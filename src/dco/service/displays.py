@@ -7,24 +7,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from dco.foundations.arrays import Floats, Integers
+from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.drawing import BLUE, DASHED, INK, LEGEND_ABOVE, ORANGE, PALE, Display
 from dco.service.evidence import confidence_sequence
 from dco.service.monitor import Monitor
 
-_POINTS = 200  # of a curve over rows
-_PARTS = 24  # of the rows, in time
-_LEAST_PART = 25  # rows that each part has at least
+_MOST_POINTS = 200  # of a curve over rows
+_MOST_PARTS = 24  # of the rows in their order, for the coverage lately
+_SMALLEST_PART = 25  # rows
+_ROOM_BELOW = 0.15  # the lowest dot: the first interval reaches down to 0, which is not drawn
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MonitorDisplay(Display):
-    """The coverage of rows as they arrived, its interval for all times, what the calibration
-    promises, and the alarm.
+    """The coverage of rows as they arrived, with its interval for all times and the alarm.
 
     `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none.
-    `recent` holds the coverage of the rows since the point before: each point stands for about as
-    many rows.
+    `recent` is (middle rows, coverages) of parts of the rows, each with about as many rows.
     """
 
     rows: Integers
@@ -46,32 +45,28 @@ class MonitorDisplay(Display):
 
     @classmethod
     def from_monitor(cls, monitor: Monitor, *, ax: Any = None) -> Self:
-        """The rows that a monitor has seen."""
+        """Show the rows that a monitor has seen."""
         timeline = monitor.timeline()
         covered = timeline["covered"]
-        below = np.flatnonzero(timeline["p_value"] <= monitor.error_rate)
         if covered.size == 0:
             raise ValueError("The monitor has seen no rows yet: update it first.")
-        rows = np.unique(
-            np.linspace(1, covered.size, min(_POINTS, covered.size)).round().astype(np.int64)
-        )
-        total = np.cumsum(covered)[rows - 1]
-        pairs = zip(total.tolist(), rows.tolist(), strict=True)
-        low, high = np.array(
-            [confidence_sequence(hits, n, error_rate=monitor.error_rate) for hits, n in pairs]
-        ).T
-        parts = np.array_split(
-            np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART))
-        )
-        recent = np.array([[part.mean() + 1, covered[part].mean()] for part in parts]).T
+
+        rows = _rows_to_draw(covered.size)
+        n_covered = np.cumsum(covered)[rows - 1]
+        intervals = [
+            confidence_sequence(hits, n_rows, error_rate=monitor.error_rate)
+            for hits, n_rows in zip(n_covered.tolist(), rows.tolist(), strict=True)
+        ]
+        low, high = np.array(intervals).T
+        alarms = np.flatnonzero(timeline["p_value"] <= monitor.error_rate)
         return cls(
             rows=rows,
-            coverage=total / rows,
+            coverage=n_covered / rows,
             low=low,
             high=high,
             expected=monitor.report().expected_coverage,
-            alarm=int(below[0]) + 1 if below.size else None,
-            recent=(recent[0], recent[1]),
+            alarm=int(alarms[0]) + 1 if alarms.size else None,
+            recent=_coverage_by_part(covered),
         ).plot(ax)
 
     def draw(self, ax: Any) -> None:
@@ -81,10 +76,25 @@ class MonitorDisplay(Display):
         )
         ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
         ax.plot(*self.recent, ".", color=INK, label="covered lately")
-        # not down to the first interval
-        ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)
+        lowest = min(self.expected, *self.recent[1])
+        ax.set_ylim(max(0.0, lowest - _ROOM_BELOW), 1.01)
         ax.axhline(self.expected, **DASHED, label="expected")
         if self.alarm is not None:
             ax.axvline(self.alarm, color=ORANGE, label=f"alarm at row {self.alarm}")
         ax.set(xlabel="rows", ylabel="coverage")
         ax.legend(**LEGEND_ABOVE, ncols=3)
+
+
+def _rows_to_draw(n_rows: int) -> Integers:
+    """Return up to 200 rows, counted from 1, at equal distances from the first to the last."""
+    n_points = min(_MOST_POINTS, n_rows)
+    return np.unique(np.linspace(1, n_rows, n_points).round().astype(np.int64))
+
+
+def _coverage_by_part(covered: Bools) -> tuple[Floats, Floats]:
+    """Cut the rows into parts of about one size; return their middle rows and coverages."""
+    n_parts = max(1, min(_MOST_PARTS, covered.size // _SMALLEST_PART))
+    parts = np.array_split(np.arange(covered.size), n_parts)
+    middle_rows = np.array([part.mean() + 1 for part in parts])
+    coverages = np.array([covered[part].mean() for part in parts])
+    return middle_rows, coverages

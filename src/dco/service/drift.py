@@ -16,10 +16,11 @@ import numpy as np
 from dco.foundations.arrays import Floats
 
 _MERGE_AT = 4096  # scores that may wait to be merged into the sorted ones
-_SHARE_DEALT_ANEW = 0.01  # of the stakes, before each row
-_LARGEST = 1e300  # stakes stop there: floats do
+_SHARE_SHARED_OUT = 0.01  # of all stakes, equally to all bets before each row
+_LARGEST = 1e300  # stakes stop growing there: a float is not much larger
 
-# One bet for each column: on high or low places by a slope, on middle or extreme ones by a bend.
+# One bet for each column: on high or low places by a slope a, on extreme (b > 0) or middle places
+# (b < 0) by a bend b.
 _SLOPES = np.array([0.0, -0.9, -0.45, 0.45, 0.9, 0.0, 0.0])
 _BENDS = np.array([0.0, 0.0, 0.0, 0.0, 0.0, -0.9, 0.9])
 
@@ -32,30 +33,33 @@ class SortedScores:
         self._waiting: list[float] = []
 
     def place(self, score: float, *, uniform: float) -> float:
-        """Return the place of one more score, in (0, 1), and keep the score.
+        """Return the place of one more score among those so far, in (0, 1), and keep the score.
 
-        The place is (#{below} + v (1 + #{equal})) / (1 + #{all}), where the uniform v breaks ties.
+        The place is (n_below + v (1 + n_equal)) / (1 + n), where the uniform v breaks ties.
         """
-        below = bisect_left(self._merged, score) + bisect_left(self._waiting, score)
-        up_to = bisect_right(self._merged, score) + bisect_right(self._waiting, score)
-        total = len(self._merged) + len(self._waiting)
-        relative_rank = (below + uniform * (1 + up_to - below)) / (1 + total)
+        n_below = bisect_left(self._merged, score) + bisect_left(self._waiting, score)
+        n_up_to = bisect_right(self._merged, score) + bisect_right(self._waiting, score)
+        n = len(self._merged) + len(self._waiting)
+        place = (n_below + uniform * (1 + n_up_to - n_below)) / (1 + n)
 
-        # to insert into a long list takes long, so a short one takes new scores
+        # To insert into a long list takes long, so that a short one takes the new scores.
         insort(self._waiting, score)
         if len(self._waiting) == _MERGE_AT:
             self._merged = sorted(self._merged + self._waiting)
             self._waiting = []
-        return relative_rank
+        return place
 
 
 @dataclass(frozen=True, eq=False)
 class Stakes:
-    """Bets on places that are uniform while nothing changes, of one stream or of several.
+    """Bets against "places are uniform", which they are while nothing changes.
 
-    A bet multiplies its stake by 1 + a (2x - 1) + b (6x^2 - 6x + 1) at the place x; the mean is 1
-    under the law. Before each row a hundredth of all stakes is dealt anew, so that a change can
-    begin at any time (Vovk's jumper). `largest_total` is the most that all bets together ever held.
+    A bet multiplies its stake by 1 + a (2x - 1) + b (6x^2 - 6x + 1) at the place x, which is 1 on
+    average if x is uniform. Before each row a hundredth of all stakes is shared out equally, so
+    that a bet that has lost can win when a change begins (Vovk's jumper).
+
+    `by_bet` (..., B) holds the stakes now, of one stream of rows or of several side by side, and
+    `largest_total` (...) the most that all bets of a stream ever held together.
     """
 
     by_bet: Floats
@@ -63,15 +67,15 @@ class Stakes:
 
     @classmethod
     def before_first_row(cls, *streams: int) -> Stakes:
-        """Deal equal stakes to all bets, 1 in all."""
+        """Give equal stakes to all bets, 1 in all; `streams` is the shape of several streams."""
         n_bets = len(_SLOPES)
         return cls(by_bet=np.full((*streams, n_bets), 1 / n_bets), largest_total=np.ones(streams))
 
     def after(self, place: float | Floats) -> Stakes:
-        """Settle the bets on one more place."""
+        """Return the stakes after the bets on one more place in (0, 1) were settled."""
         x = np.asarray(place, dtype=np.float64)[..., None]
         mean_stake = self.by_bet.mean(axis=-1, keepdims=True)
-        stakes = (1 - _SHARE_DEALT_ANEW) * self.by_bet + _SHARE_DEALT_ANEW * mean_stake
+        stakes = (1 - _SHARE_SHARED_OUT) * self.by_bet + _SHARE_SHARED_OUT * mean_stake
 
         factors = 1 + _SLOPES * (2 * x - 1) + _BENDS * (6 * x * (x - 1) + 1)
         by_bet = np.minimum(stakes * factors, _LARGEST)

@@ -28,60 +28,76 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats
 
-# the alternatives c, each a factor of the odds of a hit; 0.45 takes a coverage of 0.90 to 0.80
-ODDS = np.array([0.65, 0.45, 0.2])
-# the weights of the alternatives in the mean over them, which is the evidence; they sum to 1
-SHARES = np.array([0.25, 0.5, 0.25])
+# The alternatives c, each a factor of the odds of a hit; 0.45 takes a coverage of 0.90 to 0.80.
+ODDS_FACTORS = np.array([0.65, 0.45, 0.2])
+# The weights of the alternatives in the mean over them, which is the evidence; they sum to 1.
+ALTERNATIVE_WEIGHTS = np.array([0.25, 0.5, 0.25])
+
 _WEIGHT_OF_FIRST_START = 0.2  # of a change before the first row
 _HALF_LIFE = 300  # half of the other weight is on changes within so many rows
-_LARGEST = 1e300  # evidence stops there: floats do
+SMALLEST_FLOAT = 1e-300  # about
+LARGEST_BELOW_ONE = 1 - 2**-53
+_LARGEST = 1e300  # evidence stops growing there: a float is not much larger
 
 
 def weight_of_later_starts(n_rows: int) -> float:
-    """Return the weight of all changes that begin after so many rows.
+    """Return the prior weight of all changes that begin after the first `n_rows` rows.
 
-    At 0 rows it is the weight of every start but the first.
+    For n_rows = 0 it is the weight of all changes but one before the first row.
     """
     return (1 - _WEIGHT_OF_FIRST_START) * _HALF_LIFE / (_HALF_LIFE + n_rows)
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Evidence after some rows, of one stream or of several side by side.
+    """Evidence for a change after some rows, of one stream of rows or of several side by side.
 
-    A start is a row with which a change may have begun. The likelihood ratio of a start is that of
-    the rows since, taken for each of the A alternatives by itself.
+    A change may start with any row. The likelihood ratio of a start is the product of those of the
+    rows since, for each of the A alternatives by itself.
+
+    Attributes
+    ----------
+    n_rows
+        How many rows there have been.
+    weighted
+        The sum over all starts of weight times likelihood ratio, (..., A).
+    summed
+        The sum over all starts of the likelihood ratio, (..., A).
+    largest_martingale
+        The largest value so far of the test martingale, which is made from `weighted`, (...).
+    detector
+        The largest value so far of the e-detector, which is made from `summed`, (...).
     """
 
     n_rows: int
-    weighted: Floats  # (..., A): sum over starts of weight times likelihood ratio
-    summed: Floats  # (..., A): sum over starts of the likelihood ratio, the e-detector
-    largest_mean: Floats  # (...): the largest value of the test martingale so far
-    detector: Floats  # (...): the largest value of the e-detector so far
+    weighted: Floats
+    summed: Floats
+    largest_martingale: Floats
+    detector: Floats
 
     @classmethod
     def before_first_row(cls, *streams: int) -> Evidence:
-        """Start with no rows."""
-        zeros = np.zeros((*streams, len(ODDS)))
+        """Return the evidence of no rows; `streams` is the shape of streams side by side."""
+        zeros = np.zeros((*streams, len(ODDS_FACTORS)))
         return cls(
             n_rows=0,
             weighted=zeros + _WEIGHT_OF_FIRST_START,
             summed=zeros,
-            largest_mean=np.ones(streams),
+            largest_martingale=np.ones(streams),
             detector=np.zeros(streams),
         )
 
-    def after(self, hit: bool | Bools, expected: float | Floats) -> Evidence:
+    def after(self, hit: bool | Bools, chance_of_hit: float | Floats) -> Evidence:
         """Return the evidence after one more row.
 
-        `hit` says whether its set covered it, `expected` is the probability of that if nothing has
-        changed: u, which the urn gives from the rows before.
+        `hit` says whether the set of the row covers it, and `chance_of_hit` is the probability of
+        that if nothing has changed (u, which the urn gives from the rows before). With several
+        streams both are arrays, a value for each.
         """
-        u = np.asarray(expected, dtype=np.float64)[..., None]
-        is_hit = np.asarray(hit)[..., None]
-        likelihood_ratio = np.where(is_hit, ODDS, 1.0) / (1 - u + ODDS * u)
+        # 1. The likelihood ratio of the row, for each alternative.
+        likelihood_ratio = likelihood_ratios(hit, chance_of_hit)
 
-        # a change may start with this row: that start joins the others, with a ratio of 1 so far
+        # 2. A change may start with this row: that start joins the others, its ratio is 1 so far.
         weight_from_here = weight_of_later_starts(self.n_rows)
         weight_later = weight_of_later_starts(self.n_rows + 1)
         weighted_before = self.weighted + weight_from_here - weight_later
@@ -90,40 +106,66 @@ class Evidence:
         weighted = np.minimum(weighted_before * likelihood_ratio, _LARGEST)
         summed = np.minimum(summed_before * likelihood_ratio, _LARGEST)
 
-        # starts after this row have a ratio of 1, so they add their weight to the martingale
-        martingale = weighted @ SHARES + weight_later
+        # 3. Starts after this row have a ratio of 1, so they add their weight to the martingale.
+        martingale = weighted @ ALTERNATIVE_WEIGHTS + weight_later
         return Evidence(
             n_rows=self.n_rows + 1,
             weighted=weighted,
             summed=summed,
-            largest_mean=np.maximum(self.largest_mean, martingale),
-            detector=np.maximum(self.detector, summed @ SHARES),
+            largest_martingale=np.maximum(self.largest_martingale, martingale),
+            detector=np.maximum(self.detector, summed @ ALTERNATIVE_WEIGHTS),
         )
 
     def p_value(self) -> Floats:
         """Return a p-value that is valid at any time: P(ever p <= d) <= d."""
-        return np.asarray(1 / self.largest_mean)
+        return np.asarray(1 / self.largest_martingale)
 
 
-def likely_start(hits: ArrayLike, expected: ArrayLike, *, reported: int) -> int:
+def likelihood_ratios(hit: ArrayLike, chance_of_hit: ArrayLike) -> Floats:
+    """Return the likelihood ratio of a row for each alternative c, as a last axis.
+
+    c / (1 - u + c u) for a hit and 1 / (1 - u + c u) for a miss, where u is the chance of a hit.
+    """
+    u = np.asarray(chance_of_hit, dtype=np.float64)[..., None]
+    is_hit = np.asarray(hit, dtype=bool)[..., None]
+    return np.where(is_hit, ODDS_FACTORS, 1.0) / (1 - u + ODDS_FACTORS * u)
+
+
+def likely_start(hits: ArrayLike, chances_of_hits: ArrayLike, *, reported: int) -> int:
     """Estimate how many rows came before a change that was first reported after `reported` rows.
 
-    It is the start whose rows have the largest likelihood ratio up to its peak. While a change
-    lasts, the peak is at the last row.
+    Parameters
+    ----------
+    hits
+        Whether each row was a hit, for all rows so far.
+    chances_of_hits
+        The probability of that if nothing had changed, as `Evidence.after` takes it.
+    reported
+        After how many rows the change was reported; there may be rows after that.
     """
     is_hit = np.asarray(hits, dtype=bool)[:, None]
-    u = np.asarray(expected, dtype=np.float64)[:, None]
-    log_ratios = np.where(is_hit, np.log(ODDS), 0.0) - np.log(1 - u + ODDS * u)
-    log_ratio_up_to = np.concatenate([np.zeros_like(ODDS)[None], log_ratios]).cumsum(axis=0)
+    u = np.asarray(chances_of_hits, dtype=np.float64)[:, None]
+    log_ratios = np.where(is_hit, np.log(ODDS_FACTORS), 0.0) - np.log(1 - u + ODDS_FACTORS * u)
 
-    start = _position_of_largest(log_ratio_up_to[reported] - log_ratio_up_to[:reported])
-    peak = reported + _position_of_largest(log_ratio_up_to[reported:] - log_ratio_up_to[start])
-    return _position_of_largest(log_ratio_up_to[peak] - log_ratio_up_to[:reported])
+    # Row n holds the log likelihood ratio of the first n rows, a column for each alternative. That
+    # of the rows from a start to an end is the difference of two rows.
+    no_rows = np.zeros((1, len(ODDS_FACTORS)))
+    cumulative = np.concatenate([no_rows, log_ratios]).cumsum(axis=0)
+
+    # 1. The start that explains best what there was when the change was reported.
+    start = _position_of_largest(cumulative[reported] - cumulative[:reported])
+
+    # 2. Until when the evidence for that start kept growing: to the last row, if the change lasts.
+    end = reported + _position_of_largest(cumulative[reported:] - cumulative[start])
+
+    # 3. The start that explains best all rows until then.
+    return _position_of_largest(cumulative[end] - cumulative[:reported])
 
 
 def _position_of_largest(log_ratios: Floats) -> int:
-    """Find the largest mean over the alternatives, whose logarithms are in the columns."""
-    return int(np.argmax(np.logaddexp.reduce(log_ratios + np.log(SHARES), axis=1)))
+    """Find the row with the largest likelihood ratio, as a mean over the alternatives (columns)."""
+    log_means = np.logaddexp.reduce(log_ratios + np.log(ALTERNATIVE_WEIGHTS), axis=1)
+    return int(np.argmax(log_means))
 
 
 def confidence_sequence(hits: int, n_rows: int, *, error_rate: float) -> tuple[float, float]:
@@ -141,20 +183,21 @@ def confidence_sequence(hits: int, n_rows: int, *, error_rate: float) -> tuple[f
     from scipy.special import betaln, xlog1py, xlogy
 
     misses = n_rows - hits
-    level = betaln(hits + 0.5, misses + 0.5) - betaln(0.5, 0.5) + math.log(error_rate)
-
-    def height(p: float) -> float:
-        """Return how far the logarithm of the likelihood at p is above the level."""
-        return float(xlogy(hits, p) + xlog1py(misses, -p) - level)
-
-    if hits == 0 and misses == 0:
+    if n_rows == 0:
         return 0.0, 1.0
-    if hits == 0:
-        return 0.0, -math.expm1(level / misses)
-    if misses == 0:
-        return math.exp(level / hits), 1.0
 
+    # The interval holds all p with log(p**H (1 - p)**m) > log_limit.
+    log_limit = betaln(hits + 0.5, misses + 0.5) - betaln(0.5, 0.5) + math.log(error_rate)
+    if hits == 0:
+        return 0.0, -math.expm1(log_limit / misses)
+    if misses == 0:
+        return math.exp(log_limit / hits), 1.0
+
+    def log_likelihood_above_limit(p: float) -> float:
+        return float(xlogy(hits, p) + xlog1py(misses, -p) - log_limit)
+
+    # The likelihood is largest at the share of hits, and crosses the limit once on each side of it.
     share = hits / n_rows
-    low = float(brentq(height, 1e-300, share))
-    high = float(brentq(height, share, 1 - 2**-53))
+    low = float(brentq(log_likelihood_above_limit, SMALLEST_FLOAT, share))
+    high = float(brentq(log_likelihood_above_limit, share, LARGEST_BELOW_ONE))
     return low, high

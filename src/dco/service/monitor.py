@@ -122,21 +122,19 @@ class Monitor:
         with self._lock:
             rows = self._rows
             n_covered = sum(rows.covered)
-            alarm = self._p_value <= self.error_rate
-            change = float(self._evidence.detector) >= self.run_length
+            is_alarm = self._p_value <= self.error_rate
+            is_change = float(self._evidence.detector) >= self.run_length
 
             reported = since = coverage_since = None
-            if alarm or change:
+            if is_alarm or is_change:
                 reported = self._first_report()
-                since = 1 + likely_start(
-                    self._timeline.hit, self._timeline.chance_of_hit, reported=reported
-                )
+                since = self._likely_start(reported)
                 coverage_since = float(np.mean(rows.covered[since - 1 :]))
 
             return MonitorReport(
-                alarm=alarm,
+                alarm=is_alarm,
                 p_value=self._p_value,
-                change=change,
+                change=is_change,
                 drift=self._drift_p_value <= self.error_rate,
                 drift_p_value=self._drift_p_value,
                 rows=len(rows),
@@ -180,19 +178,21 @@ class Monitor:
         """Begin before the first row."""
         certificate = self._predictor.certificate
         calibration = self._predictor.calibration
-        self._random = np.random.default_rng(
-            [0, *certificate.provenance.scores_fingerprint.encode()]
-        )
+
+        # Ties are broken by numbers that are the same whenever this fit is watched.
+        fingerprint = certificate.provenance.scores_fingerprint
+        self._random = np.random.default_rng([0, *fingerprint.encode()])
+
         self._step = choose_step(calibration.scored.scores, rounding=calibration.scored.rounding)
-        self._thresholds = {
-            condition.name: WatchedThreshold(
-                float(round_scores(np.array([condition.threshold.value]), self._step)[0]),
+        self._thresholds = {}
+        for condition in calibration.conditions:
+            (value,) = round_scores(np.array([condition.threshold.value]), self._step)
+            self._thresholds[condition.name] = WatchedThreshold(
+                float(value),
                 rank=int(condition.threshold.rank or 0),
                 scores=round_scores(condition.scores, self._step),
                 random=self._random,
             )
-            for condition in calibration.conditions
-        }
 
         self._rows = TakenRows()
         self._slices: dict[str, _WatchedSlice] = {}
@@ -201,7 +201,7 @@ class Monitor:
         self._timeline = Timeline()
 
     def _continue_from(self, state: Mapping[str, Any]) -> None:
-        """Take the rows of a state again."""
+        """Take the rows of a state again, one by one, as if they had just arrived."""
         rows = read_state(state, self._settings, calibration=self._calibration_digest())
         columns = zip(rows.covered, rows.scores, rows.conditions, rows.slices, strict=True)
         for covered, score, condition, slice_name in columns:
@@ -209,7 +209,7 @@ class Monitor:
         self._rows.fingerprints = rows.fingerprints
 
     def _calibration_digest(self) -> str:
-        """Name the calibration that is watched."""
+        """Name the calibration that is watched, so that a state is not continued with another."""
         certificate = self._predictor.certificate
         ranks = " ".join(
             f"{watched.rank}/{watched.n_calibration}" for watched in self._thresholds.values()
@@ -218,12 +218,13 @@ class Monitor:
         return f"{structure} {certificate.provenance.scores_fingerprint} {ranks}"
 
     def _note_copies_in_fit(self) -> None:
-        repeated = self._predictor.kept_rows.repeated
-        if self._settings.duplicates == "natural" or repeated == 0:
+        """Show a note if rows of the fit have copies, which a monitor would count once."""
+        share_repeated = self._predictor.kept_rows.repeated
+        if self._settings.duplicates == "natural" or share_repeated == 0:
             return
         text = (
-            f"{repeated:.1%} of the rows of the fit have copies among them, and a monitor counts "
-            "equal rows once: alarms may then be false."
+            f"{share_repeated:.1%} of the rows of the fit have copies among them, and a monitor "
+            "counts equal rows once: alarms may then be false."
         )
         show([Note("repeats", text, Message("Count all: ⟨duplicates=natural⟩."))])
 
@@ -240,7 +241,10 @@ class Monitor:
     # ---------------------------------------------------------------- taking rows
 
     def _score(self, X: Any, y: Any, by: Any) -> _ScoredBatch:
-        """Compute all that is needed of a batch, and look at no other rows."""
+        """Compute all that a monitor needs to know of the rows of a batch.
+
+        This depends on no other row, so several threads may do it at once.
+        """
         X = self._est.check_features(X)
         y = self._predictor.read_targets(y)
         sets = self._est.predict_set(X)
@@ -250,26 +254,31 @@ class Monitor:
         _check_lengths(len(sets), {"y": len(y), "by": len(slices)})
 
         has_known_label = sets.knows(y)
-        scorable = np.flatnonzero(has_known_label)
-        scores = np.full(len(y), np.inf)  # of labels that the fit does not know
-        if scorable.size:
-            scores[scorable] = self._predictor.scores(take_features(X, scorable), y[scorable])
-
-        calibration = self._predictor.calibration
-        names = [condition.name for condition in calibration.conditions]
-        positions = calibration.condition_positions(X, y)
-        conditions = [names[place] if place >= 0 else None for place in positions.tolist()]
-
         hashes = row_fingerprints(X, y)
         return _ScoredBatch(
             covered=np.asarray(sets.contains(y), dtype=bool),
             has_known_label=has_known_label,
-            scores=round_scores(scores, self._step),
-            conditions=conditions,
+            scores=self._rounded_scores(X, y, has_known_label),
+            conditions=self._condition_names(X, y),
             slices=slices,
             fingerprints=_in_hex(hashes),
             was_in_fit=self._predictor.kept_rows.recognise(hashes).is_recognised,
         )
+
+    def _rounded_scores(self, X: Any, y: AnyArray, has_known_label: Bools) -> Floats:
+        """Score the rows; a label that the fit does not know has an infinite score."""
+        scores = np.full(len(y), np.inf)
+        rows = np.flatnonzero(has_known_label)
+        if rows.size:
+            scores[rows] = self._predictor.scores(take_features(X, rows), y[rows])
+        return round_scores(scores, self._step)
+
+    def _condition_names(self, X: Any, y: AnyArray) -> list[str | None]:
+        """Name the condition of each row; None for one without calibration rows."""
+        calibration = self._predictor.calibration
+        names = [condition.name for condition in calibration.conditions]
+        positions = calibration.condition_positions(X, y).tolist()  # -1 where there is none
+        return [names[position] if position >= 0 else None for position in positions]
 
     def _take(self, batch: _ScoredBatch) -> int:
         """Take the rows of a batch that count; return how many do not."""
@@ -288,7 +297,7 @@ class Monitor:
         return n_repeated
 
     def _is_repeated(self, batch: _ScoredBatch, row: int) -> bool:
-        """Say whether a row was met before and does not count; remember it."""
+        """Decide whether a row was met before and does not count, and remember the row."""
         if self._settings.duplicates == "natural":
             return False
         fingerprint = batch.fingerprints[row]
@@ -299,29 +308,34 @@ class Monitor:
     def _take_row(
         self, score: float, *, covered: bool, condition: str | None, slice_name: str | None
     ) -> None:
-        """Take one row.
+        """Take one row: count it, and update the evidence for a change and for a drift.
 
-        A condition without calibration rows has full sets, so nothing is learnt from its rows.
+        `score` is rounded; `condition` and `slice_name` say where else the row counts.
         """
-        tie_breaker, place_breaker = self._random.random(2).tolist()
+        tie_uniform, place_uniform = self._random.random(2).tolist()
 
-        hit = covered
+        # 1. The threshold of its condition. A condition without calibration rows has full sets, so
+        # that nothing is learnt from its rows.
+        is_hit = covered
         chance_of_hit = 1.0
         threshold = self._thresholds.get(condition)
         if threshold is not None:
             chance_of_hit = threshold.chance_of_hit()
-            hit = threshold.is_hit(score, uniform=tie_breaker, covered=covered)
-            threshold.count(hit=hit, covered=covered)
-            rank_place = threshold.scores.place(score, uniform=place_breaker)
-            self._stakes = self._stakes.after(rank_place)
+            is_hit = threshold.is_hit(score, uniform=tie_uniform, covered=covered)
+            threshold.count(hit=is_hit, covered=covered)
+            place = threshold.scores.place(score, uniform=place_uniform)
+            self._stakes = self._stakes.after(place)
+
+        # 2. Its slice.
         if slice_name is not None:
             watched = self._slices.setdefault(slice_name, _WatchedSlice())
-            watched.take(score, uniform=place_breaker, covered=covered)
-        self._evidence = self._evidence.after(hit, chance_of_hit)
+            watched.take(score, uniform=place_uniform, covered=covered)
 
+        # 3. All rows together.
+        self._evidence = self._evidence.after(is_hit, chance_of_hit)
         self._rows.append(score, covered=covered, condition=condition, slice_name=slice_name)
         self._timeline.append(
-            hit=hit,
+            hit=is_hit,
             chance_of_hit=chance_of_hit,
             p_value=self._p_value,
             drift_p_value=self._drift_p_value,
@@ -332,10 +346,12 @@ class Monitor:
 
     @property
     def _p_value(self) -> float:
+        """The p-value of the alarm."""
         return float(self._evidence.p_value())
 
     @property
     def _drift_p_value(self) -> float:
+        """The p-value of the drift."""
         return float(self._stakes.p_value())
 
     def _first_report(self) -> int:
@@ -344,20 +360,33 @@ class Monitor:
         is_change = self._timeline.detector >= self.run_length
         return int(np.argmax(is_alarm | is_change)) + 1
 
+    def _likely_start(self, reported: int) -> int:
+        """Estimate the row, from 1, with which the change that was reported after a row began."""
+        n_rows_before = likely_start(
+            self._timeline.hit, self._timeline.chance_of_hit, reported=reported
+        )
+        return n_rows_before + 1
+
     def _expected_coverage(self) -> float:
-        """Return the mean of the law of coverage over all calibration rows."""
+        """Return the expected coverage, k / (n + 1), as a mean over all calibration rows.
+
+        Each condition counts with the number of its calibration rows; 1 where there are none.
+        """
         thresholds = self._thresholds.values()
         n_calibration = sum(watched.n_calibration for watched in thresholds)
         if n_calibration == 0:
             return 1.0
-        n_expected = sum(
+        n_expected_covered = sum(
             watched.n_calibration * watched.rank / (watched.n_calibration + 1)
             for watched in thresholds
         )
-        return n_expected / n_calibration
+        return n_expected_covered / n_calibration
 
     def _watched_conditions(self) -> tuple[WatchedCondition, ...]:
-        """Describe the conditions with thresholds of their own."""
+        """Describe the conditions with thresholds of their own.
+
+        Their p-values are multiplied by the number of conditions (Bonferroni).
+        """
         n_conditions = len(self._thresholds)
         return tuple(
             WatchedCondition(
@@ -372,7 +401,11 @@ class Monitor:
         )
 
     def _watched_slices(self) -> tuple[WatchedSlice, ...]:
-        """Describe the slices, in the order in which they appeared."""
+        """Describe the slices, in the order in which they appeared.
+
+        The sum of 1 / (j (j + 1)) over all j is 1, so the p-value of the j-th slice is multiplied
+        by j (j + 1), however many slices come.
+        """
         return tuple(
             WatchedSlice(
                 slice=name,
@@ -402,9 +435,9 @@ class _ScoredBatch:
 
 @dataclass
 class _WatchedSlice:
-    """A slice in service.
+    """The rows of one slice, and bets on the places of their scores.
 
-    No promise is about it, so its scores are placed among its own earlier ones alone.
+    No promise is about a slice, so its scores are placed among its own earlier ones alone.
     """
 
     n_rows: int = 0
@@ -420,7 +453,7 @@ class _WatchedSlice:
 
 
 def check_can_be_watched(est: DecoupledClassifier | DecoupledRegressor) -> None:
-    """Refuse a fit whose hits do not have the law of an urn, and say why."""
+    """Refuse a fit without a guarantee, and one whose coverage has no known law, and say why."""
     if est.certificate_.guarantee == "none":
         raise ValueError(
             'The fit guarantees nothing (its certificate says "none"), so there is no promise to '
@@ -432,6 +465,7 @@ def check_can_be_watched(est: DecoupledClassifier | DecoupledRegressor) -> None:
 
 
 def _check_lengths(n_rows: int, lengths: Mapping[str, int]) -> None:
+    """Raise unless each argument has one value for each row of X; `lengths` is by its name."""
     for name, length in lengths.items():
         if length != n_rows:
             raise ValueError(

@@ -116,17 +116,10 @@ def report_sentences(report: MonitorReport) -> list[str]:
 
     for condition in report.conditions:
         if condition.p_value <= report.error_rate:
-            sentences.append(
-                f"{condition.condition}: {condition.coverage:.1%} of "
-                f"{counted(condition.rows, 'row')} covered (p = {condition.p_value:.2g})."
-            )
+            sentences.append(_condition_sentence(condition))
     for watched in report.slices:
         if watched.drift_p_value <= report.error_rate:
-            sentences.append(
-                f"{watched.slice}: its scores have changed since its first row "
-                f"(p = {watched.drift_p_value:.2g}); {watched.coverage:.1%} of "
-                f"{counted(watched.rows, 'row')} covered."
-            )
+            sentences.append(_slice_sentence(watched))
 
     if report.alarm:
         sentences.append(
@@ -134,6 +127,22 @@ def report_sentences(report: MonitorReport) -> list[str]:
             f"at most {100 * report.error_rate:g} %."
         )
     return sentences
+
+
+def _condition_sentence(condition: WatchedCondition) -> str:
+    rows = counted(condition.rows, "row")
+    return (
+        f"{condition.condition}: {condition.coverage:.1%} of {rows} covered "
+        f"(p = {condition.p_value:.2g})."
+    )
+
+
+def _slice_sentence(watched: WatchedSlice) -> str:
+    rows = counted(watched.rows, "row")
+    return (
+        f"{watched.slice}: its scores have changed since its first row "
+        f"(p = {watched.drift_p_value:.2g}); {watched.coverage:.1%} of {rows} covered."
+    )
 
 
 def _alarm_sentence(report: MonitorReport) -> str:
@@ -165,6 +174,7 @@ def report_tables(report: MonitorReport) -> list[ReportTable]:
 
 
 def _table_of_conditions(conditions: Sequence[WatchedCondition]) -> ReportTable:
+    """Write a row for each condition."""
     cells = [
         [
             watched.condition,
@@ -184,6 +194,7 @@ def _table_of_conditions(conditions: Sequence[WatchedCondition]) -> ReportTable:
 
 
 def _table_of_slices(slices: Sequence[WatchedSlice]) -> ReportTable:
+    """Write a row for each slice, those whose scores have changed most first."""
     most_changed = sorted(slices, key=lambda watched: watched.drift_p_value)[:_SLICES_SHOWN]
     cells = [
         [

@@ -67,7 +67,10 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_state(rows: TakenRows, settings: MonitorSettings, *, calibration: str) -> dict[str, Any]:
-    """Return the state of a monitor of this calibration, with a checksum."""
+    """Return the state of a monitor as plain data for JSON, with a checksum.
+
+    `calibration` names the calibration that is watched.
+    """
     state = {
         "format": FORMAT,
         "calibration": calibration,
@@ -89,7 +92,10 @@ def _none_if_empty(names: list[str | None]) -> list[str | None] | None:
 def read_state(
     state: Mapping[str, Any], settings: MonitorSettings, *, calibration: str
 ) -> TakenRows:
-    """Return the rows of a state, or say why a monitor cannot continue from it."""
+    """Return the rows of a state; an error says why a monitor cannot continue from it.
+
+    It must be a state of the same calibration, begun with the same settings.
+    """
     _check_unchanged(state)
     if state["calibration"] != calibration:
         raise ValueError(
@@ -129,6 +135,7 @@ def _check_unchanged(state: Any) -> None:
 
 
 def _checksum(state: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of all facts of a state but the checksum itself."""
     facts = {name: value for name, value in state.items() if name != "sha256"}
     try:
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))

@@ -14,9 +14,12 @@ from dco.service.evidence import Evidence
 class WatchedThreshold:
     """A threshold that is the `rank`-th smallest of its calibration scores, and the rows it met.
 
-    A row whose score equals the threshold is covered, and is a hit if its tie is broken that way:
-    of the calibration scores that are equal to the threshold, put in random order, the threshold is
-    one at random too. The law of hits is then exact.
+    A row whose score is below the threshold is a hit, and one whose score equals it is a hit with a
+    probability that is drawn once: scores that tie with the threshold count as if they, and the
+    threshold among them, stood in random order. The law of hits is then exact; a tied row is
+    covered whether it is a hit or not.
+
+    `random` draws that probability.
     """
 
     def __init__(
@@ -33,10 +36,10 @@ class WatchedThreshold:
 
         n_below = int(np.sum(scores < value))
         n_equal = int(np.sum(scores == value))
-        self._share_of_ties = 1.0  # up to which a tied row is a hit
+        self._chance_of_tie = 1.0  # that a row whose score equals the threshold is a hit
         if n_equal and rank <= scores.size:  # rank n + 1 is beyond all scores, infinite ones too
             rank_among_equal = rank - n_below
-            self._share_of_ties = random.beta(rank_among_equal, n_equal - rank_among_equal + 1)
+            self._chance_of_tie = random.beta(rank_among_equal, n_equal - rank_among_equal + 1)
 
     @property
     def expected_coverage(self) -> float:
@@ -48,13 +51,16 @@ class WatchedThreshold:
         return (self.rank + self.n_hits) / (self.n_calibration + 1 + self.n_rows)
 
     def is_hit(self, score: float, *, uniform: float, covered: bool) -> bool:
-        """Decide whether a row is a hit; `uniform` breaks a tie."""
+        """Decide whether a row is a hit; the `uniform` in (0, 1) breaks a tie with the threshold.
+
+        Where the threshold is infinite, a hit is a row that is `covered`.
+        """
         if math.isinf(self.value):
             return covered
-        return score < self.value or (score == self.value and uniform <= self._share_of_ties)
+        return score < self.value or (score == self.value and uniform <= self._chance_of_tie)
 
     def count(self, *, hit: bool, covered: bool) -> None:
-        """Count a row."""
+        """Count one more row, with the evidence that it is."""
         self.evidence = self.evidence.after(hit, self.chance_of_hit())
         self.n_rows += 1
         self.n_hits += hit
