@@ -19,7 +19,7 @@ from dco.certificate.certificate import Certificate
 from dco.evaluation.evaluate import evaluate
 from dco.evaluation.evaluation import Evaluation
 from dco.evaluation.group_evaluation import GroupEvaluation
-from dco.foundations.arrays import AnyArray, Bools, Floats
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.drawing import (
     BLUE,
     DASHED,
@@ -41,6 +41,14 @@ from dco.tuning import Ranking
 
 MOST_ROWS = 60  # that are drawn one by one
 MOST_GROUPS = 30
+MOST_CANDIDATES = 15
+
+# The density of coverage is drawn between these quantiles: nearly all of its mass.
+_LOWEST_QUANTILE = 0.0005
+_HIGHEST_QUANTILE = 0.9995
+_POINTS_OF_DENSITY = 200
+
+_CANDIDATE_WIDTH = 52  # characters of a candidate's name in a line
 
 
 class FittedEstimator(Protocol):
@@ -59,7 +67,10 @@ class FittedEstimator(Protocol):
 
 @dataclass(frozen=True)
 class CoverageInGroup:
-    """The coverage of one condition or slice, and a range for it; None where it is not known."""
+    """The coverage of one condition or slice, and a range (low, high) for it.
+
+    Each is None where it is not known.
+    """
 
     name: str
     range: tuple[float, float] | None
@@ -67,34 +78,32 @@ class CoverageInGroup:
 
     @classmethod
     def of(cls, group: GroupEvaluation) -> Self:
-        """Take the range of the group's law, or an exact interval where it has none."""
+        """Take the coverage that was observed in a group.
+
+        The range is that of the law of coverage, or an exact interval where no law is known.
+        """
+        coverage_range = (group.coverage_low, group.coverage_high)
         test = group.consistency
-        interval = (group.coverage_low, group.coverage_high)
-        return cls(
-            name=str(group.group),
-            range=interval if test is None else (test.low, test.high),
-            coverage=group.coverage,
-        )
+        if test is not None:
+            coverage_range = (test.low, test.high)
+        return cls(name=str(group.group), range=coverage_range, coverage=group.coverage)
 
     @classmethod
     def expected_of(cls, threshold: CertifiedThreshold) -> Self:
-        """Take the range of the law of a threshold, before any row is seen."""
+        """Take the range in which the coverage of a threshold is expected, before rows are seen."""
         low = threshold.coverage_low
         high = 1.0 if threshold.coverage_high is None else threshold.coverage_high
-        return cls(
-            name=str(threshold.group),
-            range=None if low is None else (low, high),
-            coverage=None,
-        )
+        coverage_range = None if low is None else (low, high)
+        return cls(name=str(threshold.group), range=coverage_range, coverage=None)
 
 
 WithRows = TypeVar("WithRows", GroupEvaluation, CertifiedThreshold)
 
 
-def largest(groups: Sequence[WithRows], most: int) -> list[WithRows]:
-    """Return the groups with most rows, in their order."""
-    by_size = sorted(range(len(groups)), key=lambda position: -groups[position].n)
-    return [groups[position] for position in sorted(by_size[:most])]
+def largest_groups(groups: Sequence[WithRows], most: int) -> list[WithRows]:
+    """Return the `most` groups that have most rows, in the order in which they came."""
+    largest_first = sorted(range(len(groups)), key=lambda position: -groups[position].n)
+    return [groups[position] for position in sorted(largest_first[:most])]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -102,6 +111,14 @@ class CoverageDisplay(Display):
     """Coverage on rows with known targets beside the promise, with the law of its rank.
 
     With `groups` (slices or conditions), one line for each group instead.
+
+    Attributes
+    ----------
+    promised, coverage, n
+        The share of rows that should be covered, the share that is, and the number of rows.
+    rank, n_cal
+        The threshold is the calibration score of this rank, out of so many: coverage then follows
+        Beta(rank, n_cal + 1 - rank).
     """
 
     promised: float | None = None
@@ -149,7 +166,7 @@ class CoverageDisplay(Display):
     ) -> Self:
         """Draw an evaluation: by the slices that were asked for, or by condition.
 
-        At most so many groups are drawn, those with most rows.
+        Of many groups, the `most` ones with most rows are drawn.
         """
         groups = evaluation.by_condition if by_condition else evaluation.by_group
         test = evaluation.overall.consistency
@@ -159,7 +176,7 @@ class CoverageDisplay(Display):
             n=evaluation.n,
             rank=None if test is None else test.rank,
             n_cal=None if test is None else test.n_cal,
-            groups=[CoverageInGroup.of(group) for group in largest(groups, most)],
+            groups=[CoverageInGroup.of(group) for group in largest_groups(groups, most)],
         )
         return display.plot(ax)
 
@@ -167,16 +184,20 @@ class CoverageDisplay(Display):
     def from_certificate(
         cls, certificate: Certificate, *, most: int = MOST_GROUPS, ax: Any = None
     ) -> Self:
-        """Draw what the calibration rows imply of coverage, before any new row is seen."""
-        first = certificate.thresholds[0]
-        has_one = len(certificate.thresholds) == 1 and first.group is None
-        conditions = [] if has_one else largest(certificate.thresholds, most)
-        display = cls(
-            promised=1 - certificate.alpha,
-            rank=first.rank if has_one else None,
-            n_cal=first.n if has_one else None,
-            groups=[CoverageInGroup.expected_of(condition) for condition in conditions],
-        )
+        """Draw what the calibration rows imply of coverage, before any new row is seen.
+
+        Thresholds by condition get a line each; of many, the `most` ones with most rows.
+        """
+        promised = 1 - certificate.alpha
+        thresholds = certificate.thresholds
+        is_for_all_rows = len(thresholds) == 1 and thresholds[0].group is None
+        if is_for_all_rows:
+            (threshold,) = thresholds
+            display = cls(promised=promised, rank=threshold.rank, n_cal=threshold.n)
+        else:
+            conditions = largest_groups(thresholds, most)
+            groups = [CoverageInGroup.expected_of(condition) for condition in conditions]
+            display = cls(promised=promised, groups=groups)
         return display.plot(ax)
 
     def draw(self, ax: Any) -> None:
@@ -196,8 +217,9 @@ class CoverageDisplay(Display):
             if group.range is not None:
                 ax.plot(group.range, [line, line], color=PALE, linewidth=5, solid_capstyle="butt")
             if group.coverage is not None:
-                label = "observed" if line == 0 else None
+                label = "observed" if line == 0 else None  # once in the legend
                 ax.plot(group.coverage, line, "o", color=ORANGE, label=label)
+
         names = [plain_name(group.name) for group in self.groups]
         ax.set_yticks(range(len(names)), names)
         ax.set_ylim(len(names) - 0.5, -0.5)
@@ -206,7 +228,9 @@ class CoverageDisplay(Display):
         """Draw the density of coverage, where it is known, and the coverage that was observed."""
         if self.rank is not None and self.n_cal is not None and self.rank <= self.n_cal:
             law = coverage_law_of_rank(self.rank, self.n_cal)
-            x = np.linspace(float(law.ppf(0.0005)), float(law.ppf(0.9995)), 200)
+            low = float(law.ppf(_LOWEST_QUANTILE))
+            high = float(law.ppf(_HIGHEST_QUANTILE))
+            x = np.linspace(low, high, _POINTS_OF_DENSITY)
             name = f"Beta({self.rank}, {self.n_cal + 1 - self.rank})"
             ax.fill_between(x, law.pdf(x), color=PALE, linewidth=0, label=name)
         if self.coverage is not None:
@@ -217,9 +241,16 @@ class CoverageDisplay(Display):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SizeDisplay(Display):
-    """How large the sets are: shares of rows in bins `edges`, and the mean size.
+    """How large the sets are: a histogram of their sizes, and the mean size.
 
-    The last share is of all sets that are larger.
+    Attributes
+    ----------
+    shares
+        The share of rows in each bin; the last one is of all sets that are larger.
+    edges
+        The ends of the bins, ascending.
+    labels
+        Whether sizes are numbers of labels, and not lengths.
     """
 
     shares: Floats
@@ -246,8 +277,10 @@ class SizeDisplay(Display):
     ) -> Self:
         """Draw the sizes of prediction sets; `y` is not needed."""
         sizes = np.asarray(sets.sizes(), dtype=np.float64)
-        finite = sizes[np.isfinite(sizes)]
-        edges = size_edges(finite if finite.size else np.ones(1), classes=sets.n_classes)
+        finite_sizes = sizes[np.isfinite(sizes)]
+        if finite_sizes.size == 0:
+            finite_sizes = np.ones(1)  # any number: the bins must lie somewhere
+        edges = size_edges(finite_sizes, classes=sets.n_classes)
         display = cls(
             shares=count_in_bins(sizes, edges) / len(sizes),
             edges=edges,
@@ -257,13 +290,16 @@ class SizeDisplay(Display):
         return display.plot(ax)
 
     def draw(self, ax: Any) -> None:
-        """Draw into these axes."""
-        ax.stairs(self.shares[:-1], self.edges, fill=True, color=PALE)
-        if self.shares[-1] > 0:
+        """Draw the histogram into these axes, with a hatched bar for all larger sets."""
+        shares_in_bins = self.shares[:-1]
+        larger_share = self.shares[-1]
+        ax.stairs(shares_in_bins, self.edges, fill=True, color=PALE)
+
+        if larger_share > 0:
             width = float(self.edges[1] - self.edges[0])
-            beyond = float(self.edges[-1]) + 1.5 * width
-            style = {"color": PALE, "hatch": "///", "edgecolor": BLUE}
-            ax.bar(beyond, self.shares[-1], width, label="more", **style)
+            centre = float(self.edges[-1]) + 1.5 * width  # one bar's width beyond the bins
+            hatched = {"color": PALE, "hatch": "///", "edgecolor": BLUE}
+            ax.bar(centre, larger_share, width, label="more", **hatched)
             ax.legend(**LEGEND)
         if math.isfinite(self.mean):
             ax.axvline(self.mean, color=INK)
@@ -275,7 +311,16 @@ class SizeDisplay(Display):
 class SetsDisplay(Display):
     """The sets themselves, with true values as dots.
 
-    Intervals stand along a feature `x`, or sorted by their middle; label sets are a grid.
+    Intervals are drawn along a feature, or sorted by their middle; label sets are a grid.
+
+    Attributes
+    ----------
+    y
+        The true values of the rows, if they are known.
+    x, name
+        A feature of the rows and its name, for intervals.
+    target
+        The name of the target.
     """
 
     sets: PredictionSets
@@ -296,14 +341,16 @@ class SetsDisplay(Display):
         most: int = MOST_ROWS,
         ax: Any = None,
     ) -> Self:
-        """Draw the sets of at most `most` rows, evenly picked; `feature` is a column of X."""
-        n = n_rows(X)
-        rows = np.unique(np.linspace(0, n - 1, min(most, n)).round().astype(np.int64))
-        picked = take_features(X, rows)
+        """Draw the sets of at most `most` rows, which are picked evenly from all rows of X.
+
+        Intervals are drawn along the column `feature` of X, if it is given.
+        """
+        rows = pick_evenly(n_rows(X), most)
+        picked_X = take_features(X, rows)
         display = cls(
-            sets=est.predict_set(picked, alpha=alpha),
+            sets=est.predict_set(picked_X, alpha=alpha),
             y=None if y is None else np.asarray(y)[rows],
-            x=None if feature is None else feature_values(picked, feature),
+            x=None if feature is None else feature_values(picked_X, feature),
             name=f"feature {feature}" if isinstance(feature, int) else str(feature),
             target=str(getattr(y, "name", None) or "target"),
         )
@@ -319,7 +366,7 @@ class SetsDisplay(Display):
         name: str = "",
         ax: Any = None,
     ) -> Self:
-        """Draw the sets of all rows, along `x` if it is given."""
+        """Draw the sets of all rows; intervals along a feature `x`, if its values are given."""
         display = cls(
             sets=sets,
             y=None if y is None else np.asarray(y),
@@ -336,27 +383,20 @@ class SetsDisplay(Display):
             self._draw_pieces(ax)
 
     def _draw_pieces(self, ax: Any) -> None:
-        """Draw the pieces of each row's set as vertical lines."""
+        """Draw each row's set as vertical lines, one for each piece, and true values as dots."""
         sets: Any = self.sets  # of numbers: they have a hull and pieces
         positions = rank_by_middle(sets.hull()) if self.x is None else np.asarray(self.x)
-        pieces = []
-        for row, position in enumerate(positions.tolist()):
-            for low, high in sets.pieces(row).tolist():
-                if low <= high:
-                    pieces.append((position, low, high))
-        positions_of_pieces, lows, highs = np.array(pieces, dtype=np.float64).reshape(-1, 3).T
+        piece_positions, lower, upper = list_pieces(sets, positions)
 
-        # a piece without an end reaches to the edge of the plot
-        shown = [lows, highs] if self.y is None else [lows, highs, self.y]
-        bottom, top = finite_range(np.concatenate(shown))
-        ax.vlines(
-            positions_of_pieces,
-            lows.clip(bottom, top),
-            highs.clip(bottom, top),
-            color=PALE,
-            linewidth=3,
-            label="set",
-        )
+        # A piece without an end reaches to the edge of the plot.
+        drawn_values = [lower, upper]
+        if self.y is not None:
+            drawn_values.append(self.y)
+        bottom, top = finite_range(np.concatenate(drawn_values))
+        lower = lower.clip(bottom, top)
+        upper = upper.clip(bottom, top)
+
+        ax.vlines(piece_positions, lower, upper, color=PALE, linewidth=3, label="set")
         if self.y is not None:
             draw_dots(ax, positions, self.y, sets.contains(self.y))
         if self.x is None:
@@ -367,25 +407,54 @@ class SetsDisplay(Display):
         ax.legend(**LEGEND_ABOVE, ncols=3)
 
     def _draw_grid(self, ax: Any) -> None:
-        """Draw a column for each row and a line for each label, with the labels in its set."""
+        """Draw a grid with a column for each row and a line for each label.
+
+        The cells of the labels in a row's set are filled, and the true label is a dot.
+        """
         sets: Any = self.sets  # of labels
         labels = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
         colours = require("matplotlib.colors", extra="report").ListedColormap(["none", PALE])
-        cells = sets.to_dense().T.astype(float)
-        ax.pcolormesh(cells, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=0.5)
+        is_in_set = sets.to_dense().T.astype(float)
+        ax.pcolormesh(is_in_set, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=0.5)
 
+        to_middle_of_cell = 0.5
         if self.y is not None:
             line_of = {label: line for line, label in enumerate(labels.tolist())}
+            # A label that the fit does not know has no line, and no dot.
             lines = np.array([line_of.get(label, math.nan) for label in self.y.tolist()])
-            columns = np.arange(len(sets))
-            draw_dots(ax, columns + 0.5, lines + 0.5, sets.contains(self.y))
+            dots_x = np.arange(len(sets)) + to_middle_of_cell
+            dots_y = lines + to_middle_of_cell
+            draw_dots(ax, dots_x, dots_y, sets.contains(self.y))
             ax.legend(**LEGEND_ABOVE, ncols=2)
-        ax.set_yticks(np.arange(len(labels)) + 0.5, [plain_name(label) for label in labels])
+
+        label_names = [plain_name(label) for label in labels]
+        ax.set_yticks(np.arange(len(labels)) + to_middle_of_cell, label_names)
         ax.set(xlabel="row", ylabel="label")
 
 
+def pick_evenly(n: int, most: int) -> Integers:
+    """Pick at most `most` of the positions 0 ... n - 1, evenly: (9, 3) -> [0, 4, 8]."""
+    positions = np.linspace(0, n - 1, min(most, n))
+    return np.unique(positions.round().astype(np.int64))
+
+
+def list_pieces(sets: Any, positions: AnyArray) -> tuple[Floats, Floats, Floats]:
+    """List the pieces of all rows' sets, as three arrays with a number for each piece.
+
+    These are the position of its row, its lower end and its upper end. `sets` are of numbers, and
+    `positions` are where the rows are drawn. Empty pieces are left out.
+    """
+    pieces = []
+    for row, position in enumerate(positions.tolist()):
+        for lower_end, upper_end in sets.pieces(row).tolist():
+            if lower_end <= upper_end:
+                pieces.append((position, lower_end, upper_end))
+    columns = np.array(pieces, dtype=np.float64).reshape(-1, 3)
+    return columns[:, 0], columns[:, 1], columns[:, 2]
+
+
 def feature_values(X: Any, feature: str | int) -> AnyArray:
-    """Return one column of X, by name or number."""
+    """Return one column of X, by its name (of a frame) or number (of an array)."""
     if isinstance(feature, str):
         return np.asarray(X[feature])
     return np.asarray(X)[:, feature]
@@ -394,11 +463,12 @@ def feature_values(X: Any, feature: str | int) -> AnyArray:
 def rank_by_middle(hull: Any) -> AnyArray:
     """Return the position of each interval when they are sorted by their middle.
 
-    Empty sets and the whole line have no middle, and come last.
+    Middles [5, 1, 3] -> [2, 0, 1]. Empty sets and the whole line have no middle, and come last.
     """
     with np.errstate(invalid="ignore"):
-        middle = (hull.lower + hull.upper) / 2
-    return np.argsort(np.argsort(middle, kind="stable"))
+        middles = (hull.lower + hull.upper) / 2
+    smallest_first = np.argsort(middles, kind="stable")
+    return np.argsort(smallest_first)
 
 
 def finite_range(values: Floats) -> tuple[float, float]:
@@ -420,22 +490,28 @@ class RankingDisplay(Display):
     """Candidates on the tuning rows, best first: mean sizes and P95 sizes. It certifies nothing."""
 
     ranking: Ranking
-    most: int = 15
+    most: int = MOST_CANDIDATES
 
     @classmethod
     def from_estimator(
-        cls, est: FittedEstimator, X: Any = None, y: Any = None, *, most: int = 15, ax: Any = None
+        cls,
+        est: FittedEstimator,
+        X: Any = None,
+        y: Any = None,
+        *,
+        most: int = MOST_CANDIDATES,
+        ax: Any = None,
     ) -> Self:
         """Draw the ranking of a fitted estimator; `X` and `y` are not needed."""
         return cls.from_ranking(est.ranking_, most=most, ax=ax)
 
     @classmethod
-    def from_ranking(cls, ranking: Ranking, *, most: int = 15, ax: Any = None) -> Self:
+    def from_ranking(cls, ranking: Ranking, *, most: int = MOST_CANDIDATES, ax: Any = None) -> Self:
         """Draw the first `most` candidates."""
         return cls(ranking=ranking, most=most).plot(ax)
 
     def draw(self, ax: Any) -> None:
-        """Draw into these axes."""
+        """Draw a line for each candidate: a bar for its mean size, a mark for its P95 size."""
         candidates = self.ranking.table[: self.most]
         if not candidates:
             ax.text(0.5, 0.5, "one candidate: nothing was compared", ha="center", va="center")
@@ -443,19 +519,23 @@ class RankingDisplay(Display):
             return
 
         lines = np.arange(len(candidates))
-        means = [candidate.mean_size for candidate in candidates]
-        p95s = [candidate.p95_size for candidate in candidates]
-        winner_first = [BLUE] + [PALE] * (len(candidates) - 1)
-        ax.barh(lines, means, color=winner_first, label="mean size")
-        ax.plot(p95s, lines, "|", color=INK, markersize=12, label="P95 size")
+        mean_sizes = [candidate.mean_size for candidate in candidates]
+        p95_sizes = [candidate.p95_size for candidate in candidates]
+        colours = [BLUE] + [PALE] * (len(candidates) - 1)  # the winner comes first
+        ax.barh(lines, mean_sizes, color=colours, label="mean size")
+        ax.plot(p95_sizes, lines, "|", color=INK, markersize=12, label="P95 size")
 
-        ax.set_yticks(lines, [two_lines(candidate.name) for candidate in candidates], fontsize=7)
+        names = [name_in_two_lines(candidate.name) for candidate in candidates]
+        ax.set_yticks(lines, names, fontsize=7)
         ax.set_ylim(len(candidates) - 0.5, -0.5)
         ax.set_xlabel(f"set size on {self.ranking.n} tuning rows")
         ax.legend(**LEGEND_ABOVE, ncols=2)
 
 
-def two_lines(candidate_name: str) -> str:
-    """Write the model and the score of a candidate below each other."""
+def name_in_two_lines(candidate_name: str) -> str:
+    """Write the model and the score of a candidate below each other.
+
+    "Ridge / AbsoluteResidual" -> "Ridge", and "AbsoluteResidual" in the second line.
+    """
     parts = candidate_name.split(" / ", 1)
-    return "\n".join(plain_name(part, longest=52) for part in parts)
+    return "\n".join(plain_name(part, longest=_CANDIDATE_WIDTH) for part in parts)

@@ -71,23 +71,24 @@ def evaluate(
         raise ValueError("there are no rows to evaluate; give at least one.")
 
     slicings = slice_by_outcome(targets if sets.holds_labels else None, centres)
+    if by is not None:
+        name = "condition" if isinstance(threshold, Mapping) else name_of_slices(by)
+        slicings.append(slice_by_values(name, read_by(by, sets)))
+
+    # Coverage is compared with the law of the threshold: one for all rows, or one for each value.
+    law = None
     conditions: list[ConditionRows] = []
-    one_threshold = None
     if isinstance(threshold, Mapping):
-        slicing = slice_by_values("condition", read_by(by, sets))
-        slicings.append(slicing)
         conditions = [
             ConditionRows(value, rows, law_of(threshold.get(value), is_tied=tied))
-            for value, rows in slicing.rows_of.items()
+            for value, rows in slicings[-1].rows_of.items()
         ]
     else:
-        one_threshold = threshold
-        if by is not None:
-            slicings.append(slice_by_values(name_of_slices(by), read_by(by, sets)))
+        law = law_of(threshold, is_tied=tied)
 
     return evaluate_conditions(
         outcomes,
-        law=law_of(one_threshold, is_tied=tied),
+        law=law,
         conditions=conditions,
         slicings=slicings,
         alpha=stated_level(threshold, alpha),
@@ -112,9 +113,24 @@ def evaluate_conditions(
     repeats: Repeats = NO_REPEATS,
     remedy: str = "",
 ) -> Evaluation:
-    """Evaluate all rows, each condition by its own law, and the slices.
+    """Evaluate all rows, each condition by its own law of coverage, and the slices.
 
-    `remedy` says what helps classes that are covered rarely.
+    Parameters
+    ----------
+    outcomes
+        For each row, whether its set holds the target, and its size.
+    law
+        The law of coverage of all rows; None if they have no threshold in common.
+    conditions
+        The rows that have a threshold of their own, and its law.
+    slicings
+        Ways to divide the rows, such as by class.
+    no_verdict
+        Why these rows can prove nothing, if so.
+    repeats
+        What was decided about rows that equal rows of the fit.
+    remedy
+        What helps classes that are covered rarely, in words.
     """
     overall = evaluate_outcomes(outcomes, law=law)
     by_condition = tuple(
@@ -154,30 +170,32 @@ def slice_by_outcome(labels: AnyArray | None, centres: ArrayLike | None) -> list
 
 
 def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Note]:
-    """Name every class that is covered rarely, and what helps.
+    """Note the classes that are covered rarely, and what helps.
 
-    For a class that the fit does not know only rows of it help, whatever the `remedy`.
+    `slices` are the evaluated slices of all kinds; those by class are looked at. `remedy` says what
+    helps, but for classes that the fit does not know only rows of them help.
     """
-    low = [row for row in slices if row.by == "class" and row.coverage < LOW_COVERAGE]
-    if not low:
+    classes = [row for row in slices if row.by == "class"]
+    low_classes = [row for row in classes if row.coverage < LOW_COVERAGE]
+    if not low_classes:
         return []
 
-    lowest_first = sorted(low, key=lambda row: row.coverage)
+    lowest_first = sorted(low_classes, key=lambda row: row.coverage)
     names = [
         f"{row.group} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})"
         for row in lowest_first
     ]
-    how_many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
+    how_many = "1 class is" if len(names) == 1 else f"{len(names)} classes are"
     text = (
         f"{how_many} covered in less than {100 * LOW_COVERAGE:.0f} % of rows: {first_few(names)}."
     )
-    if all(row.unknown_labels for row in low):
+    if all(row.unknown_labels for row in low_classes):
         remedy = "The fit does not know these labels: fit again, with rows of them."
     return [Note("low-classes", text, remedy)]
 
 
 def check_arguments(sets: PredictionSets, threshold: Thresholds, by: ArrayLike | None) -> None:
-    """Raise an error that says what is needed instead of sets or a threshold."""
+    """Refuse sets and thresholds of a wrong type, and thresholds by value without values."""
     if not isinstance(sets, PredictionSets):
         raise ValueError(
             f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}."
@@ -189,11 +207,11 @@ def check_arguments(sets: PredictionSets, threshold: Thresholds, by: ArrayLike |
     else:
         thresholds = [] if threshold is None else [threshold]
 
-    for entry in thresholds:
-        if not isinstance(entry, Threshold):
+    for value in thresholds:
+        if not isinstance(value, Threshold):
             raise ValueError(
                 f"threshold must be what a calibration rule returned, a dco.Threshold, "
-                f"got {entry!r}."
+                f"got {value!r}."
             )
 
 
@@ -208,15 +226,16 @@ def read_by(by: ArrayLike | None, sets: PredictionSets) -> AnyArray:
 
 
 def stated_level(threshold: Thresholds, alpha: Level | None) -> float | None:
-    """Return the level of the sets: the one given, or the one that all thresholds share.
+    """Return the level of the sets: `alpha` if it is given, or the one that all thresholds share.
 
-    None where the level is not known. A level that differs from that of the thresholds is refused.
+    None where the level is not known. An `alpha` that differs from the thresholds' is refused.
     """
-    levels = set()
+    thresholds: list[Threshold] = []
     if isinstance(threshold, Mapping):
-        levels = {as_rational(entry.alpha) for entry in threshold.values()}
+        thresholds = list(threshold.values())
     elif threshold is not None:
-        levels = {as_rational(threshold.alpha)}
+        thresholds = [threshold]
+    levels = {as_rational(one_threshold.alpha) for one_threshold in thresholds}
 
     if alpha is not None:
         levels.add(as_rational(alpha))

@@ -101,7 +101,10 @@ def evaluate_outcomes(
     law: CoverageLaw | None = None,
     confidence: float = 0.95,
 ) -> GroupEvaluation:
-    """Evaluate rows that are in memory, with the law of their threshold if it has one."""
+    """Evaluate rows whose outcomes are in memory, with the law of their threshold if it has one.
+
+    `by` and `group` say which rows they are, such as "class" and "cat".
+    """
     return evaluate_group(
         Counts.of(outcomes),
         SizeSummary.of_outcomes(outcomes),
@@ -121,7 +124,12 @@ def evaluate_group(
     law: CoverageLaw | None = None,
     confidence: float = 0.95,
 ) -> GroupEvaluation:
-    """Evaluate rows from what was counted in them."""
+    """Evaluate rows from their counts and the summary of their sizes.
+
+    `by` and `group` say which rows they are, such as "class" and "cat". If the `law` of their
+    coverage is known, the coverage is compared with it. `confidence` is that of the interval for
+    the coverage.
+    """
     low, high = share_interval(counts.covered, counts.rows, confidence=confidence)
     consistency = None
     if law is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,36 +20,39 @@ from dco.predictor import DecoupledPredictor
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """Counts of all rows, and of those of each condition."""
+    """Counts of all rows, and of the rows of each condition (with a threshold of their own)."""
 
     overall: Counts = field(default_factory=Counts)
     by_condition: Mapping[Any, Counts] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, outcomes: Outcomes, groups: Sequence[ConditionRows], *, where: Bools) -> Self:
-        """Count the rows of one part that are marked."""
+    def of(
+        cls, outcomes: Outcomes, conditions: Sequence[ConditionRows], *, is_selected: Bools
+    ) -> Self:
+        """Count the selected rows of one part of a table, together and by condition."""
         by_condition = {}
-        for group in groups:
-            marked_rows = group.rows[where[group.rows]]
-            if marked_rows.size:
-                by_condition[group.value] = Counts.of(outcomes.take(marked_rows))
-        return cls(Counts.of(outcomes.take(np.flatnonzero(where))), by_condition)
+        for condition in conditions:
+            selected_rows = condition.rows[is_selected[condition.rows]]
+            if selected_rows.size:
+                by_condition[condition.value] = Counts.of(outcomes.take(selected_rows))
+
+        all_selected = outcomes.take(np.flatnonzero(is_selected))
+        return cls(overall=Counts.of(all_selected), by_condition=by_condition)
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
-        names = dict.fromkeys([*self.by_condition, *other.by_condition])
-        zero = Counts()
-        by_condition = {
-            name: self.by_condition.get(name, zero) + other.by_condition.get(name, zero)
-            for name in names
-        }
+        """Add up, condition by condition; one that only one of both has is kept."""
+        by_condition = dict(self.by_condition)
+        for condition, counts in other.by_condition.items():
+            by_condition[condition] = by_condition.get(condition, Counts()) + counts
         return GroupCounts(self.overall + other.overall, by_condition)
 
 
 @dataclass(frozen=True)
 class PartCounts:
-    """What is counted in a part of a table: in rows that equal rows of the fit, and in others.
+    """Counts of a part of a table: of the rows that equal rows of the fit, and of the others.
 
-    `is_exact` is False if the fit kept a sample of its rows, so that some are not recognised.
+    `is_exact` is False if the fit kept only a sample of its rows, so that some rows that equal rows
+    of the fit are counted with the others.
     """
 
     repeated: GroupCounts = field(default_factory=GroupCounts)
@@ -61,14 +63,15 @@ class PartCounts:
     def of(
         cls, predictor: DecoupledPredictor, X: Any, y: AnyArray, calibration: Calibration
     ) -> Self:
-        """Count one part."""
+        """Make the sets of one part's rows, and count which of them hold the targets `y`."""
         outcomes = Outcomes.of(predictor.sets(X, calibration), y)
-        groups = calibration.evaluated_groups(X, y)
-        equal = predictor.kept_rows.recognise(row_fingerprints(X, y))
+        conditions = calibration.evaluated_groups(X, y)
+        recognised = predictor.kept_rows.recognise(row_fingerprints(X, y))
+        is_repeated = recognised.is_recognised
         return cls(
-            repeated=GroupCounts.of(outcomes, groups, where=equal.is_recognised),
-            others=GroupCounts.of(outcomes, groups, where=~equal.is_recognised),
-            is_exact=equal.is_exact,
+            repeated=GroupCounts.of(outcomes, conditions, is_selected=is_repeated),
+            others=GroupCounts.of(outcomes, conditions, is_selected=~is_repeated),
+            is_exact=recognised.is_exact,
         )
 
     def __add__(self, other: PartCounts) -> PartCounts:
@@ -92,10 +95,11 @@ class PartCounts:
 def evaluate_counts(
     predictor: DecoupledPredictor, calibration: Calibration, counts: PartCounts
 ) -> Evaluation:
-    """Judge a table by its counts: the same verdict as that of the whole table.
+    """Judge a table by its counts, with the same verdict as from the table itself.
 
-    Slices and quantiles of sizes would need all rows at once: there are none.
+    Slices and quantiles of sizes would need all rows at once, so there are none.
     """
+    # 1. Rows of the fit prove nothing: decide whether to leave out those that were recognised.
     repeats = decide_on_repeats(
         counts.repeated.overall.rows,
         counts.rows,
@@ -103,19 +107,32 @@ def evaluate_counts(
         by_chance=predictor.kept_rows.by_chance(counts.rows),
         is_exact=counts.is_exact,
     )
-    judged = counts.others if repeats.left_out else counts.others + counts.repeated
+    judged = counts.others
+    if not repeats.left_out:
+        judged = counts.others + counts.repeated
+
+    # 2. Without a verdict, coverage is compared with no law.
     no_verdict = repeats.no_verdict or calibration.no_law
     if judged.overall.unknown == judged.overall.rows:
         no_verdict = "no row has a label that a set can hold"
-    laws = {} if no_verdict else calibration.laws()
-    evaluate_sums = partial(evaluate_counted, has_labels=predictor.structure.classes is not None)
+    law = None if no_verdict else calibration.law
+    law_of_condition = {} if no_verdict else calibration.laws()
 
+    # 3. Evaluate all rows, and those of each condition.
+    has_labels = predictor.structure.classes is not None
+    by_condition = tuple(
+        evaluate_counted(
+            condition_counts,
+            has_labels=has_labels,
+            law=law_of_condition.get(condition),
+            by="condition",
+            group=condition,
+        )
+        for condition, condition_counts in judged.by_condition.items()
+    )
     return Evaluation(
-        overall=evaluate_sums(judged.overall, law=None if no_verdict else calibration.law),
-        by_condition=tuple(
-            evaluate_sums(sums, by="condition", group=name, law=laws.get(name))
-            for name, sums in judged.by_condition.items()
-        ),
+        overall=evaluate_counted(judged.overall, has_labels=has_labels, law=law),
+        by_condition=by_condition,
         alpha=float(calibration.alpha),
         no_verdict=no_verdict,
         left_out=repeats.left_out,
@@ -131,6 +148,6 @@ def evaluate_counted(
     by: str = "rows",
     group: Any = None,
 ) -> GroupEvaluation:
-    """Evaluate rows that were counted and let go."""
+    """Evaluate rows of which only the counts are left. `by` and `group` say which rows they are."""
     sizes = SizeSummary.of_counts(counts, has_labels=has_labels)
     return evaluate_group(counts, sizes, by=by, group=group, law=law)

@@ -28,7 +28,10 @@ from dco.rows.conditions import (
 
 @dataclass(frozen=True, eq=False)
 class RowsToJudge:
-    """Rows that are evaluated, and what was decided about those that equal rows of the fit."""
+    """Rows that are evaluated, and what was decided about those that equal rows of the fit.
+
+    `slice_values` has the value of each row to slice by, if slices were asked for.
+    """
 
     X: Any
     y: AnyArray
@@ -44,64 +47,73 @@ def evaluate_on_rows(
     *,
     by: Any = None,
 ) -> tuple[list[Evaluation], list[Note]]:
-    """Evaluate a predictor by each calibration; return what should be known besides, too.
+    """Evaluate a predictor on rows with known targets, once for each calibration.
 
-    The rows are sliced `by` a column, a function of X, or one value for each row.
+    The calibrations are those of the predictor at several levels. Rows are sliced `by` a column, a
+    function of X, or one value for each row. Returns an evaluation for each calibration, and notes
+    about the rows.
     """
     # 1. Rows of the fit prove nothing, so they are left out.
     slice_values = values_to_slice_by(by, X, y, predictor)
-    rows = leave_out(find_repeats(predictor, X, y), X, y, slice_values)
+    repeats = find_repeats(predictor, X, y)
+    rows = leave_out(repeats, X, y, slice_values)
     notes = predictor.notes_on(rows.X, calibrations)
-    if rows.repeats.note is not None:
-        notes.append(rows.repeats.note)
+    if repeats.note is not None:
+        notes.append(repeats.note)
 
     # 2. Predict once, and divide the rows once, for all calibrations.
     prediction = predictor.structure.prediction(rows.X)
-    groups = predictor.calibration.evaluated_groups(rows.X, rows.y)
-    holds_labels = predictor.structure.classes is not None
-    slicings = slice_by_outcome(rows.y if holds_labels else None, prediction.centres)
+    conditions = predictor.calibration.evaluated_groups(rows.X, rows.y)
+    has_labels = predictor.structure.classes is not None
+    slicings = slice_by_outcome(rows.y if has_labels else None, prediction.centres)
     if rows.slice_values is not None:
         slicings.append(slice_by_values(name_of_slices(by), rows.slice_values))
-    elif groups:
-        slicings.append(Slicing("condition", {group.value: group.rows for group in groups}))
+    elif conditions:
+        rows_of = {condition.value: condition.rows for condition in conditions}
+        slicings.append(Slicing("condition", rows_of))
 
-    # 3. Evaluate the sets of each calibration.
-    no_verdict = rows.repeats.no_verdict or predictor.calibration.no_law
+    # 3. Evaluate the sets of each calibration. Without a verdict, no law is needed.
+    no_verdict = repeats.no_verdict or predictor.calibration.no_law
     evaluations = []
     for calibration in calibrations:
         sets = predictor.sets(rows.X, calibration, prediction=prediction)
         laws = {} if no_verdict else calibration.laws()
-        evaluations.append(
-            evaluate_conditions(
-                Outcomes.of(sets, rows.y),
-                law=None if no_verdict else calibration.law,
-                conditions=[replace(group, law=laws.get(group.value)) for group in groups],
-                slicings=slicings,
-                alpha=float(calibration.alpha),
-                no_verdict=no_verdict,
-                repeats=rows.repeats,
-                remedy=remedy_for_low_classes(predictor),
-            )
+        evaluation = evaluate_conditions(
+            Outcomes.of(sets, rows.y),
+            law=None if no_verdict else calibration.law,
+            conditions=[
+                replace(condition, law=laws.get(condition.value)) for condition in conditions
+            ],
+            slicings=slicings,
+            alpha=float(calibration.alpha),
+            no_verdict=no_verdict,
+            repeats=repeats,
+            remedy=remedy_for_low_classes(predictor),
         )
+        evaluations.append(evaluation)
     return evaluations, notes
 
 
 def find_repeats(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Repeats:
-    """Find rows that equal rows of the fit, and decide what to do with them."""
+    """Find rows that equal rows of the fit, and decide what to do with them.
+
+    They are evaluated like others, left out, or the reason why there is no verdict.
+    """
     hashes = row_fingerprints(X, y)
-    equal = predictor.kept_rows.recognise(hashes)
+    recognised = predictor.kept_rows.recognise(hashes)
     repeats = decide_on_repeats(
-        equal.n_rows,
+        recognised.n_rows,
         len(y),
-        by_role=equal.n_rows_by_role,
+        by_role=recognised.n_rows_by_role,
         by_chance=predictor.kept_rows.by_chance(len(y)),
-        is_exact=equal.is_exact,
-        rows=tuple(np.flatnonzero(equal.is_recognised).tolist()),
+        is_exact=recognised.is_exact,
+        rows=tuple(np.flatnonzero(recognised.is_recognised).tolist()),
     )
     if repeats.no_verdict is not None:
         return repeats
 
-    # where rows repeat often by nature, only a whole role is a sign that rows were used
+    # Where rows repeat often by nature, equal rows are no sign that rows of the fit were used. But
+    # it is one if these are exactly the rows of a role, such as all calibration rows.
     role = role_of_these_rows(predictor, hashes)
     if role is not None:
         these_rows = f"these are the {role} rows of the fit"
@@ -110,15 +122,15 @@ def find_repeats(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Repeats:
 
 
 def leave_out(repeats: Repeats, X: Any, y: AnyArray, slice_values: AnyArray | None) -> RowsToJudge:
-    """Leave out the rows that were found to equal rows of the fit."""
+    """Leave out the rows that equal rows of the fit, if that was decided."""
     if not repeats.left_out:
         return RowsToJudge(X, y, slice_values, repeats)
 
-    others = np.setdiff1d(np.arange(len(y)), repeats.rows)
+    other_rows = np.setdiff1d(np.arange(len(y)), repeats.rows)
     return RowsToJudge(
-        X=take_features(X, others),
-        y=y[others],
-        slice_values=None if slice_values is None else slice_values[others],
+        X=take_features(X, other_rows),
+        y=y[other_rows],
+        slice_values=None if slice_values is None else slice_values[other_rows],
         repeats=repeats,
     )
 
@@ -135,15 +147,17 @@ def role_of_these_rows(predictor: DecoupledPredictor, hashes: Hashes) -> str | N
 def values_to_slice_by(
     by: Any, X: Any, y: AnyArray, predictor: DecoupledPredictor
 ) -> AnyArray | None:
-    """Return the value of each row that `by` holds or names.
+    """Return the value of each row to slice by, (n,); None for no slices.
 
-    None where nothing was asked for, and where `by` names the conditions: these are evaluated
-    anyway, with laws of their own.
+    `by` is the name or number of a column, a function of X, "label", or an array of the values. If
+    it is what the predictor's thresholds are conditioned on there are no slices: conditions are
+    evaluated anyway, each by its own law of coverage.
     """
     if by is None or predictor.statement.calibrator.is_conditioned_on(by):
         return None
 
-    if np.ndim(by) == 0 or callable(by):
+    names_values = np.ndim(by) == 0 or callable(by)
+    if names_values:
         check_condition(by, X, parameter="by")
         if is_label(by) and predictor.structure.classes is None:
             raise ValueError(

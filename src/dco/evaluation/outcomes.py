@@ -15,9 +15,20 @@ from dco.sets.prediction_sets import PredictionSets
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """For each row: whether its set covers the target, whether any set could, and its size.
+    """What the prediction set of each row did; every field has a value for each row.
 
-    `has_one_label` is None for sets of numbers.
+    Attributes
+    ----------
+    covered
+        Whether the set holds the row's target.
+    known
+        Whether any set could: False for a label that the fit does not know.
+    sizes
+        The size of the set: a number of labels, or a length.
+    empty, full
+        Whether it holds nothing; whether it holds every label, or the whole line.
+    has_one_label
+        Whether it holds exactly one label. None for sets of numbers.
     """
 
     covered: Bools
@@ -73,7 +84,7 @@ class Counts:
 
     @classmethod
     def of(cls, outcomes: Outcomes) -> Self:
-        """Count the rows of one part."""
+        """Count over these rows: those covered, with empty sets, with full sets, and so on."""
         is_finite = np.isfinite(outcomes.sizes)
         one_label = outcomes.has_one_label
         return cls(

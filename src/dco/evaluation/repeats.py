@@ -40,11 +40,23 @@ def decide_on_repeats(
 ) -> Repeats:
     """Decide about rows that equal rows of the fit: evaluate them, leave them out, or judge none.
 
-    Where rows repeat by nature, new rows equal rows of the fit `by_chance`, and are evaluated like
-    others. If there are more, they may be rows of the fit, which prove nothing: they are left out,
-    and the others are judged. There is no verdict if most rows are rows of the fit, if too few
-    others are left, or if it is not known which rows they are (`is_exact` is False: the fit kept a
-    sample of its rows). `rows` are their positions, where these are known.
+    Where rows repeat by nature, some new rows equal rows of the fit by chance; they are evaluated
+    like others. If there are more, they may be rows of the fit, which prove nothing: they are left
+    out, and the others are judged. There is no verdict if most rows are rows of the fit, if too few
+    others remain, or if it is not known which rows they are.
+
+    Parameters
+    ----------
+    n_equal, n_rows
+        How many rows equal rows of the fit, out of how many.
+    by_role
+        How many of them equal rows of each role: {"train": 3}.
+    by_chance
+        How many equal rows are to be expected of new rows.
+    is_exact
+        False if the fit kept only a sample of its rows, so that `n_equal` is an estimate.
+    rows
+        The positions of the equal rows, where they are known.
     """
     if n_equal <= by_chance:
         return Repeats()
@@ -54,7 +66,8 @@ def decide_on_repeats(
     finding_by_role = f"{finding} ({roles})" if roles else finding
 
     n_others = n_rows - n_equal
-    if not is_exact or n_equal > n_others or n_others < FEWEST_ROWS:
+    too_few_others = n_others < max(n_equal, FEWEST_ROWS)
+    if not is_exact or too_few_others:
         sentence = finding_by_role[0].upper() + finding_by_role[1:]
         return without_verdict(finding, sentence=sentence)
 

@@ -28,7 +28,7 @@ class Slicing:
 
 
 def slice_by_values(by: str, values: AnyArray) -> Slicing:
-    """Slice rows by a value of each."""
+    """Slice rows by one value for each row. `by` is the name of this slicing, such as "class"."""
     return Slicing(by, rows_by_condition(condition_names(values)))
 
 
@@ -67,15 +67,19 @@ def range_in_words(values: Floats) -> str:
 
 
 def evaluate_slices(outcomes: Outcomes, slicings: Sequence[Slicing]) -> tuple[GroupEvaluation, ...]:
-    """Evaluate every slice, with intervals that hold for all of them at once."""
+    """Evaluate every slice, with intervals for their coverage that hold for all slices at once.
+
+    For that the error rate is divided by the number of slices (Bonferroni).
+    """
     n_slices = sum(len(slicing.rows_of) for slicing in slicings)
-    return tuple(
-        evaluate_outcomes(
-            outcomes.take(rows),
-            by=slicing.by,
-            group=value,
-            confidence=1 - FAMILY_ERROR_RATE / n_slices,
-        )
-        for slicing in slicings
-        for value, rows in slicing.rows_of.items()
-    )
+    evaluations = []
+    for slicing in slicings:
+        for value, rows in slicing.rows_of.items():
+            evaluation = evaluate_outcomes(
+                outcomes.take(rows),
+                by=slicing.by,
+                group=value,
+                confidence=1 - FAMILY_ERROR_RATE / n_slices,
+            )
+            evaluations.append(evaluation)
+    return tuple(evaluations)
