@@ -38,26 +38,36 @@ Bools: TypeAlias = NDArray[np.bool_]
 AnyArray: TypeAlias = NDArray[Any]
 Array: TypeAlias = Any  # of NumPy, torch, CuPy, JAX or another library of the array API standard
 
-_NAMESPACES: dict[type, Any] = {}  # of the array types that were met
+_NAMESPACES: dict[type, Any] = {}  # the functions of `namespace`, by type of array
+
+_FLOAT_DIGITS = 53  # binary digits that a float64 holds
+_FLOAT_INTEGERS = 2**_FLOAT_DIGITS  # a float64 holds every integer up to this one
 
 
 def to_array(values: Any) -> Array:
-    """Return arrays of torch, CuPy, JAX and others of the standard as they are; else NumPy's.
+    """Return an array to compute with: the values themselves if they are on a GPU, else NumPy's.
 
-    Tensors of torch on a CPU become NumPy arrays of the same memory. Scores need double precision:
-    what cannot hold it (JAX by default, torch on Apple's GPUs) is copied to the host too.
+    Tensors of torch on a CPU become NumPy arrays of the same memory. Arrays of other libraries of
+    the array API standard (CuPy, JAX ...) are returned as they are if they hold double precision,
+    which scores need. What cannot hold it (JAX by default, torch on Apple's GPUs), lists and all
+    else are converted to NumPy.
     """
     if isinstance(values, np.ndarray):
         return values
-    library = type(values).__module__.partition(".")[0]  # neither torch nor CuPy is imported here
+
+    # by the name of the module, so that neither torch nor CuPy is imported here
+    library = type(values).__module__.partition(".")[0]
     if library == "torch":
         return to_numpy(values) if values.device.type in ("cpu", "mps") else values.detach()
     if library == "cupy":
         return values
-    if not hasattr(values, "__array_namespace__") or isinstance(values, np.generic):
+
+    is_of_the_standard = hasattr(values, "__array_namespace__")
+    is_numpy_scalar = isinstance(values, np.generic)
+    if not is_of_the_standard or is_numpy_scalar:
         return to_numpy(values)
-    floats = namespace(values).__array_namespace_info__().dtypes(kind="real floating")
-    return values if "float64" in floats else to_numpy(values)
+    float_types = namespace(values).__array_namespace_info__().dtypes(kind="real floating")
+    return values if "float64" in float_types else to_numpy(values)
 
 
 def namespace(array: Array) -> Any:
@@ -82,9 +92,9 @@ def to_device_of(values: Any, like: Array) -> Array:
 
 
 def start_positions(counts: AnyArray) -> Integers:
-    """Return where each of several runs of these lengths starts, and where the last one ends.
+    """Return where parts of these lengths start, and where the last one ends.
 
-    Runs of 2, 3 and 1 entries, one after the other, give 0, 2, 5 and 6.
+    Lengths [2, 3, 1] give starts [0, 2, 5, 6]; part i of an array is array[starts[i]:starts[i+1]].
     """
     starts = np.zeros(counts.size + 1, dtype=np.int64)
     np.cumsum(counts, out=starts[1:])
@@ -112,7 +122,10 @@ def to_numpy(values: Any) -> AnyArray:
 
 
 def without_mask(array: np.ma.MaskedArray[Any, Any]) -> AnyArray:
-    """Return a plain array in which masked cells are missing: NaN among numbers, None elsewhere."""
+    """Turn a masked array into a plain one; masked cells become NaN among numbers, None elsewhere.
+
+    Integers and booleans with masked cells become float64, which can hold NaN.
+    """
     mask = np.ma.getmaskarray(array)
     if not mask.any():
         return np.asarray(array.data)
@@ -126,22 +139,23 @@ def without_mask(array: np.ma.MaskedArray[Any, Any]) -> AnyArray:
 
 
 def as_labels(values: Any) -> AnyArray:
-    """Return labels as an array, each in the type that it has.
+    """Return labels as an array, each in the type that it has: [1, "a"] stays 1 and "a".
 
-    Of a list [1, "a"] NumPy alone would make "1" and "a".
+    NumPy alone would turn the 1 of such a list into the text "1".
     """
     array = to_numpy(values)
     is_list = isinstance(values, (list, tuple))
-    if not is_list or array.dtype.kind not in "US":
+    became_text = array.dtype.kind in "US"
+    if not is_list or not became_text:
         return array
-    is_all_text = all(isinstance(value, (str, bytes)) for value in values)
-    return array if is_all_text else np.array(values, dtype=object)
+    was_all_text = all(isinstance(value, (str, bytes)) for value in values)
+    return array if was_all_text else np.array(values, dtype=object)
 
 
 def as_real_numbers(values: Any, *, name: str) -> AnyArray:
     """Return the values as an array of real numbers, in the type that they have.
 
-    Text, dates and ragged lists are refused.
+    Text, dates and lists of different lengths are refused; `name` is what the error calls them.
     """
     try:
         array = to_numpy(values)
@@ -156,22 +170,18 @@ def as_real_numbers(values: Any, *, name: str) -> AnyArray:
 
 
 def check_exact_in_float64(targets: Any, *, name: str) -> None:
-    """Refuse targets of a regression that float64 would change.
+    """Refuse targets of a regression that float64 would change, and say what to give instead.
 
-    These are dates, durations, and large integers that it rounds.
+    These are dates, durations, and large integers that it rounds. `name` is what the error calls
+    the targets.
     """
     values = to_numpy(targets).ravel()
-    are_objects = values.dtype.kind == "O" and values.size > 0
-    first = values[0] if are_objects else None
-    is_date = isinstance(first, (datetime.date, np.datetime64)) or type(first).__name__ == "Period"
-    is_duration = isinstance(first, (datetime.timedelta, np.timedelta64))
-
-    if values.dtype.kind == "M" or is_date:
+    if _are_dates(values):
         raise ValueError(
             f"{name} holds dates, and a regression needs numbers: give days since one of them, "
             f"such as ({name} - {name}.min()) / np.timedelta64(1, 'D')."
         )
-    if values.dtype.kind == "m" or is_duration:
+    if _are_durations(values):
         raise ValueError(
             f"{name} holds durations, and a regression needs numbers: give them in one unit, such "
             f"as {name} / np.timedelta64(1, 's')."
@@ -185,14 +195,36 @@ def check_exact_in_float64(targets: Any, *, name: str) -> None:
         )
 
 
+def _are_dates(values: AnyArray) -> bool:
+    """Tell whether an array holds dates; of objects, the first one tells."""
+    if values.dtype.kind != "O" or values.size == 0:
+        return values.dtype.kind == "M"
+    first = values[0]
+    is_pandas_period = type(first).__name__ == "Period"
+    return isinstance(first, (datetime.date, np.datetime64)) or is_pandas_period
+
+
+def _are_durations(values: AnyArray) -> bool:
+    """Tell whether an array holds durations; of objects, the first one tells."""
+    if values.dtype.kind != "O" or values.size == 0:
+        return values.dtype.kind == "m"
+    return isinstance(values[0], (datetime.timedelta, np.timedelta64))
+
+
 def first_inexact_position(values: AnyArray) -> int | None:
-    """Find the first of (n,) numbers beyond 2**53 that float64 does not hold exactly."""
+    """Find the first of (n,) numbers that float64 rounds to another number; None if there is none.
+
+    Only numbers beyond 2**53 count: below, all integers are exact, and decimals are meant to be
+    rounded.
+    """
     kind = values.dtype.kind
-    if kind in "iu" and values.dtype.itemsize == 8:
-        is_inexact = _is_inexact_integer(values)
-    elif kind == "f" and values.dtype.itemsize > 8:
+    n_bytes = values.dtype.itemsize
+    if kind in "iu" and n_bytes == 8:
+        is_inexact = _are_inexact_integers(values)
+    elif kind == "f" and n_bytes > 8:
         with np.errstate(over="ignore"):
-            is_inexact = (np.abs(values) > 2**53) & (values.astype(np.float64) != values)
+            is_large = np.abs(values) > _FLOAT_INTEGERS
+            is_inexact = is_large & (values.astype(np.float64) != values)
     elif kind in "OU":
         is_inexact = np.array([_is_inexact(value) for value in values.tolist()], dtype=bool)
     else:
@@ -201,16 +233,24 @@ def first_inexact_position(values: AnyArray) -> int | None:
     return int(positions[0]) if positions.size else None
 
 
-def _is_inexact_integer(values: AnyArray) -> Bools:
-    """Mark integers of 64 bits with more than 53 digits from the first binary one to the last."""
-    size = np.abs(values).astype(np.uint64)
-    last_digit = size & (~size + np.uint64(1))
-    is_inexact: Bools = size // np.maximum(last_digit, np.uint64(1)) > np.uint64(2**53)
-    return is_inexact
+def _are_inexact_integers(values: AnyArray) -> Bools:
+    """Mark 64-bit integers that float64 rounds.
+
+    It holds an integer whose binary digits, from the first 1 to the last 1, are at most 53. Without
+    the zeros behind its last 1, such an integer is at most 2**53.
+    """
+    magnitude = np.abs(values).astype(np.uint64)
+    # n & -n is the value of the last 1: 0b10100 -> 0b100. Unsigned integers have no minus: ~n + 1.
+    last_one = magnitude & (~magnitude + np.uint64(1))
+    without_last_zeros = magnitude // np.maximum(last_one, np.uint64(1))  # 0 is not divided by 0
+    return np.asarray(without_last_zeros > np.uint64(_FLOAT_INTEGERS))
 
 
 def _is_inexact(value: Any) -> bool:
-    """Say whether float64 rounds a large number; text that is no number is refused elsewhere."""
+    """Tell whether float64 rounds a number beyond 2**53, which may be written as text.
+
+    Objects that are no exact numbers (floats, text that is no number) are False.
+    """
     if isinstance(value, np.integer):
         value = int(value)
     elif isinstance(value, str):
@@ -218,7 +258,8 @@ def _is_inexact(value: Any) -> bool:
             value = Decimal(value)
     if not isinstance(value, (int, Decimal, Fraction)):
         return False
-    if value != value or -(2**53) <= value <= 2**53:
+    is_nan = value != value
+    if is_nan or -_FLOAT_INTEGERS <= value <= _FLOAT_INTEGERS:
         return False
     try:
         return float(value) != value

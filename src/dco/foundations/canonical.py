@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 
 from dco.foundations.arrays import AnyArray
 
-__all__ = ["Words", "column_words", "halves_of_digest", "mix", "number_words"]
+__all__ = ["Words", "column_words", "halves_of_digest", "hash_words", "number_words"]
 
+# The two words of each of n cells, (2, n); (1, n) where both words of every cell are the same.
 Words: TypeAlias = NDArray[np.uint64]
 
 _FLOAT_INTEGERS = 2.0**53  # every integer below is a float64, and 2**53 + 1 rounds to it
@@ -36,25 +37,32 @@ _PLAIN_TYPES = {str, bytes, int, float, bool, type(None)}
 _MISSING_TYPES = ("NAType", "NaTType")
 _INTEGERS = (bool, np.bool_, int, np.integer)
 _NUMBERS = (*_INTEGERS, float, np.floating, Decimal, Fraction)
+_DATES_AND_DURATIONS = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)
+_CONTAINERS = (list, tuple, dict, set, frozenset, np.ndarray)
 _FINE_UNITS = ("ns", "ps", "fs", "as")  # of dates, below the microsecond
 
 
-def mix(words: Words) -> Words:
-    """Hash each word, one-to-one, so that it spreads over all bits.
+def hash_words(words: Words) -> Words:
+    """Hash each word by itself, one-to-one, so that every bit of it changes about half of all bits.
 
     This is the finaliser of SplitMix64: fast, and no secret.
     """
-    mixed: Words = words ^ (words >> np.uint64(30))
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+    hashed: Words = words ^ (words >> np.uint64(30))
+    hashed *= np.uint64(0xBF58476D1CE4E5B9)
+    hashed ^= hashed >> np.uint64(27)
+    hashed *= np.uint64(0x94D049BB133111EB)
+    hashed ^= hashed >> np.uint64(31)
+    return hashed
 
 
 def halves_of_digest(kind: bytes, data: bytes) -> tuple[int, int]:
-    """Return the two words of a 128-bit digest; `kind` keeps data of different kinds apart."""
-    first, second = struct.unpack("<QQ", blake2b(data, digest_size=16, person=kind).digest())
+    """Return a 128-bit digest of some bytes as two words.
+
+    `kind` (at most 16 bytes) makes digests of other kinds of data different: the text "1" and the
+    integer 1 are written with the same bytes.
+    """
+    digest = blake2b(data, digest_size=16, person=kind).digest()
+    first, second = struct.unpack("<QQ", digest)
     return first, second
 
 
@@ -62,37 +70,44 @@ def halves_of_digest(kind: bytes, data: bytes) -> tuple[int, int]:
 
 
 def column_words(column: Any, *, at_float32: bool = False) -> Words:
-    """Return the words of one column, (2, n), or (1, n) where both words are the same.
+    """Return the words of the cells of one column, (2, n), or (1, n) where both are the same.
 
-    With `at_float32`, numbers are rounded to single precision first.
+    `column` is an array or a column of a pandas or polars frame. With `at_float32`, numbers are
+    rounded to single precision first, so that a float32 copy of a column has the same words.
     """
-    if hasattr(column, "cat") and hasattr(column.cat, "codes"):
+    is_category = hasattr(column, "cat") and hasattr(column.cat, "codes")
+    if is_category:
         return _category_words(column, at_float32)
 
     array = column if isinstance(column, np.ndarray) else _to_numpy(column)
     if array.dtype.kind in "biuf":
         return number_words(array, at_float32=at_float32)
     if array.dtype.kind in "mM":
-        return _moment_words(array)
+        return _date_words(array)
     if array.dtype.kind in "cV":
         raise TypeError(
             f"A column of dtype {array.dtype} has no canonical form; give real numbers, text, "
             f"dates or categories."
         )
-    return _cell_words(array.tolist(), at_float32)
+    return _words_of_list(array.tolist(), at_float32)
 
 
 def _category_words(column: Any, at_float32: bool) -> Words:
-    """Return the words of a pandas category. Each of its values is read once."""
+    """Return the words of a categorical column of pandas, reading each category once."""
     words = column_words(column.cat.categories.to_series(), at_float32=at_float32)
-    missing = np.full((len(words), 1), _number_word(math.nan), dtype=np.uint64)
-    words_and_missing = np.hstack([words, missing])  # the code -1 picks the last one
+    missing = np.full((len(words), 1), _word_of_float(math.nan), dtype=np.uint64)
+    # pandas gives missing cells the code -1, which picks the last column
+    words_and_missing = np.hstack([words, missing])
     return words_and_missing[:, np.asarray(column.cat.codes)]
 
 
 def _to_numpy(column: Any) -> AnyArray:
-    """Convert a pandas or polars column; missing values become NaN, NaT or None."""
-    if hasattr(column, "null_count"):
+    """Convert a column of pandas or polars; dates with a time zone are converted to UTC.
+
+    Missing cells become NaN, NaT or None, whichever the type of the array can hold.
+    """
+    is_polars = hasattr(column, "null_count")
+    if is_polars:
         return _polars_to_numpy(column)
 
     dtype = column.dtype
@@ -100,7 +115,9 @@ def _to_numpy(column: Any) -> AnyArray:
         return np.asarray(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
     if isinstance(dtype, np.dtype):
         return np.asarray(column.to_numpy())
-    numpy_dtype = getattr(dtype, "numpy_dtype", None)  # of a nullable type
+
+    # a type of pandas' own: nullable numbers without gaps are numbers, all else is objects
+    numpy_dtype = getattr(dtype, "numpy_dtype", None)
     is_numeric = isinstance(numpy_dtype, np.dtype) and numpy_dtype.kind in "biuf"
     if is_numeric and not column.isna().any():
         return np.asarray(column.to_numpy(dtype=numpy_dtype))
@@ -108,42 +125,51 @@ def _to_numpy(column: Any) -> AnyArray:
 
 
 def _polars_to_numpy(column: Any) -> AnyArray:
-    """Convert a polars column; gaps among numbers or booleans make it an array of objects."""
+    """Convert a column of polars; numbers or booleans with gaps become an array of objects."""
     dtype = column.dtype
     is_numeric = dtype.is_integer() or dtype.is_float() or str(dtype) == "Boolean"
-    is_moment = str(dtype).startswith(("Date", "Duration"))
-    if is_moment or (is_numeric and column.null_count() == 0):
+    is_date_or_duration = str(dtype).startswith(("Date", "Duration"))
+    if is_date_or_duration or (is_numeric and column.null_count() == 0):
         return np.asarray(column.to_numpy())
     return np.fromiter(column.to_list(), dtype=object, count=len(column))
 
 
 def number_words(array: AnyArray, *, at_float32: bool = False) -> Words:
-    """Return words of numbers, (1, ...), or (2, ...) where an integer exceeds the float64s."""
+    """Return the words of an array of numbers of any shape: the bits of each as a float64.
+
+    The result has the shape of the array after a first axis, which is 1 long because both words are
+    the same. It is 2 long if some integer is too large for a float64: such integers keep all digits
+    and are hashed as text.
+    """
+    # 1. Convert to float64. Adding 0.0 turns -0.0 into 0.0, and all NaN get the same bits.
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = array.astype(np.float32) if at_float32 else array
-        floats = rounded.astype(np.float64, order="C") + 0.0  # -0.0 becomes 0.0
+        floats = rounded.astype(np.float64, order="C") + 0.0
     if array.dtype.kind == "f":
-        floats[np.isnan(floats)] = np.nan  # one of many
+        floats[np.isnan(floats)] = np.nan
     words = floats.view(np.uint64)[None]
 
-    is_large_type = array.dtype.kind in "iu" and array.dtype.itemsize == 8
-    if is_large_type and not at_float32:
+    # 2. Replace the words of large integers, which float64 may have rounded.
+    is_int64 = array.dtype.kind in "iu" and array.dtype.itemsize == 8
+    if is_int64 and not at_float32:
         is_large = np.abs(floats) >= _FLOAT_INTEGERS
         if is_large.any():
             words = np.repeat(words, 2, axis=0)
-            words[:, is_large] = _cell_words(array[is_large].tolist(), at_float32)
+            words[:, is_large] = _words_of_list(array[is_large].tolist(), at_float32)
     return words
 
 
-def _moment_words(array: AnyArray) -> Words:
+def _date_words(array: AnyArray) -> Words:
     """Return the two words of each date or duration, (2, n).
 
-    A moment is split into whole microseconds, which reach any year that people use, and the
-    nanoseconds beyond them. The first word hashes the microseconds, the second word both parts.
+    A date is split into whole microseconds since 1970, which reach any year that people use, and
+    the nanoseconds beyond them; durations likewise. The first word hashes the microseconds, the
+    second word both parts.
     """
     letter = array.dtype.kind  # M for dates, m for durations
 
-    # 1. Split into microseconds and nanoseconds; the same moment gives the same two integers.
+    # 1. Split into microseconds and nanoseconds. The same date gives the same two integers, in
+    # whatever unit it is stored.
     unit = np.datetime_data(array.dtype)[0]
     if unit in _FINE_UNITS:
         in_nanoseconds = array.astype(f"{letter}8[ns]").view(np.int64)
@@ -153,57 +179,62 @@ def _moment_words(array: AnyArray) -> Words:
         nanoseconds = np.zeros(array.shape, np.int64)
 
     # 2. Hash them, with a key that keeps dates apart from durations.
-    key = mix(np.array([ord(letter)], dtype=np.uint64))
-    first = mix(microseconds.view(np.uint64) ^ key)
-    second = mix(first + nanoseconds.view(np.uint64))
-    words = np.stack([first, second])
+    key = hash_words(np.array([ord(letter)], dtype=np.uint64))
+    first_words = hash_words(microseconds.view(np.uint64) ^ key)
+    second_words = hash_words(first_words + nanoseconds.view(np.uint64))
+    words = np.stack([first_words, second_words])
 
-    # 3. A missing moment is written like any missing value.
-    words[:, np.isnat(array)] = _number_word(math.nan)
+    # 3. A missing date is written like any missing value.
+    words[:, np.isnat(array)] = _word_of_float(math.nan)
     return words
 
 
-def _cell_words(values: list[Any], at_float32: bool) -> Words:
+def _words_of_list(values: list[Any], at_float32: bool) -> Words:
     """Return the words of Python values, (2, n).
 
-    Values of usual types are read once if they repeat.
+    If all are of plain types, each distinct value is read only once.
     """
-    if not set(map(type, values)) <= _PLAIN_TYPES:
-        return _stack_words(values, at_float32)
+    has_plain_types_only = set(map(type, values)) <= _PLAIN_TYPES
+    if not has_plain_types_only:
+        return _words_one_by_one(values, at_float32)
+
     distinct = list(dict.fromkeys(values))
-    words = _stack_words(distinct, at_float32)
+    words_of_distinct = _words_one_by_one(distinct, at_float32)
     position_of = {value: position for position, value in enumerate(distinct)}
     positions = list(map(position_of.__getitem__, values))  # faster than a loop over rows
-    return words[:, positions]
+    return words_of_distinct[:, positions]
 
 
-def _stack_words(values: list[Any], at_float32: bool) -> Words:
-    """Return the words of Python values, (2, n), each value read by itself."""
-    words = np.array([_words_of(value, at_float32) for value in values], dtype=np.uint64)
+def _words_one_by_one(values: list[Any], at_float32: bool) -> Words:
+    """Return the words of Python values, (2, n), by reading each of them."""
+    words = np.array([_words_of_value(value, at_float32) for value in values], dtype=np.uint64)
     return words.reshape(-1, 2).T
 
 
 # -------------------------------------------------------------------------------------------- cells
 
 
-def _words_of(value: Any, at_float32: bool) -> tuple[int, int]:
-    """Return the two words of one Python value."""
+def _words_of_value(value: Any, at_float32: bool) -> tuple[int, int]:
+    """Return the two words of one Python value; refuse types that have no canonical form."""
+    # text first, which is the most frequent
     if isinstance(value, str):
         return halves_of_digest(b"text", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, Enum):
-        return _words_of(value.value, at_float32)
+        return _words_of_value(value.value, at_float32)
     if value is None or type(value).__name__ in _MISSING_TYPES:
-        word = _number_word(math.nan)
+        word = _word_of_float(math.nan)
         return word, word
     if isinstance(value, _NUMBERS):
         return _words_of_number(value, at_float32)
     if isinstance(value, bytes):
         return halves_of_digest(b"bytes", value)
-    if isinstance(value, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64):
-        first, second = _moment_words(np.asarray([_to_moment(value)]))[:, 0].tolist()
+    if isinstance(value, _DATES_AND_DURATIONS):
+        one_date = np.asarray([_to_numpy_date(value)])
+        first, second = _date_words(one_date)[:, 0].tolist()
         return first, second
-    if isinstance(value, list | tuple | dict | set | frozenset | np.ndarray):
-        return halves_of_digest(b"nested", _nested_bytes(value))
+    if isinstance(value, _CONTAINERS):
+        return halves_of_digest(b"nested", _write_container(value))
+
     is_of_pandas = type(value).__module__.split(".")[0] == "pandas"  # a period, an interval
     if isinstance(value, datetime.time) or is_of_pandas:
         return halves_of_digest(b"other", f"{type(value).__name__} {value}".encode())
@@ -215,7 +246,10 @@ def _words_of(value: Any, at_float32: bool) -> tuple[int, int]:
 
 
 def _words_of_number(value: Any, at_float32: bool) -> tuple[int, int]:
-    """Return the words of a number: its float64, or the digits of an integer that has none."""
+    """Return the words of a number: the bits of its float64, twice.
+
+    An integer that no float64 equals is written by its digits instead.
+    """
     try:
         number = float(value)
     except OverflowError:
@@ -226,18 +260,18 @@ def _words_of_number(value: Any, at_float32: bool) -> tuple[int, int]:
     if at_float32:
         with np.errstate(over="ignore"):
             number = float(np.float32(number))
-    word = _number_word(number)
+    word = _word_of_float(number)
     return word, word
 
 
-def _number_word(number: float) -> int:
-    """Return the bits of a float64; zero has no sign, and NaN is one."""
+def _word_of_float(number: float) -> int:
+    """Return the bits of a float64 as an integer; -0.0 counts as 0.0, and all NaN as one."""
     canonical = math.nan if math.isnan(number) else number + 0.0
     (word,) = struct.unpack("<Q", struct.pack("<d", canonical))
     return int(word)
 
 
-def _to_moment(value: Any) -> Any:
+def _to_numpy_date(value: Any) -> Any:
     """Convert a date or duration to NumPy's, in UTC where a time zone is known."""
     if getattr(value, "tzinfo", None) is not None:
         value = value.astimezone(datetime.UTC).replace(tzinfo=None)
@@ -247,16 +281,21 @@ def _to_moment(value: Any) -> Any:
     return np.timedelta64(value) if isinstance(value, datetime.timedelta) else np.datetime64(value)
 
 
-def _nested_bytes(value: Any) -> bytes:
-    """Write a container as the words of its cells: sequences in order, sets and keys sorted."""
+def _write_container(container: Any) -> bytes:
+    """Write the words of a container's cells one after the other: [1, 2] -> words of 1, words of 2.
 
-    def to_bytes(cell: Any) -> bytes:
-        return struct.pack("<QQ", *_words_of(cell, at_float32=False))
+    Sequences keep their order. The members of a set and the pairs of a mapping are sorted, since
+    theirs does not count.
+    """
+    if isinstance(container, dict):
+        pairs = [_word_bytes(key) + _word_bytes(cell) for key, cell in container.items()]
+        return b"mapping" + b"".join(sorted(pairs))
+    if isinstance(container, set | frozenset):
+        return b"set" + b"".join(sorted(map(_word_bytes, container)))
+    cells = container.tolist() if isinstance(container, np.ndarray) else container
+    return b"sequence" + b"".join(map(_word_bytes, cells))
 
-    if isinstance(value, dict):
-        pairs = sorted(to_bytes(key) + to_bytes(cell) for key, cell in value.items())
-        return b"mapping" + b"".join(pairs)
-    if isinstance(value, set | frozenset):
-        return b"set" + b"".join(sorted(map(to_bytes, value)))
-    cells = value.tolist() if isinstance(value, np.ndarray) else value
-    return b"sequence" + b"".join(map(to_bytes, cells))
+
+def _word_bytes(cell: Any) -> bytes:
+    first, second = _words_of_value(cell, at_float32=False)
+    return struct.pack("<QQ", first, second)

@@ -54,12 +54,13 @@ def write_files(
     ValueError. Without `overwrite`, a file that has appeared meanwhile is kept: a ValueError. Text
     is written in UTF-8.
     """
-    with ExitStack() as temporary_files:
+    with ExitStack() as temporary_files:  # removes at the end those that got no name
         finished = {}
         for path, content in contents.items():
             target = _resolve_target(path)
             temporary = temporary_files.enter_context(_temporary_file(target.parent, target.name))
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+            content_bytes = content.encode() if isinstance(content, str) else content
+            temporary.write_bytes(content_bytes)
             _flush_to_disk(temporary)
             finished[target] = temporary
         put_in_place(finished, overwrite=overwrite, remove=remove)
@@ -74,7 +75,7 @@ def new_file(
     This is for files that are written piece by piece; see `write_files` for the promises.
     `temporary_folder` is a folder on the same disk, so that a kill leaves nothing outside it.
     """
-    target = _resolve_target(path, sweep=temporary_folder is None)
+    target = _resolve_target(path, clean_up=temporary_folder is None)
     with _temporary_file(temporary_folder or target.parent, target.name) as temporary:
         yield temporary
         _flush_to_disk(temporary)
@@ -84,27 +85,35 @@ def new_file(
 def put_in_place(
     finished: Mapping[Path, Path], *, overwrite: bool = True, remove: Collection[Path] = ()
 ) -> None:
-    """Give finished files their names and remove others; if anything fails, put everything back.
+    """Rename finished files to their final names and remove others: all of it, or nothing.
 
-    `finished` holds, for each name, where the file lies now, on the same disk.
+    `finished` maps each final name to the file as it lies now, on the same disk. If a step fails,
+    the steps before it are undone, and the error is raised.
     """
-    with ExitStack() as second_names, ExitStack() as undo:
-        old_files = {}
-        if len(finished) + len(remove) > 1:  # one file is all or nothing by itself
+    with ExitStack() as backup_names, ExitStack() as undo:
+        # 1. Keep the old files under backup names. One change alone is all or nothing without.
+        backups: dict[Path, Path | None] = {}
+        if len(finished) + len(remove) > 1:
             for path in [*finished, *remove]:
-                old_files[path] = second_names.enter_context(_second_name(path))
+                backups[path] = backup_names.enter_context(_backup_name(path))
 
+        # 2. Make the changes. Whatever is on the stack `undo` runs if one of them fails ...
         for target, temporary in finished.items():
             _give_name(temporary, target, overwrite=overwrite)
-            undo.callback(_put_back, old_files.get(target), target)
+            undo.callback(_put_back, backups.get(target), target)
         for path in remove:
             path.unlink(missing_ok=True)
-            undo.callback(_put_back, old_files.get(path), path)
+            undo.callback(_put_back, backups.get(path), path)
+
+        # 3. ... and is taken from it, since none did.
         undo.pop_all()
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that is neither free nor that of a regular file (or of a link to one)."""
+    """Raise a ValueError if a name belongs to a folder, a device, a pipe or a socket.
+
+    A name that is free, or that of a regular file or of a link to one, is all right.
+    """
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -116,14 +125,17 @@ def check_regular(path: str | os.PathLike[str]) -> None:
         )
 
 
-def _resolve_target(path: str | os.PathLike[str], *, sweep: bool = True) -> Path:
-    """Return where a file is to be written, and remove what killed runs left there."""
+def _resolve_target(path: str | os.PathLike[str], *, clean_up: bool = True) -> Path:
+    """Follow links to the path where a file is to be written, and check that it can be.
+
+    With `clean_up`, temporary files that killed runs left there for this target are removed.
+    """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {target.parent} does not exist; make it first.")
     check_regular(path)
-    if sweep:
-        _remove_left_files(target)
+    if clean_up:
+        _remove_abandoned_files(target)
     return target
 
 
@@ -134,27 +146,32 @@ def _flush_to_disk(path: Path) -> None:
 
 
 def _give_name(temporary: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename a finished file; without `overwrite`, refuse a name that is taken."""
+    """Give a finished file its final name; without `overwrite`, refuse a name that is taken.
+
+    A rename would silently replace a file that another run has written meanwhile. A second name by
+    a hard link does not: it fails if the name is taken.
+    """
     check_regular(target)
-    if not overwrite:
-        try:
-            os.link(temporary, target)  # unlike a rename it fails if the name is taken
-            return
-        except OSError:  # taken, or a disk without hard links
-            if target.exists():
-                raise ValueError(
-                    f"{target} has been written by another run meanwhile and is kept; choose "
-                    "another name, or ask to replace it."
-                ) from None
-    os.replace(temporary, target)
+    if overwrite:
+        os.replace(temporary, target)
+        return
+    try:
+        os.link(temporary, target)
+    except OSError:
+        if target.exists():
+            raise ValueError(
+                f"{target} has been written by another run meanwhile and is kept; choose "
+                "another name, or ask to replace it."
+            ) from None
+        os.replace(temporary, target)  # a disk without hard links
 
 
-def _put_back(old_file: Path | None, target: Path) -> None:
-    """Give a name back to its old file; remove what has the name now if there was none."""
-    if old_file is None:
+def _put_back(backup: Path | None, target: Path) -> None:
+    """Give a name back to its old file; without one, remove the file that has the name now."""
+    if backup is None:
         target.unlink(missing_ok=True)
     else:
-        os.replace(old_file, target)
+        os.replace(backup, target)
 
 
 # ---------------------------------------------------------------- temporary files
@@ -162,21 +179,24 @@ def _put_back(old_file: Path | None, target: Path) -> None:
 
 @contextmanager
 def _temporary_file(folder: Path, name: str) -> Iterator[Path]:
-    """Make an empty file, and remove it at the end.
+    """Make an empty file named ".NAME.<12 hex digits>", yield its path, and remove it at the end.
 
-    It is locked while this process lives, so that it can be told from what a killed run left.
+    It is locked while this process lives, by which other runs tell it from the file of a killed
+    run, which they remove.
     """
+    # A new file is not locked for a moment, in which another run may remove it: then try again.
     while True:
         path = folder / f".{name}.{secrets.token_hex(6)}"
         file = open(path, "xb")  # noqa: SIM115  # closed below
-        # another run may take it for left over and lock it before this one does
-        with suppress(BlockingIOError):
-            if not lock_file(file.fileno(), wait=False):
+        with suppress(BlockingIOError):  # the other run has locked it to remove it
+            can_lock = lock_file(file.fileno(), wait=False)
+            if not can_lock:
                 file.close()  # such systems may not rename an open file
                 break
             if is_at(file.fileno(), path):
                 break
         file.close()
+
     try:
         yield path
     finally:
@@ -184,12 +204,16 @@ def _temporary_file(folder: Path, name: str) -> Iterator[Path]:
         path.unlink(missing_ok=True)
 
 
-def _remove_left_files(target: Path) -> None:
-    """Remove temporary files of this target that no living process has locked."""
+def _remove_abandoned_files(target: Path) -> None:
+    """Remove temporary files of this target that no living process has locked.
+
+    A killed run has left them. What cannot be removed is left to a later run.
+    """
     temporary_name = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{12}}")
     with suppress(OSError), os.scandir(target.parent) as directory:
         for item in directory:
-            if not temporary_name.fullmatch(item.name) or not item.is_file(follow_symlinks=False):
+            has_temporary_name = temporary_name.fullmatch(item.name) is not None
+            if not has_temporary_name or not item.is_file(follow_symlinks=False):
                 continue
             with suppress(OSError), open(item.path, "rb+") as file:
                 if lock_file(file.fileno(), wait=False):
@@ -197,20 +221,20 @@ def _remove_left_files(target: Path) -> None:
 
 
 @contextmanager
-def _second_name(target: Path) -> Iterator[Path | None]:
-    """Keep a file under a second name until the end; yield None if there is no such file."""
+def _backup_name(target: Path) -> Iterator[Path | None]:
+    """Keep a file under a second name until the end, and yield that name; None without a file."""
     if not target.exists():
         yield None
         return
-    name = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    backup = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     try:
         try:
-            os.link(target, name)
+            os.link(target, backup)
         except OSError:  # a disk without hard links
-            shutil.copy2(target, name)
-        yield name
+            shutil.copy2(target, backup)
+        yield backup
     finally:
-        name.unlink(missing_ok=True)
+        backup.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- locks
@@ -218,20 +242,22 @@ def _second_name(target: Path) -> Iterator[Path | None]:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Make a folder, if needed, and lock it; a BlockingIOError if another process holds it.
+    """Make a folder, if needed, and lock it; a BlockingIOError if another process has locked it.
 
-    The lock ends with the process, so a kill leaves none. On disks without locks, nothing is
-    locked.
+    The lock is on a file in the folder. It ends with the process, so a killed one leaves none. On
+    disks without locks, nothing is locked.
     """
+    # A run that ends may remove the folder at any moment: then make it again.
     while True:
         folder.mkdir(exist_ok=True)
         lock = folder / _LOCK
         try:
             file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:  # the other run is done and has just removed the folder
+        except FileNotFoundError:  # removed before the file was opened
             continue
         try:
-            if lock_file(file, wait=False) and not is_at(file, lock):
+            is_locked = lock_file(file, wait=False)
+            if is_locked and not is_at(file, lock):  # removed before the file was locked
                 continue
             yield
             return
@@ -241,9 +267,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def wait_for_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in here for this folder.
+    """Wait until no other process is inside this context with the same folder, and enter it.
 
-    Where folders cannot be locked, nothing is.
+    Where folders cannot be locked (Windows), nobody waits.
     """
     with ExitStack() as stack:
         with suppress(OSError):  # Windows opens no folders
@@ -254,14 +280,15 @@ def wait_for_folder(folder: Path) -> Iterator[None]:
 
 
 def lock_file(file: int, *, wait: bool) -> bool:
-    """Lock an open file; return False where files cannot be locked.
+    """Lock an open file, given by its descriptor; return whether files can be locked here.
 
-    If another process holds the lock, `wait`, or raise BlockingIOError.
+    If another process has locked it, wait for that one, or raise BlockingIOError if not `wait`.
     """
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+        fcntl.flock(file, operation)
     except BlockingIOError:
         raise
     except (ImportError, OSError):  # not a POSIX system, or a network disk that knows no locks
@@ -270,7 +297,7 @@ def lock_file(file: int, *, wait: bool) -> bool:
 
 
 def is_at(file: int, path: Path) -> bool:
-    """Say whether the open file is the one that `path` names now."""
+    """Tell whether an open file, given by its descriptor, is the one that `path` names now."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
@@ -278,7 +305,7 @@ def is_at(file: int, path: Path) -> bool:
 
 
 def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:
-    """Convert nested values to JSON's types.
+    """Convert nested values to JSON's types: {1: np.array([0.5, inf])} -> {"1": [0.5, "inf"]}.
 
     NumPy's scalars and arrays become numbers and lists, and keys become text. Infinity becomes the
     text "inf", and NaN becomes `nan`: null or a text; an error given as `nan` is raised. Floats
@@ -286,11 +313,11 @@ def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None 
     ``json.dumps`` refuses it or turns it into text.
     """
     if isinstance(value, Mapping):
-        return {str(key): plain(entry, nan=nan, digits=digits) for key, entry in value.items()}
+        return {str(key): plain(item, nan=nan, digits=digits) for key, item in value.items()}
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
-        return [plain(entry, nan=nan, digits=digits) for entry in value]
+        return [plain(item, nan=nan, digits=digits) for item in value]
     if not isinstance(value, float):
         return value
     if math.isnan(value):

@@ -1,11 +1,14 @@
 """Fingerprints of rows: the same row has the same 128-bit hash, however it is stored.
 
 Every cell is written in its canonical form (`canonical`), as two 64-bit words. The hash has two
-lanes, one for each word. A lane mixes every word with a key of its column, sums over the columns
-modulo 2**64, and mixes the sum with the numbers of columns. What a zero adds does not depend on the
-row, so a sparse row is hashed by its other cells, and agrees with its dense copy.
+halves of 64 bits, one for each word. With h the one-to-one hash of a word (`hash_words`), a half is
 
-Rows that differ in one number never collide, as mixing is one-to-one. Other rows collide with
+    h( sum over columns of h(word XOR key of the column) + h(numbers of columns XOR another key) )
+
+with sums modulo 2**64. What a zero adds does not depend on the row, so a sparse row is hashed by
+its other cells, and agrees with its dense copy.
+
+Rows that differ in one number never collide, as h is one-to-one. Other rows collide with
 probability 2**-128 for each pair: some pair among 10 million rows with probability 2**-82. Rows can
 be made to collide on purpose.
 """
@@ -21,7 +24,13 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from dco.foundations.arrays import Floats, Integers, as_labels
-from dco.foundations.canonical import Words, column_words, halves_of_digest, mix, number_words
+from dco.foundations.canonical import (
+    Words,
+    column_words,
+    halves_of_digest,
+    hash_words,
+    number_words,
+)
 
 __all__ = [
     "Hashes",
@@ -36,10 +45,11 @@ __all__ = [
 
 Hashes: TypeAlias = NDArray[np.bytes_]
 
-_CELLS_AT_ONCE = 2**15  # what is mixed at once stays in the cache of a processor
-# Where the numbers of target columns begin, and the number of the shape's own key.
-_TARGETS = 2**40
-_SHAPE = 2**41
+_CELLS_AT_ONCE = 2**15  # what is hashed at once stays in the cache of a processor
+# Keys are made from numbers: columns of X count from 0, those of y from here ...
+_FIRST_TARGET_COLUMN = 2**40
+_NUMBER_OF_SHAPE = 2**41  # ... and this one stands for the numbers of columns
+_BITS_OF_FRACTION = 53  # of a float64
 
 
 def row_fingerprints(X: Any, y: Any = None, *, at_float32: bool = False) -> Hashes:
@@ -50,46 +60,56 @@ def row_fingerprints(X: Any, y: Any = None, *, at_float32: bool = False) -> Hash
     `at_float32`, numbers are rounded to float32 first, so that a float32 copy of decimals meets its
     original.
     """
+    # 1. Hash the cells and add them up, both halves of a hash at once: (2, n).
     features = _as_table(X, "X")
     n_rows, n_features = features.shape
-    sums = _sum_columns(features, first_column=0, at_float32=at_float32)
+    sums = _sum_of_cells(features, first_column=0, at_float32=at_float32)
 
-    shape_code = n_features
+    n_targets = 0
     if y is not None:
         targets = _as_table(y, "y")
+        n_targets = targets.shape[1]
         if targets.shape[0] != n_rows:
             raise ValueError(
                 f"X has {n_rows} rows and y has {targets.shape[0]}; give one target per row."
             )
-        sums = sums + _sum_columns(targets, first_column=_TARGETS, at_float32=at_float32)
-        shape_code += targets.shape[1] << 32
+        sums = sums + _sum_of_cells(
+            targets, first_column=_FIRST_TARGET_COLUMN, at_float32=at_float32
+        )
 
-    # 3 columns are not 4 with a 0
-    shape_word = np.array(shape_code, dtype=np.uint64)
-    sums = sums + mix(shape_word ^ _column_keys(_SHAPE, 1))
-    return np.ascontiguousarray(mix(sums).T, dtype="<u8").view("S16")[:, 0]
+    # 2. Add the numbers of columns, so that a row of 3 cells is not one of 4 with a 0.
+    shape_word = np.array(n_features + (n_targets << 32), dtype=np.uint64)
+    shape_key = _column_keys(_NUMBER_OF_SHAPE, 1)
+    sums = sums + hash_words(shape_word ^ shape_key)
+
+    # 3. Hash the sums, and write both halves of a row one after the other.
+    halves = np.ascontiguousarray(hash_words(sums).T, dtype="<u8")
+    return halves.view("S16")[:, 0]
 
 
 def row_uniforms(X: Any, *, seed: int) -> Floats:
-    """Return one number in [0, 1) per row, from a hash of (seed, x), for randomised scores.
+    """Return one number in [0, 1) per row of X, which randomised scores use as a random number.
 
-    It depends neither on y nor on the row's position or batch: a row alone gets the same number as
-    in a table. Given the seed it is a fixed function of x, so scores stay exchangeable when rows
-    are.
+    It is a hash of the seed and the row's features x, and depends neither on y nor on the row's
+    position or batch: a row alone gets the same number as in a table. Given the seed it is a fixed
+    function of x, so scores stay exchangeable when rows are.
     """
-    lanes = np.ascontiguousarray(row_fingerprints(X)).view("<u8").reshape(-1, 2)
+    halves = np.ascontiguousarray(row_fingerprints(X)).view("<u8").reshape(-1, 2)
     key, _ = halves_of_digest(b"dco uniforms", str(int(seed)).encode())
-    words = mix(mix(lanes[:, 0] ^ np.uint64(key)) + lanes[:, 1])
-    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    words = hash_words(hash_words(halves[:, 0] ^ np.uint64(key)) + halves[:, 1])
+
+    # a float64 holds 53 bits: keep the first 53 of the word's 64, as an integer below 2**53
+    integers = words >> np.uint64(64 - _BITS_OF_FRACTION)
+    return integers.astype(np.float64) * 2.0**-_BITS_OF_FRACTION
 
 
 # ---------------------------------------------------------------------------------- compare hashes
 
 
 def role_fingerprint(hashes: Hashes) -> str:
-    """Return a digest of a set of rows with their multiplicities, in hex.
+    """Return a digest, in hex, of the rows of one role (such as calibration), from their hashes.
 
-    The order of the rows does not matter.
+    It does not change with the order of the rows; a row that comes twice counts twice.
     """
     digest = blake2b(struct.pack("<Q", len(hashes)), digest_size=16, person=b"dco role")
     digest.update(_sort_hashes(np.ascontiguousarray(hashes, dtype="S16")).data)
@@ -97,39 +117,46 @@ def role_fingerprint(hashes: Hashes) -> str:
 
 
 def _sort_hashes(hashes: Hashes) -> Hashes:
-    """Sort hashes by their bytes.
+    """Sort 16-byte hashes by their bytes.
 
-    They are sorted by their first eight bytes, many times faster than by all. Only where different
-    hashes share these is the order another one, and then all bytes are sorted by.
+    Sorting by the first eight bytes, as integers, is many times faster and gives the same order,
+    unless different hashes share their first eight bytes. Then they are sorted by all bytes.
     """
     first_halves = hashes.view(">u8")[::2].astype(np.uint64)
     order = np.argsort(first_halves)
-    sorted_halves = first_halves[order]
-    by_half = hashes[order]
+    ascending_halves = first_halves[order]
+    sorted_hashes = hashes[order]
 
-    shares_half = np.flatnonzero(sorted_halves[1:] == sorted_halves[:-1])
-    if np.any(by_half[shares_half] != by_half[shares_half + 1]):
+    equals_next_half = np.flatnonzero(ascending_halves[1:] == ascending_halves[:-1])
+    if np.any(sorted_hashes[equals_next_half] != sorted_hashes[equals_next_half + 1]):
         return np.sort(hashes)
-    return by_half
+    return sorted_hashes
 
 
 def overlap(a: Hashes, b: Hashes) -> Integers:
-    """Return the positions of the rows of `a` that are also in `b`, ascending."""
+    """Return the positions of the rows of `a` that are also in `b`, ascending.
+
+    Both are hashes of rows. First halves are compared first, as integers, which is fast; whole
+    hashes are compared only where first halves are equal.
+    """
     if b.size == 0:
         return np.empty(0, dtype=np.int64)
 
-    # 1. Compare first halves, which is fast. Lookups in ascending order use the processor's cache.
-    halves_of_a = first_words(a)
+    # 1. Look up the first halves of `a` among those of `b`. Both are sorted, so that the lookups
+    # go through memory in one direction.
     halves_of_b = np.sort(first_words(b))
+    halves_of_a = first_words(a)
     order = np.argsort(halves_of_a)
     ascending = halves_of_a[order]
-    places = np.minimum(np.searchsorted(halves_of_b, ascending), halves_of_b.size - 1)
-    shares_half = np.sort(order[halves_of_b[places] == ascending])
-    if shares_half.size == 0:
-        return shares_half
+    positions_in_b = np.searchsorted(halves_of_b, ascending)
+    positions_in_b = np.minimum(positions_in_b, halves_of_b.size - 1)  # beyond the last one
+    has_equal_half = halves_of_b[positions_in_b] == ascending
+    candidates = np.sort(order[has_equal_half])
+    if candidates.size == 0:
+        return candidates
 
-    # 2. Compare whole hashes where the first halves are equal.
-    return shares_half[np.isin(a[shares_half], b)]
+    # 2. Compare whole hashes of these candidates.
+    return candidates[np.isin(a[candidates], b)]
 
 
 def first_words(hashes: Hashes) -> Words:
@@ -138,26 +165,29 @@ def first_words(hashes: Hashes) -> Words:
 
 
 def drop_repeats(X: Any, y: Any = None) -> Integers:
-    """Return the positions of the first copy of each distinct row, ascending.
+    """Return the positions of the rows that remain without repeats: rows a, b, a -> [0, 1].
 
-    For recording errors, before any split: what is certified afterwards is coverage of rows drawn
-    like the distinct ones.
+    It is for rows that were recorded twice by mistake, and to be used before any split: what is
+    certified afterwards is coverage of rows drawn like the distinct ones.
     """
-    _, first = np.unique(row_fingerprints(X, y), return_index=True)
-    return np.sort(first)
+    _, first_positions = np.unique(row_fingerprints(X, y), return_index=True)
+    return np.sort(first_positions)
 
 
 def codes_of_values(
     values: Any, *, name: str = "groups", missing: bool = False
 ) -> tuple[Integers, int]:
-    """Return each row's label as a code 0..G-1, in order of first appearance, and G.
+    """Number the distinct values in order of first appearance: ["b", "a", "b"] -> ([0, 1, 0], 2).
 
-    Labels 1 and 1.0 are one label. A missing label is refused unless `missing` allows it.
+    `values` has one value (or one row of values) per row. Return the number of each row's value,
+    (n,), and how many distinct values there are. 1 and 1.0 are one value. A missing value is
+    refused unless `missing` allows it; `name` is what the error calls the values.
     """
     has_one_axis = isinstance(values, np.ndarray) and values.ndim == 1
     are_integers = has_one_axis and values.dtype.kind in "iub"
     keys = values if are_integers else row_fingerprints(values)
 
+    # 1. Refuse missing values; integers cannot be missing.
     if not are_integers and not missing:
         missing_key = row_fingerprints(np.array([None], dtype=object))[0]
         missing_rows = np.flatnonzero(keys == missing_key)
@@ -167,72 +197,97 @@ def codes_of_values(
                 f"give each row a label."
             )
 
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    code_by_appearance = np.empty(first.size, dtype=np.int64)
-    code_by_appearance[np.argsort(first)] = np.arange(first.size)
-    return code_by_appearance[inverse], int(first.size)
+    # 2. Number distinct values as np.unique sorts them.
+    _, first_position, sorted_number = np.unique(keys, return_index=True, return_inverse=True)
+
+    # 3. Renumber them by the position at which each appears first.
+    n_distinct = first_position.size
+    number_by_appearance = np.empty(n_distinct, dtype=np.int64)
+    number_by_appearance[np.argsort(first_position)] = np.arange(n_distinct)
+    return number_by_appearance[sorted_number], int(n_distinct)
 
 
-# -------------------------------------------------------------------------------------- sum columns
+# ---------------------------------------------------------------------------------------- sum cells
 
 
-def _sum_columns(table: Any, *, first_column: int, at_float32: bool) -> Words:
-    """Mix the words of every cell with the key of its column, and add them up, (2, n)."""
+def _sum_of_cells(table: Any, *, first_column: int, at_float32: bool) -> Words:
+    """Hash both words of every cell with the key of its column, and add up each row, (2, n).
+
+    `first_column` is the number of the table's first column, from which its key is made.
+    """
     keys = _column_keys(first_column, table.shape[1])
     if issparse(table):
-        return _sum_sparse(table, keys, at_float32)
+        return _sum_of_sparse_cells(table, keys, at_float32)
     if isinstance(table, np.ndarray) and table.dtype.kind in "biuf":
-        return _sum_numbers(table, keys, at_float32)
+        return _sum_of_numbers(table, keys, at_float32)
 
     sums = np.zeros((2, table.shape[0]), np.uint64)
     for column in range(table.shape[1]):
         words = column_words(_column(table, column), at_float32=at_float32)
-        sums += mix(words ^ keys[:, [column]])
+        sums += hash_words(words ^ keys[:, [column]])
     return sums
 
 
-def _sum_numbers(table: Any, keys: Words, at_float32: bool) -> Words:
-    """Sum the columns of an array of numbers, some rows at a time."""
+def _sum_of_numbers(table: Any, keys: Words, at_float32: bool) -> Words:
+    """Compute `_sum_of_cells` of an array of numbers, some rows at a time."""
     n_rows, n_columns = table.shape
     sums = np.zeros((2, n_rows), np.uint64)
-    step = max(1, _CELLS_AT_ONCE // max(1, n_columns))
-    for start in range(0, n_rows, step):
-        rows = slice(start, start + step)
-        words = number_words(table[rows].T, at_float32=at_float32)
-        sums[:, rows] = mix(words ^ keys[:, :, None]).sum(axis=1)
+    rows_at_once = max(1, _CELLS_AT_ONCE // max(1, n_columns))
+    for start in range(0, n_rows, rows_at_once):
+        rows = slice(start, start + rows_at_once)
+        words = number_words(table[rows].T, at_float32=at_float32)  # (1 or 2, columns, rows)
+        sums[:, rows] = hash_words(words ^ keys[:, :, None]).sum(axis=1)
     return sums
 
 
-def _sum_sparse(table: Any, keys: Words, at_float32: bool) -> Words:
-    """Sum the columns of a CSR matrix: those of a row of zeros, and what its other cells change."""
+def _sum_of_sparse_cells(table: Any, keys: Words, at_float32: bool) -> Words:
+    """Compute `_sum_of_cells` of a CSR matrix without touching its zeros.
+
+    The word of a zero is 0, so a zero adds hash(0 XOR key) = hash(key), in every row the same. The
+    sum of a row is that of a row of zeros plus, for each stored cell, hash(word XOR key) -
+    hash(key).
+    """
     n_rows = table.shape[0]
-    zeros = mix(keys)
+    hashes_of_zeros = hash_words(keys)  # (2, columns)
     changes = np.zeros((2, n_rows), np.uint64)
-    step = max(1, _CELLS_AT_ONCE * n_rows // max(1, table.nnz))
-    for start in range(0, n_rows, step):
-        part = table[start : start + step]
+    rows_at_once = max(1, _CELLS_AT_ONCE * n_rows // max(1, table.nnz))
+    for start in range(0, n_rows, rows_at_once):
+        rows = slice(start, start + rows_at_once)
+        part = table[rows]
+        columns = part.indices  # of the stored cells, row after row
         words = number_words(part.data, at_float32=at_float32)
-        changed = mix(words ^ keys[:, part.indices]) - zeros[:, part.indices]
-        changes[:, start : start + step] = _sum_by_row(changed, part.indptr)
-    return np.asarray(changes + zeros.sum(axis=1, keepdims=True))
+        cell_changes = hash_words(words ^ keys[:, columns]) - hashes_of_zeros[:, columns]
+        changes[:, rows] = _sum_by_row(cell_changes, row_starts=part.indptr)
+    return np.asarray(changes + hashes_of_zeros.sum(axis=1, keepdims=True))
 
 
-def _sum_by_row(cells: Words, ends_of_rows: Integers) -> Words:
-    """Add up the cells of each row modulo 2**64, (2, n) of (2, cells)."""
-    running = np.zeros((len(cells), cells.shape[1] + 1), np.uint64)
-    np.cumsum(cells, axis=1, out=running[:, 1:])
-    return np.diff(running[:, ends_of_rows])
+def _sum_by_row(cells: Words, *, row_starts: Integers) -> Words:
+    """Add up the cells of each row modulo 2**64: (2, cells) -> (2, rows).
+
+    Row i has the cells from row_starts[i] to row_starts[i + 1].
+    """
+    sums_before = np.zeros((len(cells), cells.shape[1] + 1), np.uint64)
+    np.cumsum(cells, axis=1, out=sums_before[:, 1:])
+    return np.diff(sums_before[:, row_starts])
 
 
 def _column_keys(first: int, n_columns: int) -> Words:
-    """Return a key for each column, (2, n_columns): SplitMix64 in the state of its number."""
-    numbers = np.arange(first, first + n_columns, dtype=np.uint64)
-    states = 2 * numbers + np.array([[1], [2]], dtype=np.uint64)
-    return mix(states * np.uint64(0x9E3779B97F4A7C15))
+    """Return two keys for each column, (2, n_columns), one for each word of its cells.
+
+    The keys of column c are what SplitMix64 gives in the states 2 c + 1 and 2 c + 2. `first` is the
+    number of the first column.
+    """
+    columns = np.arange(first, first + n_columns, dtype=np.uint64)
+    states = 2 * columns + np.array([[1], [2]], dtype=np.uint64)
+    return hash_words(states * np.uint64(0x9E3779B97F4A7C15))
 
 
 def _as_table(values: Any, name: str) -> Any:
-    """Return something with a (n, columns) shape: a frame, a CSR matrix or an array."""
+    """Return values in a form with the shape (n, columns): a frame, a CSR matrix or an array.
+
+    A series becomes a frame of one column, nested lists become an array, and an array of more than
+    two axes gets one column for each of a row's numbers. `name` is what an error calls the values.
+    """
     if issparse(values):
         sparse: Any = values
         matrix = sparse.tocsr(copy=not getattr(sparse, "has_canonical_format", False))

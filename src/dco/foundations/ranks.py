@@ -59,13 +59,22 @@ Guarantee: TypeAlias = Literal["marginal", "pac", "pac-conjectured", "expected_r
 # means that there are too few calibration rows.
 LOWEST_SCORE = -float(np.finfo(np.float64).max)
 
-_SPOKEN_DIGITS = 12  # a repr this short was typed by a person and means the decimal it shows
+_MOST_TYPED_DIGITS = 12  # a float printed with so few was typed by a person: the decimal is meant
 # 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more
 _ROUNDING = Fraction(1, 2**52)
 _ROUNDING_32 = Fraction(1, 2**23)  # the same for float32
+_LARGEST_DENOMINATOR = 10**6  # of a fraction that a float may stand for, such as 1/3
+_LARGEST_DENOMINATOR_32 = 1_000  # the same for float32, which has fewer digits
 _LARGEST_EXPONENT = 5_000  # of a decimal; 1e-1000000000 as a fraction would fill the memory
 # up to this n an undecided binomial tail is summed in integers (about 10 ms)
 _EXACT_TAIL_LIMIT = 4_000
+_SPARE_DIGITS = 50  # of a logarithm, beyond those of the fractions that are compared
+# SciPy's binomial tails are trusted where they differ from delta by more than this share of it:
+# the first for n up to a million rows, the second beyond
+_TAIL_ERROR = 1e-11
+_TAIL_ERROR_OF_MANY_ROWS = 1e-8
+_MANY_ROWS = 10**6
+_FEWEST_MISSES = 1e-9  # fewer are none: what rounding leaves of a sum of weights
 
 
 def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
@@ -91,7 +100,11 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
 # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
 @lru_cache(maxsize=1024, typed=True)
 def rational(level: Level) -> Fraction:
-    """Return the rational number that `level` means, of any size."""
+    """Return the rational number that `level` means, of any size: 0.1 -> 1/10, "1/3" -> 1/3.
+
+    Other floats, such as 1 - 0.9 = 0.09999999999999998, are the nearest short fraction if rounding
+    explains the difference, and otherwise their exact binary value.
+    """
     if isinstance(level, (bool, np.bool_)):
         raise TypeError(f"{level!r} is not a number.")
     if isinstance(level, str) and "/" not in level:
@@ -104,31 +117,44 @@ def rational(level: Level) -> Fraction:
         return _rational_of_other_float(level)
 
     text = repr(float(level))
-    digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
-    if len(digits) <= _SPOKEN_DIGITS:
+    mantissa = text.split("e")[0]  # of 2.5e-05 it is 2.5
+    digits = mantissa.replace(".", "").replace("-", "").strip("0")
+    if len(digits) <= _MOST_TYPED_DIGITS:
         return Fraction(text)
-    return _simplest_near(Fraction(float(level)), largest_denominator=10**6, rounding=_ROUNDING)
+    return _undo_rounding(
+        Fraction(float(level)), largest_denominator=_LARGEST_DENOMINATOR, rounding=_ROUNDING
+    )
 
 
 def _rational_of_other_float(level: np.floating[Any]) -> Fraction:
-    """Return what a float of NumPy means that is not in double precision.
+    """Return what a float of NumPy in another precision than double means: the number it prints.
 
-    np.float32(0.2) prints as 0.2; its binary value is far from it.
+    np.float32(0.2) prints as 0.2, although its binary value is 0.200000003. A float32 with more
+    digits may stand for a short fraction, as np.float32(1 / 3) does.
     """
     printed = Fraction(str(level))
-    if level.dtype != np.float32 or printed.denominator <= 10**6:
+    is_short = printed.denominator <= _LARGEST_DENOMINATOR
+    if level.dtype != np.float32 or is_short:
         return printed
-    return _simplest_near(printed, largest_denominator=1_000, rounding=_ROUNDING_32)
+    return _undo_rounding(
+        printed, largest_denominator=_LARGEST_DENOMINATOR_32, rounding=_ROUNDING_32
+    )
 
 
-def _simplest_near(value: Fraction, *, largest_denominator: int, rounding: Fraction) -> Fraction:
-    """Return the nearest short fraction if it differs by rounding alone, otherwise the value."""
-    simple = value.limit_denominator(largest_denominator)
-    return simple if simple > 0 and abs(simple - value) <= rounding else value
+def _undo_rounding(value: Fraction, *, largest_denominator: int, rounding: Fraction) -> Fraction:
+    """Return the nearest fraction with a small denominator if it is as near as `rounding`.
+
+    Otherwise no short fraction was meant, and the value itself is returned.
+    """
+    short = value.limit_denominator(largest_denominator)
+    return short if short > 0 and abs(short - value) <= rounding else value
 
 
 def as_count(n: SupportsIndex, *, name: str = "n", least: int = 0) -> int:
-    """Return `n` as a Python integer that is not negative, and not below `least`."""
+    """Return `n` as a Python integer; refuse what is no whole number, is negative or below `least`.
+
+    `name` is what the error calls it.
+    """
     try:
         count = operator.index(n)
     except TypeError:
@@ -141,7 +167,10 @@ def as_count(n: SupportsIndex, *, name: str = "n", least: int = 0) -> int:
 
 
 def as_positive(value: float, *, name: str) -> float:
-    """Return `value` as a finite float greater than 0."""
+    """Return `value` as a float; refuse what is not a finite number greater than 0.
+
+    `name` is what the error calls it.
+    """
     is_number = isinstance(value, Real | Decimal) and not isinstance(value, bool)
     if not is_number or not 0 < value < math.inf:
         raise ValueError(f"{name} must be a positive number, got {value!r}.")
@@ -172,82 +201,104 @@ def tuning_rank(n: SupportsIndex, *, alpha: Level) -> int:
 def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
     """Return the rank that gives coverage at least 1 - alpha with probability at least 1 - delta.
 
-    It is n - max{e : I_alpha(e + 1, n - e) >= 1 - delta}. Equivalently e is the largest number e of
-    uncovered rows with P(Binomial(n, alpha) <= e) <= delta (Vovk 2012; Wilks; Clopper-Pearson;
-    Bayesian quadrature with 0/1 loss). ``n + 1`` means that no finite threshold has this guarantee.
-    A tail too close to delta for floating point is summed in integers, for n up to 4,000; beyond,
-    the larger rank is taken.
+    It is n - e for the largest number e of uncovered rows with P(Binomial(n, alpha) <= e) <= delta,
+    which is the same as I_alpha(e + 1, n - e) >= 1 - delta with the regularised incomplete beta
+    function I (Vovk 2012; Wilks; Clopper-Pearson; Bayesian quadrature with 0/1 loss). ``n + 1``
+    means that no finite threshold has this guarantee. A probability too close to delta for floating
+    point is computed in integers, for n up to 4,000; beyond, the larger rank is taken.
     """
     return _pac_rank(as_count(n), as_rational(alpha), as_rational(delta, name="delta"))
 
 
 @lru_cache(maxsize=4096)
 def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
-    """Find by bisection how many rows may be uncovered; SciPy only says where to look first."""
-    allowed = -1  # P(Bin <= -1) = 0 <= delta
-    refused = n  # P(Bin <= n) = 1 > delta
+    """Compute `pac_rank`, n - e for the largest e with P(Binomial(n, alpha) <= e) <= delta.
+
+    The largest e is found by bisection. SciPy's inverse of the binomial distribution says where to
+    look first, so that mostly two looks are enough.
+    """
+    largest_allowed = -1  # P(Bin <= -1) = 0 <= delta
+    smallest_refused = n  # P(Bin <= n) = 1 > delta
     # SciPy's search may end without a result, and a tail may underflow. (Its stubs misspell
     # "ignore".)
     with errstate(all="ignore"):  # type: ignore[arg-type]
-        guess = float(bdtrik(float(delta), n, float(alpha)))
-        likely = [int(guess) + 1, int(guess)] if math.isfinite(guess) else []
-        while refused - allowed > 1:
-            uncovered = likely.pop() if likely else (allowed + refused) // 2
-            if not allowed < uncovered < refused:
-                continue
-            if _tail_at_most(n, uncovered, alpha, delta):
-                allowed = uncovered
+        inverse = float(bdtrik(float(delta), n, float(alpha)))
+        guesses = [int(inverse), int(inverse) + 1] if math.isfinite(inverse) else []
+        while smallest_refused - largest_allowed > 1:
+            e = guesses.pop(0) if guesses else (largest_allowed + smallest_refused) // 2
+            if not largest_allowed < e < smallest_refused:
+                continue  # a guess about which nothing is left to ask
+            if _is_tail_at_most(n, e, alpha, delta):
+                largest_allowed = e
             else:
-                refused = uncovered
-    return n - allowed
+                smallest_refused = e
+    return n - largest_allowed
 
 
-def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
-    """Return whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided."""
+def _is_tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
+    """Tell whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided.
+
+    With alpha = hit / total and miss = total - hit, in integers, the probability is
+
+        sum_{i=0..e} comb(n, i) hit^i miss^(n - i) / total^n
+    """
     if e == 0:
-        return _power_at_most(n, alpha, delta)
+        return _is_power_at_most(n, alpha, delta)
 
-    # 1. Floating point decides, unless the tail is too close to delta.
-    level = float(alpha)
+    # 1. Floating point decides, unless the probability is too close to delta.
+    tail = _binomial_tail(n, e, alpha)
     limit = float(delta)
-    if level <= 0.5:
-        tail = float(betaincc(e + 1.0, float(n - e), level))
-    else:  # a float near 1 has lost the digits of 1 - alpha
-        tail = float(betainc(float(n - e), e + 1.0, float(1 - alpha)))
-    doubt = limit * (1e-11 if n <= 10**6 else 1e-8)
-    if abs(tail - limit) > doubt:
+    relative_error = _TAIL_ERROR if n <= _MANY_ROWS else _TAIL_ERROR_OF_MANY_ROWS
+    if abs(tail - limit) > limit * relative_error:
         return tail < limit
     if n > _EXACT_TAIL_LIMIT:
         return False
 
     # 2. Integers decide the rest.
     hit = alpha.numerator
-    miss = alpha.denominator - hit
-    exact_tail = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
-    return Fraction(exact_tail, alpha.denominator**n) <= delta
+    total = alpha.denominator
+    miss = total - hit
+    exact_sum = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
+    return Fraction(exact_sum, total**n) <= delta
+
+
+def _binomial_tail(n: int, e: int, alpha: Fraction) -> float:
+    """Compute P(Binomial(n, alpha) <= e) = I_{1 - alpha}(n - e, e + 1), in floating point."""
+    level = float(alpha)
+    if level <= 0.5:
+        return float(betaincc(e + 1.0, float(n - e), level))
+    # a float near 1 has lost the digits of 1 - alpha
+    return float(betainc(float(n - e), e + 1.0, float(1 - alpha)))
 
 
 def clopper_pearson_upper(hits: Floats, rows: Floats, error: float) -> Floats:
-    """Compute the Clopper-Pearson upper bound of a probability at a one-sided error."""
-    missed = rows - hits
-    return np.where(missed > 1e-9, betaincinv(hits + 1, np.maximum(missed, 1e-9), 1 - error), 1.0)
+    """Compute the Clopper-Pearson upper bound of a probability, from its hits among some rows.
+
+    The probability exceeds the bound with probability at most `error`. Counts need not be integers.
+    The bound is 1 where every row is a hit.
+    """
+    misses = rows - hits
+    some_misses = np.maximum(misses, _FEWEST_MISSES)  # betaincinv refuses 0
+    bounds = betaincinv(hits + 1, some_misses, 1 - error)
+    return np.where(misses > _FEWEST_MISSES, bounds, 1.0)
 
 
 def smallest_marginal_n(*, alpha: Level) -> int:
-    """Return the least n with a finite conformal rank: ceil((1 - alpha) / alpha)."""
+    """Return the smallest n with a finite conformal rank: ceil((1 - alpha) / alpha)."""
     level = as_rational(alpha)
     return math.ceil((1 - level) / level)
 
 
 def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
-    """Return the least n with a finite PAC rank: the least n with (1 - alpha)^n <= delta."""
+    """Return the smallest n with a finite PAC rank: the smallest n with (1 - alpha)^n <= delta."""
     level = as_rational(alpha)
     failure = as_rational(delta, name="delta")
-    with localcontext(prec=_digits(level, failure)):
+    # solved for n by logarithms, which may be off by one
+    with localcontext(prec=_digits_needed(level, failure)):
         n = max(1, math.ceil(_log(failure) / _log(1 - level)))
-    while n > 1 and _power_at_most(n - 1, level, failure):
+    while n > 1 and _is_power_at_most(n - 1, level, failure):
         n -= 1
-    while not _power_at_most(n, level, failure):
+    while not _is_power_at_most(n, level, failure):
         n += 1
     return n
 
@@ -266,16 +317,18 @@ def smallest_n_for(*, alpha: Level, delta: Level | None = None) -> int:
     return smallest_pac_n(alpha=alpha, delta=delta)
 
 
-def _power_at_most(n: int, alpha: Fraction, delta: Fraction) -> bool:
-    """Return whether (1 - alpha)^n <= delta.
+def _is_power_at_most(n: int, alpha: Fraction, delta: Fraction) -> bool:
+    """Tell whether (1 - alpha)^n <= delta.
 
     It is computed in integers while they are short, then by logarithms to many digits. Equality for
     a larger n would need a delta of thousands of digits, so the logarithms always decide.
     """
     if n <= _EXACT_TAIL_LIMIT:
-        miss = alpha.denominator - alpha.numerator
-        return bool(miss**n * delta.denominator <= alpha.denominator**n * delta.numerator)
-    with localcontext(prec=_digits(alpha, delta)):
+        total = alpha.denominator
+        miss = total - alpha.numerator
+        # (miss / total)^n <= delta, multiplied by both denominators
+        return bool(miss**n * delta.denominator <= total**n * delta.numerator)
+    with localcontext(prec=_digits_needed(alpha, delta)):
         return n * _log(1 - alpha) <= _log(delta)
 
 
@@ -284,9 +337,9 @@ def _log(value: Fraction) -> Decimal:
     return (Decimal(value.numerator) / Decimal(value.denominator)).ln()
 
 
-def _digits(*values: Fraction) -> int:
+def _digits_needed(*values: Fraction) -> int:
     """Return how many digits logarithms need to tell powers of such fractions apart."""
-    return 50 + 2 * max(len(str(value.denominator)) for value in values)
+    return _SPARE_DIGITS + 2 * max(len(str(value.denominator)) for value in values)
 
 
 @dataclass(frozen=True)
@@ -345,7 +398,10 @@ class WeightedThresholds:
 
 
 def checked_scores(scores: ArrayLike) -> Floats:
-    """Return calibration scores as a one-dimensional array; NaN is refused, +inf is legal."""
+    """Return calibration scores as a one-dimensional array; NaN is refused, +inf is legal.
+
+    Integers become float64; floats keep their precision.
+    """
     is_float_array = isinstance(scores, np.ndarray) and scores.dtype.kind == "f"
     array = np.asarray(scores) if is_float_array else to_numpy(scores)
     if array.dtype.kind in "iub":
@@ -366,26 +422,29 @@ def checked_scores(scores: ArrayLike) -> Floats:
 
 
 def round_up(scores: Floats) -> Floats:
-    """Return the scores in float64; a longdouble is not rounded below itself."""
+    """Return the scores in float64; those in a longer format are rounded upwards."""
     with np.errstate(over="ignore"):
         values: Floats = scores.astype(np.float64)
     return np.where(values >= scores, values, np.nextafter(values, np.inf))
 
 
 def order_statistic(scores: Floats, rank: int) -> float:
-    """Return the `rank`-th smallest score, from 1; +inf for rank n + 1."""
+    """Return the `rank`-th smallest of n scores, counted from 1; +inf for rank n + 1.
+
+    A score in a longer format than float64 is rounded upwards.
+    """
     if rank > scores.size:
         return float("inf")
     score = np.partition(scores, rank - 1)[rank - 1]
     value = float(score)
-    # a longdouble must not be rounded below itself
     return value if value >= score else math.nextafter(value, math.inf)
 
 
 def warn_infeasible(n: int, smallest: int, statement: str, *, unit: str = "row") -> None:
-    """Warn that the threshold is infinite, and say how many rows give a finite one.
+    """Warn that the threshold is infinite, and say how many calibration rows give a finite one.
 
-    `unit` names what is counted in place of rows.
+    `n` is how many there are, `smallest` how many are needed for `statement`, such as "marginal
+    coverage at alpha = 0.01". `unit` is what is counted: rows, or another noun such as "cluster".
     """
     text = (
         f"{counted(n, f'calibration {unit}')} {are(n)} too few for {statement}: the threshold is "
@@ -395,17 +454,17 @@ def warn_infeasible(n: int, smallest: int, statement: str, *, unit: str = "row")
 
 
 def size_quantile(sizes: Floats | Integers, level: float) -> float:
-    """Return the quantile of sizes by linear interpolation (NumPy's default).
+    """Return the quantile of set sizes at a level, by linear interpolation (NumPy's default).
 
     It is right also where sizes are infinite: ``np.quantile`` subtracts infinity from infinity and
     answers NaN.
     """
-    position = (len(sizes) - 1) * level
+    position = (len(sizes) - 1) * level  # among ascending sizes, mostly between two of them
     low = math.floor(position)
     high = math.ceil(position)
-    ordered = np.partition(np.asarray(sizes, dtype=np.float64), [low, high])
-    below = float(ordered[low])
-    above = float(ordered[high])
-    if below == above:
-        return below
-    return below + (position - low) * (above - below)
+    partly_sorted = np.partition(np.asarray(sizes, dtype=np.float64), [low, high])
+    size_below = float(partly_sorted[low])
+    size_above = float(partly_sorted[high])
+    if size_below == size_above:
+        return size_below
+    return size_below + (position - low) * (size_above - size_below)
