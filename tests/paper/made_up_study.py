@@ -14,7 +14,7 @@ def make_study(data):
     return Study(
         name="cifar100",
         title="Made-up",
-        features="Made-up features.",
+        data_note="Made-up features.",
         load=lambda data_home: data,
         has_stronger_class=True,
         scale=Scale(SMALL, FAST),

@@ -13,19 +13,19 @@ from dco.datasets import ImageFeatures
 from dco.paper import Options, SplitRecord, bootstrap_stability
 from dco.paper import beyond_classification as strong
 from dco.paper.beyond_classification import FittedHeads, Head, LinearDiscriminant
-from dco.paper.beyond_classification_tables import chosen_table, grown_split_table
+from dco.paper.beyond_classification_tables import auto_split_table, chosen_table
 from dco.paper.classification_splits import (
-    METHOD_OF,
-    REPETITIONS,
-    STRONG_GROWN,
-    Dealt,
-    GrownOutcome,
-    deal,
+    BOOTSTRAP_REPETITIONS,
+    METHOD_BY_TITLE,
+    STRONG_AUTO_SPLIT,
+    AutoSplitOutcome,
+    RandomSplit,
+    choose_tuning_size,
+    draw_split,
     run_stronger_class,
-    settle_tuning_rows,
 )
 from dco.paper.growing_split import SETTLED_REGRET
-from dco.paper.heads import ScoreTable, score_table_rows
+from dco.paper.heads import ScoreTable, to_scored_rows
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def fitted(halves):
 
 @pytest.fixture(scope="module")
 def tables(halves):
-    return strong.strong_tables(*halves, n_classes=N_CLASSES)
+    return strong.score_structures(*halves, n_classes=N_CLASSES)
 
 
 # ---- the class
@@ -53,7 +53,7 @@ HEADS = {head for head, _ in PARTS}
 
 @pytest.mark.parametrize(("family", "n"), [("network", 2), ("logistic", 3), ("discriminant", 3)])
 def test_every_family_comes_with_several_values(family, n):
-    assert len({head.value for head in HEADS if head.family == family}) == n
+    assert len({head.regularisation for head in HEADS if head.family == family}) == n
 
 
 def test_networks_come_in_two_widths():
@@ -79,7 +79,7 @@ def test_families_are_averaged_and_rank_scores_offered():
 
 
 def test_the_fixed_structure_is_offered():
-    assert strong.STRUCTURES[strong.FIXED] == strong.ONE
+    assert strong.STRUCTURES[strong.FIXED_STRUCTURE] == strong.ONE_OF_EACH_FAMILY
 
 
 # ---- heads and scores
@@ -125,9 +125,14 @@ def test_more_weight_decay_gives_flatter_heads(weaker, stronger, fitted):
 
 
 def test_a_mean_of_probabilities_scores_minus_its_logarithm(fitted, tables):
-    logs = [fitted.log_probabilities(head, temperature) for head, temperature in strong.ONE.parts]
+    logs = [
+        fitted.log_probabilities(head, temperature)
+        for head, temperature in strong.ONE_OF_EACH_FAMILY.parts
+    ]
     expected = -np.log(np.mean(np.exp(logs), axis=0))
-    np.testing.assert_allclose(tables[strong.FIXED].scores, expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        tables[strong.FIXED_STRUCTURE].scores, expected, rtol=1e-5, atol=1e-7
+    )
 
 
 def test_a_mean_of_logarithms_is_normalised(fitted, tables):
@@ -150,15 +155,15 @@ def test_every_structure_scores_every_label(tables):
 
 def test_a_structure_asked_for_alone_is_the_same(tables, halves):
     """So that a refit may leave out what was not chosen."""
-    names = [strong.FIXED, "logistic 0.1 / 0.7"]
-    alone = strong.strong_tables(*halves, n_classes=N_CLASSES, names=names)
+    names = [strong.FIXED_STRUCTURE, "logistic 0.1 / 0.7"]
+    alone = strong.score_structures(*halves, n_classes=N_CLASSES, names=names)
     assert list(alone) == names
     for name in names:
         np.testing.assert_array_equal(alone[name].scores, tables[name].scores)
 
 
 def test_the_table_of_rows_set_aside_has_the_smallest_sets_first(made_up):
-    table = strong.set_aside_table(
+    table = strong.development_table(
         made_up.features,
         made_up.labels,
         seeds=(0, 1),
@@ -177,14 +182,14 @@ def test_the_table_of_rows_set_aside_has_the_smallest_sets_first(made_up):
 @pytest.fixture(scope="module")
 def run_with_labels(made_up):
     """Run one split of the made-up data: with its labels, or garbled from a row of the split on."""
-    order = deal(made_up, SMALL, seed=0, is_stratified=False).order
+    order = draw_split(made_up, SMALL, seed=0, is_stratified=False).row_order
 
     def run(garble_from=None):
         labels = made_up.labels.copy()
         if garble_from is not None:
             rows = order[garble_from:]
             labels[rows] = np.random.default_rng(8).permutation(labels[rows])
-        dealt = Dealt(ImageFeatures(made_up.features, labels), order, SMALL)
+        dealt = RandomSplit(ImageFeatures(made_up.features, labels), order, SMALL)
         rows = run_stronger_class(dealt, alphas=ALPHAS)
         return {(row.method, row.alpha): row for row in rows}
 
@@ -196,7 +201,7 @@ def split(run_with_labels):
     return run_with_labels()
 
 
-KEYS = [(title, alpha) for title in METHOD_OF if "Stronger" in title for alpha in ALPHAS]
+KEYS = [(title, alpha) for title in METHOD_BY_TITLE if "Stronger" in title for alpha in ALPHAS]
 keys = pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key[0]}, {key[1]}")
 
 
@@ -207,13 +212,13 @@ def test_every_row_of_the_stronger_class_is_recorded(split):
 @keys
 def test_a_row_has_the_rank_of_its_own_calibration_rows(key, split):
     row = split[key]
-    n = SMALL.pool - row.n_tune if key[0] == STRONG_GROWN else SMALL.calibrate
+    n = SMALL.pool - row.n_tune if key[0] == STRONG_AUTO_SPLIT else SMALL.calibrate
     assert (row.n, row.rank) == (n, conformal_rank(n, alpha=key[1]))
     assert row.size < 0.9 * N_CLASSES
 
 
 def test_one_number_of_tuning_rows_serves_all_levels(split):
-    assert len({split[STRONG_GROWN, alpha].n_tune for alpha in ALPHAS}) == 1
+    assert len({split[STRONG_AUTO_SPLIT, alpha].n_tune for alpha in ALPHAS}) == 1
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +226,7 @@ def garbled(split, run_with_labels):
     """The split with labels garbled after the fixed tuning rows, after the grown ones, and on test
     rows only.
     """
-    n_grown = split[STRONG_GROWN, ALPHAS[0]].n_tune
+    n_grown = split[STRONG_AUTO_SPLIT, ALPHAS[0]].n_tune
     return {
         "after tuning": run_with_labels(SMALL.train + SMALL.tune),
         "after grown tuning": run_with_labels(SMALL.train + n_grown),
@@ -233,10 +238,10 @@ def garbled(split, run_with_labels):
 def test_labels_of_calibration_rows_choose_nothing(key, split, garbled):
     """Garbled labels are harder: the threshold, which calibration sees, goes up."""
     row = split[key]
-    other = garbled["after grown tuning" if key[0] == STRONG_GROWN else "after tuning"][key]
+    other = garbled["after grown tuning" if key[0] == STRONG_AUTO_SPLIT else "after tuning"][key]
     assert other.chosen == row.chosen
     assert other.threshold > row.threshold
-    if isinstance(row, GrownOutcome):
+    if isinstance(row, AutoSplitOutcome):
         assert other.n_tune == row.n_tune
 
 
@@ -252,26 +257,26 @@ def test_labels_of_test_rows_change_the_coverage_alone(key, split, garbled):
 
 def random_tables(rng, n, strengths):
     """Draw scores of four labels; the true one is lower by the strength."""
-    codes = rng.integers(4, size=n)
-    is_true = np.arange(4) == codes[:, None]
+    labels = rng.integers(4, size=n)
+    is_true = np.arange(4) == labels[:, None]
     return {
-        name: ScoreTable(rng.normal(size=(n, 4)) - strength * is_true, codes)
+        name: ScoreTable(rng.normal(size=(n, 4)) - strength * is_true, labels)
         for name, strength in strengths.items()
     }
 
 
 def test_a_clear_winner_settles_at_the_first_look():
     tables = random_tables(np.random.default_rng(0), 240, {"weak": 0.2, "strong": 4.0})
-    grown = settle_tuning_rows(tables, alphas=ALPHAS)
+    grown = choose_tuning_size(tables, alphas=ALPHAS)
     assert (grown.n_tune, grown.has_settled) == (20, True)
 
 
 def largest_regret(tables, n):
     """Return the regret on the first n rows at the level where it is largest."""
-    candidates = {name: score_table_rows(table.rows(0, n)) for name, table in tables.items()}
+    candidates = {name: to_scored_rows(table.rows(0, n)) for name, table in tables.items()}
     return max(
         bootstrap_stability(
-            candidates, alpha=alpha, rng=np.random.default_rng(n), repetitions=REPETITIONS
+            candidates, alpha=alpha, rng=np.random.default_rng(n), repetitions=BOOTSTRAP_REPETITIONS
         ).relative_regret
         for alpha in ALPHAS
     )
@@ -283,7 +288,7 @@ def test_tuning_stops_at_the_first_look_that_has_settled_at_every_level():
     for seed in range(12):
         strengths = {"a": 1.5, "b": 1.6, "c": 1.7, "d": 2.6}
         tables = random_tables(np.random.default_rng(seed), 240, strengths)
-        grown = settle_tuning_rows(tables, alphas=ALPHAS)
+        grown = choose_tuning_size(tables, alphas=ALPHAS)
         regrets = {n: largest_regret(tables, n) for n in (20, 40, 80, 160)}
         settled = [n for n, regret in regrets.items() if regret <= SETTLED_REGRET]
         assert grown.n_tune == (settled[0] if settled else 160)
@@ -296,14 +301,14 @@ def test_tuning_stops_at_the_first_look_that_has_settled_at_every_level():
 def test_rows_not_taken_do_not_move_the_growing_split(seed):
     rng = np.random.default_rng(seed)
     tables = random_tables(rng, 240, {"a": 1.5, "b": 1.7, "c": 2.6})
-    grown = settle_tuning_rows(tables, alphas=ALPHAS)
+    grown = choose_tuning_size(tables, alphas=ALPHAS)
 
-    codes = next(iter(tables.values())).codes.copy()
-    codes[grown.n_tune :] = rng.permutation(codes[grown.n_tune :])
-    others = {name: ScoreTable(table.scores.copy(), codes) for name, table in tables.items()}
+    labels = next(iter(tables.values())).labels.copy()
+    labels[grown.n_tune :] = rng.permutation(labels[grown.n_tune :])
+    others = {name: ScoreTable(table.scores.copy(), labels) for name, table in tables.items()}
     for table in others.values():
         table.scores[grown.n_tune :] += rng.normal(size=table.scores[grown.n_tune :].shape)
-    assert settle_tuning_rows(others, alphas=ALPHAS) == grown
+    assert choose_tuning_size(others, alphas=ALPHAS) == grown
 
 
 # ---- tables
@@ -315,8 +320,8 @@ def records(split):
 
 
 def test_tables_count_tuning_rows(records, split, made_up):
-    table = grown_split_table(make_study(made_up), records, Options(ALPHAS))
-    n_grown = split[STRONG_GROWN, 0.2].n_tune
+    table = auto_split_table(make_study(made_up), records, Options(ALPHAS))
+    n_grown = split[STRONG_AUTO_SPLIT, 0.2].n_tune
     for column in ("tuning rows", "least", "most"):
         assert table.column(column) == [60, n_grown] * 2
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from committed import RESULTS, committed_records
-from made_up_study import ALPHAS, FAST, N_CLASSES, make_study
+from made_up_study import ALPHAS, FAST, N_CLASSES, SMALL, make_study
 
 import dco
 from dco import ClassDraws
@@ -21,27 +21,28 @@ from dco.paper.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
 from dco.paper.classification_splits import (
     HEAD_METHODS,
     LEVELS,
-    METHOD_OF,
+    METHOD_BY_TITLE,
     PAPER_SCALE,
     RATIOS,
     BQOutcome,
     Outcome,
     RatioOutcome,
-    cifar100_order,
-    deal,
-    largest_classes,
+    add_refits,
+    draw_split,
     make_task,
     run_methods,
     run_split,
+    shuffle_cifar100,
+    take_largest_classes,
 )
 from dco.paper.coverage_z import law_of_mean
 from dco.paper.heads import (
-    BY_NAME,
-    FIXED,
+    CANDIDATE_BY_NAME,
+    FIXED_CANDIDATE,
     SCORES,
     ScoreTable,
     score_heads,
-    score_table_rows,
+    to_scored_rows,
     train_heads,
 )
 
@@ -78,13 +79,13 @@ def cells_of(table):
     ],
 )
 def test_candidates_have_the_papers_numbers(name, parts):
-    candidate = BY_NAME[name]
+    candidate = CANDIDATE_BY_NAME[name]
     assert (candidate.score, candidate.dropout, candidate.hidden) == parts
 
 
 def test_there_are_16_candidates_and_bq_takes_the_first():
-    assert len(BY_NAME) == 16
-    assert FIXED.name == "cand_001"
+    assert len(CANDIDATE_BY_NAME) == 16
+    assert FIXED_CANDIDATE.name == "cand_001"
 
 
 @pytest.mark.parametrize("features", ["raw", "standardised"])
@@ -101,20 +102,22 @@ def test_what_tunes_on_tuning_rows_calibrates_on_the_others(features, alpha, rec
 
 def test_every_method_is_recorded(records):
     for record in records:
-        assert {row.method for row in record.rows if isinstance(row, Outcome)} == set(METHOD_OF)
+        assert {row.method for row in record.rows if isinstance(row, Outcome)} == set(
+            METHOD_BY_TITLE
+        )
 
 
 def test_only_three_rows_claim_a_pac_guarantee():
-    claims = {title: method.guarantee for title, method in METHOD_OF.items()}
+    claims = {title: method.guarantee for title, method in METHOD_BY_TITLE.items()}
     pac = [title for title, claim in claims.items() if claim == "pac"]
     assert pac == ["BQ", "DCO-PAC", "Matched-Φ BQ, δ/16"]
 
 
 @pytest.mark.parametrize("word", ["DirectTune", "EFCP", "uncorrected", "BQ on the pool"])
 def test_what_chooses_and_certifies_on_the_same_rows_claims_nothing(word):
-    titles = [title for title in METHOD_OF if word in title]
+    titles = [title for title in METHOD_BY_TITLE if word in title]
     assert titles
-    assert all(METHOD_OF[title].guarantee == "none" for title in titles)
+    assert all(METHOD_BY_TITLE[title].guarantee == "none" for title in titles)
 
 
 def test_the_papers_ratio_is_dco_itself(records):
@@ -139,34 +142,34 @@ def balanced_rows():
 
 @pytest.mark.parametrize("is_stratified", [False, True])
 def test_no_row_has_two_roles(is_stratified, balanced_rows):
-    dealt = deal(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=is_stratified)
-    assert sorted(dealt.order.tolist()) == list(range(7500))
-    assert len(dealt.rows_to_fit()) == 2000
-    assert len(dealt.rows_to_score()) == 5000
+    split = draw_split(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=is_stratified)
+    assert sorted(split.row_order.tolist()) == list(range(7500))
+    assert len(split.rows_to_fit()) == 2000
+    assert len(split.rows_to_score()) == 5000
 
 
 def test_stratified_splits_balance_the_classes(balanced_rows):
-    dealt = deal(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=True)
-    assert np.ptp(np.bincount(dealt.rows_to_fit().labels)) <= 1
+    split = draw_split(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=True)
+    assert np.ptp(np.bincount(split.rows_to_fit().labels)) <= 1
 
 
 def test_too_few_rows_are_refused(balanced_rows):
     few = ImageFeatures(balanced_rows.features[:6999], balanced_rows.labels[:6999])
     with pytest.raises(ValueError, match="a split takes 7000 rows, but there are 6999"):
-        deal(few, PAPER_SCALE.sizes, seed=4, is_stratified=False)
+        draw_split(few, PAPER_SCALE.sizes, seed=4, is_stratified=False)
 
 
 def test_the_order_of_the_rows_is_fixed():
-    """The first 12,000 are dealt into splits, the others are set aside."""
-    order = cifar100_order(20_000)
+    """The first 12,000 are for splits, the others for development."""
+    order = shuffle_cifar100(20_000)
     assert sorted(order.tolist()) == list(range(20_000))
-    assert np.array_equal(order, cifar100_order(20_000))
+    assert np.array_equal(order, shuffle_cifar100(20_000))
 
 
 def test_the_largest_classes_are_kept_and_renumbered():
     labels = np.repeat(np.arange(6), [3, 9, 1, 4, 2, 5])
     rows = ImageFeatures(np.arange(len(labels), dtype=np.float32)[:, None], labels)
-    largest = largest_classes(rows, n_classes=4)
+    largest = take_largest_classes(rows, n_classes=4)
     assert np.bincount(largest.labels).tolist() == [3, 9, 4, 5]
     assert largest.features.shape == (21, 1)
 
@@ -190,8 +193,8 @@ def test_a_label_that_training_never_saw_is_in_no_finite_set(made_up):
     X, y = made_up.features, made_up.labels
     seen = y != 2
     heads = train_heads(X[seen], y[seen], [0], standardise=True, seed=5, training=FAST)
-    tables_of_heads = score_heads(heads, [FIXED.name], X, y, n_classes=N_CLASSES)
-    rows = score_table_rows(tables_of_heads[FIXED.name])
+    tables_of_heads = score_heads(heads, [FIXED_CANDIDATE.name], X, y, n_classes=N_CLASSES)
+    rows = to_scored_rows(tables_of_heads[FIXED_CANDIDATE.name])
     assert np.all(np.isinf(rows.scores[~seen]))
     assert np.all(rows.sizes(1e9) == N_CLASSES - 1)
 
@@ -223,8 +226,8 @@ def drawn():
 
 def predict(drawn, name, role):
     """Return score and predictions of a candidate on the rows of a role."""
-    candidate = BY_NAME[name]
-    return SCORES[candidate.score], ClassDraws(drawn[0][candidate.head][:, ROWS[role]])
+    candidate = CANDIDATE_BY_NAME[name]
+    return SCORES[candidate.score], ClassDraws(drawn[0][candidate.head_number][:, ROWS[role]])
 
 
 def observe(drawn, name, role):
@@ -235,12 +238,12 @@ def observe(drawn, name, role):
 def choose(drawn, how, alpha):
     """Choose a candidate: the fixed one, by `tune`, or by the sizes of sets on the pool."""
     if how == "fixed":
-        return FIXED.name
+        return FIXED_CANDIDATE.name
     if how == "tune":
-        candidates = {name: predict(drawn, name, "tune") for name in BY_NAME}
+        candidates = {name: predict(drawn, name, "tune") for name in CANDIDATE_BY_NAME}
         return dco.tune(candidates, drawn[1][ROWS["tune"]], alpha=alpha).best
     sizes = {}
-    for name in BY_NAME:
+    for name in CANDIDATE_BY_NAME:
         score, prediction = predict(drawn, name, "pool")
         sets = score.sets(prediction, how(observe(drawn, name, "pool"), alpha=alpha))
         sizes[name] = sets.sizes().mean()
@@ -253,16 +256,14 @@ def run_at(drawn):
     draws, labels = drawn
     score_tables = {
         name: ScoreTable(
-            SCORES[candidate.score].every_label(ClassDraws(draws[candidate.head])), labels
+            SCORES[candidate.score].every_label(ClassDraws(draws[candidate.head_number])), labels
         )
-        for name, candidate in BY_NAME.items()
+        for name, candidate in CANDIDATE_BY_NAME.items()
     }
 
     def run(alpha):
-        task = make_task(score_tables, n_tune=60, n_pool=180, fixed=FIXED.name, alpha=alpha)
-        with_refit = dco.paper.Task(
-            task.candidates, task.y_tune, FIXED.name, alpha, refit=task.candidates.__getitem__
-        )
+        task = make_task(score_tables, SMALL, alpha=alpha)
+        with_refit = add_refits(task, task.candidates)
         return {row.method: row for row in run_methods(with_refit, features="raw", seed=0)}
 
     return {alpha: run(alpha) for alpha in ALPHAS}
@@ -293,7 +294,7 @@ def test_a_row_is_one_rule_on_the_scores_of_its_rows(method, how, role, rule, al
     name = choose(drawn, how, alpha)
     threshold = rule(observe(drawn, name, role), alpha=alpha)
     outcome = run_at[alpha][method]
-    assert outcome.chosen == BY_NAME[name].number
+    assert outcome.chosen == CANDIDATE_BY_NAME[name].number
     assert (outcome.rank, outcome.n) == (threshold.rank, threshold.n)
     assert outcome.threshold == pytest.approx(threshold.value, rel=1e-12)
 
@@ -337,7 +338,7 @@ def test_tables_say_where_the_features_come_from(name, records, study):
     made = tables_of(BY_EXPERIMENT[name], records, study)
     assert len({table.title for table in made}) == len(made)
     for table in made:
-        assert study.features in table.caption
+        assert study.data_note in table.caption
         assert table.rows
 
 
@@ -347,7 +348,7 @@ def test_figures_say_where_the_features_come_from(name, records, study):
     maker = BY_EXPERIMENT[name].figures.keywords["maker"]
     drawn = classification.make_figures(records, Options(ALPHAS), study=study, maker=maker)
     assert {Path(file).suffix for file in drawn} == {".svg", ".png"}
-    note = html.escape(study.features, quote=False)
+    note = html.escape(study.data_note, quote=False)
     assert all(note in content.decode() for file, content in drawn.items() if file[-3:] == "svg")
 
 
@@ -356,8 +357,8 @@ def test_z_and_expected_coverage_are_those_of_the_law(records, study):
     alpha_of = {tables.target(alpha): alpha for alpha in ALPHAS}
     for cells in cells_of(table):
         method = cells["method"]
-        assert cells["guarantee"] == METHOD_OF[method].guarantee
-        if METHOD_OF[method].has_law:
+        assert cells["guarantee"] == METHOD_BY_TITLE[method].guarantee
+        if METHOD_BY_TITLE[method].has_law:
             outcomes = tables.outcomes_at(records, alpha_of[cells["target"]], "raw")[method]
             law = law_of_mean(outcomes)
             assert (cells["by law"], cells["z"]) == (law.expected, law.z)

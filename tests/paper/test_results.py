@@ -21,15 +21,15 @@ from dco.paper.classification_splits import (
     LEVELS,
     PAPER_SCALE,
     STRONG_FEATURES,
-    HeadClass,
+    HeadFitter,
     Outcome,
     RatioOutcome,
-    deal,
+    draw_split,
     make_task,
     measure,
     run_stronger_class,
 )
-from dco.paper.heads import FIXED, Training
+from dco.paper.heads import FIXED_CANDIDATE, Training
 from dco.paper.methods import DCO_FIXED
 from dco.paper.records import machine, pack_rows, unpack_rows, versions
 
@@ -164,13 +164,13 @@ CIFAR100_SEED = 7
 
 @pytest.fixture(scope="module")
 def cifar100_split(data_home):
-    """The rows of a committed split, dealt again, and its record."""
+    """The rows of a committed split, split again, and its record."""
     options = Options(EXPERIMENTS["cifar100"].alphas, data_home=data_home)
     if EXPERIMENTS["cifar100"].missing(options) is not None:
         pytest.skip("the CIFAR-100 features are not here")
     rows = CIFAR100.rows(options)
-    dealt = deal(rows, PAPER_SCALE.sizes, seed=CIFAR100_SEED, is_stratified=False)
-    return dealt, Case("cifar100", CIFAR100_SEED)
+    split = draw_split(rows, PAPER_SCALE.sizes, seed=CIFAR100_SEED, is_stratified=False)
+    return split, Case("cifar100", CIFAR100_SEED)
 
 
 def committed_outcome(case: Case, features: str, method: str, alpha: float) -> Outcome:
@@ -186,11 +186,10 @@ def committed_outcome(case: Case, features: str, method: str, alpha: float) -> O
 
 def test_the_fixed_head_of_cifar100_comes_out_again(cifar100_split):
     """It is trained by itself here, in the run beside seven others, which rounds another way."""
-    dealt, case = cifar100_split
-    heads = HeadClass(dealt, "raw", CIFAR100_SEED, Training())
-    task = make_task(
-        heads.score([FIXED.name]), n_tune=1000, n_pool=3000, fixed=FIXED.name, alpha=0.1
-    )
+    split, case = cifar100_split
+    heads = HeadFitter(split, "raw", CIFAR100_SEED, Training())
+    score_tables = heads.fit_on_train([FIXED_CANDIDATE.name])
+    task = make_task(score_tables, PAPER_SCALE.sizes, alpha=0.1)
     again = measure("DCO, φ fixed", DCO_FIXED(task), features="raw")
     before = committed_outcome(case, "raw", "DCO, φ fixed", 0.1)
     assert again.rank == before.rank
@@ -203,9 +202,9 @@ def test_the_stronger_class_of_cifar100_comes_out_again(cifar100_split):
     same name (one name covers several sets of instructions, which round differently); elsewhere its
     training rounds another way too.
     """
-    dealt, case = cifar100_split
+    split, case = cifar100_split
     with threadpool_limits(1):
-        rows = run_stronger_class(dealt, alphas=LEVELS)
+        rows = run_stronger_class(split, alphas=LEVELS)
     coverage_limit, size_limit = (0.0011, 0.001) if case.is_made_here else (0.005, 0.02)
     for row in rows:
         before = committed_outcome(case, STRONG_FEATURES, row.method, row.alpha)

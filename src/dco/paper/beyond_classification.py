@@ -1,23 +1,23 @@
 """Beyond the paper: a stronger candidate class for CIFAR-100 features, at the same guarantee.
 
-All members read the square roots of the features (a frozen backbone's features are not negative,
-and skewed), centred and divided by one number. Three families: a linear discriminant with its
-covariance shrunk; a logistic regression with an L2 penalty; a network of one hidden layer with
-weight decay, on the roots whitened by the discriminant's covariance. Each comes at several
-temperatures and with several values of its own, and in means with others, of probabilities or of
-their logarithms; some with RAPS or SAPS in place of -log p. Which values to list, and which
-structure to fix where nothing is searched, was decided on 8,000 rows that no split ever uses
-(`set_aside_table`).
+All structures read the square roots of the features (a frozen backbone's features are not negative,
+and skewed), centred and divided by one number. Three families of heads: a linear discriminant with
+its covariance shrunk; a logistic regression with an L2 penalty; a network of one hidden layer with
+weight decay, on the roots whitened by the discriminant's covariance. Each head comes with several
+strengths of regularisation and at several temperatures, alone and averaged with others (their
+probabilities or the logarithms of these); some with RAPS or SAPS in place of the score -log p.
+Which values to list, and which structure to fix where nothing is searched, was decided on 8,000
+development rows that no split ever uses (`development_table`).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
@@ -26,7 +26,7 @@ import dco
 from dco import ClassProbabilities
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import order_statistic, tuning_rank
-from dco.paper.heads import ScoreTable, score_table_rows
+from dco.paper.heads import ScoreTable, add_unseen_classes, to_scored_rows
 from dco.paper.tables import Cell, Measured, ResultTable
 from dco.scores import RAPS, SAPS, LabelScore
 
@@ -42,43 +42,50 @@ RANK_SCORES: Mapping[str, LabelScore] = {
 }
 
 
-# ---- the class
+# ---- the structures of the class
 
 
 @dataclass(frozen=True)
 class Head:
-    """One fitted model: its family, and its shrinkage, penalty or weight decay; networks have a
-    width.
+    """One classifier of the features, before it is fitted.
+
+    `regularisation` is the shrinkage of a discriminant, the penalty of a logistic regression, or
+    the weight decay of a network. Only networks have a width, that of their hidden layer.
     """
 
     family: Literal["discriminant", "logistic", "network"]
-    value: float
+    regularisation: float
     width: int | None = None
 
     @property
     def name(self) -> str:
-        """Family, width, value."""
+        """Such as "logistic 0.05", or "network 1024, 0.02" with the width first."""
         width = "" if self.width is None else f"{self.width}, "
-        return f"{self.family} {width}{self.value:g}"
+        return f"{self.family} {width}{self.regularisation:g}"
 
 
-Part: TypeAlias = tuple[Head, float]  # a head at a temperature
+class TemperedHead(NamedTuple):
+    """A head whose logits are divided by a temperature before they become probabilities."""
+
+    head: Head
+    temperature: float
 
 
 @dataclass(frozen=True)
 class Structure:
-    """Heads at temperatures, whose probabilities or logarithms are averaged, and a score.
+    """A candidate of the class: one head or an average of several, and a score.
 
-    The score is -log p where none is named.
+    Averaged are the probabilities of the heads, or the logarithms of these. `score` is a name in
+    `RANK_SCORES`; without one the score of a label is -log p.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[TemperedHead, ...]
     mean: Literal["p", "log p"] = "p"
     score: str | None = None
 
     @property
     def name(self) -> str:
-        """Each head with its temperature behind a slash."""
+        """Such as "mean p: discriminant 0.75 / 28, logistic 0.05 / 0.7", temperatures last."""
         listed = ", ".join(f"{head.name} / {temperature:g}" for head, temperature in self.parts)
         if len(self.parts) > 1:
             listed = f"mean {self.mean}: {listed}"
@@ -86,92 +93,108 @@ class Structure:
 
     @property
     def kind(self) -> str:
-        """The families in it, or the name of its score."""
+        """The families in it, "discriminant + logistic", or the name of its score, "RAPS"."""
         if self.score is not None:
             return self.score.split("(")[0]
         return " + ".join(head.family for head, _ in self.parts)
 
 
-DISCRIMINANTS: tuple[Part, ...] = tuple(
-    (Head("discriminant", shrinkage), temperature)
+DISCRIMINANTS = tuple(
+    TemperedHead(Head("discriminant", shrinkage), temperature)
     for shrinkage, temperature in product(SHRINKAGE, (20.0, 28.0))
 )
-LOGISTICS: tuple[Part, ...] = tuple(
-    (Head("logistic", penalty), temperature)
+LOGISTICS = tuple(
+    TemperedHead(Head("logistic", penalty), temperature)
     for penalty, temperature in product(PENALTIES, (0.5, 0.7, 1.0))
 )
-NETWORKS: tuple[Part, ...] = tuple(
-    (Head("network", decay, width), temperature)
+NETWORKS = tuple(
+    TemperedHead(Head("network", decay, width), temperature)
     for (width, decay), temperature in product(WIDTHS_AND_DECAYS, (0.7, 1.0))
 )
-LOGISTIC: Part = (Head("logistic", 0.05), 0.7)  # where families are averaged
-JOINT_NETWORKS = tuple(part for part in NETWORKS if part[1] == 0.7)
-JOINT_DISCRIMINANTS: tuple[Part, ...] = (
-    (Head("discriminant", 0.75), 28.0),
-    (Head("discriminant", 0.85), 28.0),
+# the heads that are averaged with heads of other families
+AVERAGED_LOGISTIC = TemperedHead(Head("logistic", 0.05), 0.7)
+AVERAGED_NETWORKS = tuple(part for part in NETWORKS if part.temperature == 0.7)
+AVERAGED_DISCRIMINANTS = (
+    TemperedHead(Head("discriminant", 0.75), 28.0),
+    TemperedHead(Head("discriminant", 0.85), 28.0),
 )
-ONE = Structure((JOINT_DISCRIMINANTS[0], LOGISTIC, (Head("network", 0.02, 1024), 0.7)))
-FIXED = ONE.name
+ONE_OF_EACH_FAMILY = Structure(
+    (
+        AVERAGED_DISCRIMINANTS[0],
+        AVERAGED_LOGISTIC,
+        TemperedHead(Head("network", 0.02, 1024), 0.7),
+    )
+)
+FIXED_STRUCTURE = ONE_OF_EACH_FAMILY.name  # of methods that search nothing
 
 
 def list_structures() -> Iterator[Structure]:
-    """List every member of the class: heads alone, means of two and of three, other scores."""
+    """List every structure: heads alone, averages of two and of three families, other scores."""
     for part in (*DISCRIMINANTS, *LOGISTICS, *NETWORKS):
         yield Structure((part,))
-    for part in DISCRIMINANTS:
-        yield Structure((part, LOGISTIC))
-        yield Structure((part, LOGISTIC), mean="log p")
-    for network in JOINT_NETWORKS:
-        yield Structure((JOINT_DISCRIMINANTS[0], network))
-    for part, network in product(JOINT_DISCRIMINANTS, JOINT_NETWORKS):
-        yield Structure((part, LOGISTIC, network))
+    for discriminant in DISCRIMINANTS:
+        yield Structure((discriminant, AVERAGED_LOGISTIC))
+        yield Structure((discriminant, AVERAGED_LOGISTIC), mean="log p")
+    for network in AVERAGED_NETWORKS:
+        yield Structure((AVERAGED_DISCRIMINANTS[0], network))
+    for discriminant, network in product(AVERAGED_DISCRIMINANTS, AVERAGED_NETWORKS):
+        yield Structure((discriminant, AVERAGED_LOGISTIC, network))
     for score in RANK_SCORES:
-        yield Structure(ONE.parts, score=score)
+        yield Structure(ONE_OF_EACH_FAMILY.parts, score=score)
 
 
 STRUCTURES: Mapping[str, Structure] = {structure.name: structure for structure in list_structures()}
 
 
-# ---- fitting it
+# ---- fitting heads, scoring labels
 
 
 class LinearDiscriminant:
-    """log p(y | x) up to a constant for Gaussian classes with one covariance, shrunk towards a
-    multiple of the identity.
+    """Gaussian classes with one covariance, shrunk towards a multiple of the identity.
 
-    Σ_g = (1 - g) S + g tr(S) / d I with S the covariance within classes: one eigendecomposition
-    serves every g.
+    With the covariance within classes S = V diag(λ) Vᵀ in d dimensions and the shrinkage g, the
+    covariance is Σ_g = (1 - g) S + g tr(S) / d I = V diag(v) Vᵀ, v = (1 - g) λ + g mean(λ): one
+    eigendecomposition serves every g.
     """
 
     def __init__(self, X: Floats, y: Integers) -> None:
-        self.classes = np.unique(y)
-        means = np.stack([X[y == label].mean(axis=0) for label in self.classes])
-        within = (X - means[np.searchsorted(self.classes, y)]).astype(np.float64)
-        self.eigenvalues, eigenvectors = np.linalg.eigh(within.T @ within / len(X))
+        self.classes, class_of_row = np.unique(y, return_inverse=True)
+        class_means = np.stack([X[y == label].mean(axis=0) for label in self.classes])
+        residuals = (X - class_means[class_of_row]).astype(np.float64)
+        covariance = residuals.T @ residuals / len(X)
+
+        self.eigenvalues, eigenvectors = np.linalg.eigh(covariance)
         self.eigenvectors = eigenvectors.astype(np.float32)
-        self.means = means @ self.eigenvectors
+        self.rotated_means = class_means @ self.eigenvectors
 
     def variances(self, shrinkage: float) -> Floats:
-        """Return the eigenvalues of Σ_g."""
+        """Return v, the eigenvalues of Σ_g."""
         shrunk = (1 - shrinkage) * self.eigenvalues + shrinkage * self.eigenvalues.mean()
         return np.asarray(shrunk, dtype=np.float32)
 
     def logits(self, rotated: Floats, shrinkage: float) -> Floats:
-        """Return (n, classes), from rows in the basis of the eigenvectors."""
+        """Return log p(y | x) up to a constant of each row, (n, classes).
+
+        `rotated` are rows in the basis of the eigenvectors, z = Vᵀ x. With the class mean m in that
+        basis the logit is Σ_j z_j m_j / v_j - m_j² / (2 v_j).
+        """
         variances = self.variances(shrinkage)
-        constants = 0.5 * np.sum(self.means**2 / variances, axis=1)
-        return np.asarray(rotated @ (self.means / variances).T - constants)
+        constants = 0.5 * np.sum(self.rotated_means**2 / variances, axis=1)
+        return np.asarray(rotated @ (self.rotated_means / variances).T - constants)
 
 
 class FittedHeads:
-    """The heads fitted on (X, y) and their logits on new rows; each is fitted when it is first
-    asked for.
+    """Heads fitted on rows (X, y), and their log-probabilities on new rows.
+
+    A head is fitted when it is first asked for, and its logits are kept: structures share heads.
+    Rows are the square roots of the features, less their mean and divided by one number.
     """
 
     def __init__(self, X: Floats, y: Integers, X_new: Floats) -> None:
         roots = np.sqrt(np.maximum(X, 0))
         centre = roots.mean(axis=0)
         scale = (roots - centre).std()
+
         self.X = (roots - centre) / scale
         self.y = y
         self.X_new = (np.sqrt(np.maximum(X_new, 0)) - centre) / scale
@@ -180,32 +203,37 @@ class FittedHeads:
         self._logits: dict[Head, Floats] = {}
 
     def log_probabilities(self, head: Head, temperature: float) -> Floats:
-        """Return log p(y | x) of one head at a temperature, (n, classes)."""
+        """Return log p(y | x) on the new rows by one head at a temperature, (n, classes)."""
         if head not in self._logits:
-            self._logits[head] = self._fit(head).astype(np.float64)
+            self._logits[head] = self._fit_and_predict(head).astype(np.float64)
         return np.asarray(log_softmax(self._logits[head] / temperature, axis=1))
 
     @cached_property
     def whitened(self) -> tuple[Floats, Floats]:
-        """Both sets of rows times Σ_g^(-1/2), in the basis of its eigenvectors, divided by one
-        number.
+        """The fitted and the new rows times Σ_g^(-1/2), which is what networks read.
+
+        They are in the basis of the eigenvectors of Σ_g, and divided by one number.
         """
         sds = np.sqrt(self.discriminant.variances(WHITENING))
         rows = self.X @ self.discriminant.eigenvectors / sds
+        new_rows = self.rotated_new / sds
         scale = rows.std()
-        return rows / scale, self.rotated_new / sds / scale
+        return rows / scale, new_rows / scale
 
-    def _fit(self, head: Head) -> Floats:
+    def _fit_and_predict(self, head: Head) -> Floats:
+        """Fit a head and return its logits on the new rows."""
         if head.family == "discriminant":
-            return self.discriminant.logits(self.rotated_new, head.value)
+            return self.discriminant.logits(self.rotated_new, shrinkage=head.regularisation)
         if head.family == "logistic":
-            return self._fit_logistic(head.value)
-        return self._fit_network(head)
+            return self._fit_logistic(penalty=head.regularisation)
+        assert head.width is not None
+        return self._fit_network(head.width, decay=head.regularisation)
 
     def _fit_logistic(self, penalty: float) -> Floats:
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
 
+        # scikit-learn's C weighs the summed loss, our penalty goes with the mean loss
         model = LogisticRegression(C=1 / (penalty * len(self.X)), tol=1e-3, max_iter=100)
         with warnings.catch_warnings():
             # a head not quite at its optimum is a head all the same
@@ -213,16 +241,15 @@ class FittedHeads:
             model.fit(self.X, self.y)
         return np.asarray(model.decision_function(self.X_new))
 
-    def _fit_network(self, head: Head) -> Floats:
-        assert head.width is not None
+    def _fit_network(self, width: int, decay: float) -> Floats:
         model = dco.bayes.MCDropoutClassifier(
-            hidden=(head.width,),
+            hidden=(width,),
             dropout=0.5,
             passes=0,
             epochs=4,
             batch_size=256,
             learning_rate=2e-3,
-            weight_decay=head.value,
+            weight_decay=decay,
             standardise=False,
             random_state=0,
         )
@@ -230,33 +257,39 @@ class FittedHeads:
         return model.fit(rows, self.y).predict_log_mean(new_rows)
 
 
-def strong_tables(
+def score_structures(
     X: Floats,
     y: Integers,
     X_new: Floats,
     y_new: Integers,
     *,
     n_classes: int,
-    names: Iterable[str] | None = None,
+    names: Collection[str] | None = None,
 ) -> dict[str, ScoreTable]:
-    """Fit members of the class (all by default) on (X, y), and score every label of new rows."""
+    """Fit structures of the class on the rows (X, y), and score every label of the new rows.
+
+    By default all structures are fitted, otherwise those in `names`. The tables come by name.
+    """
     heads = FittedHeads(X, y, X_new)
     tables: dict[str, ScoreTable] = {}
     for name in STRUCTURES if names is None else names:
-        # a label that training never saw is in no finite set
-        scores = np.full((len(y_new), n_classes), np.inf)
-        scores[:, heads.discriminant.classes] = score_labels(STRUCTURES[name], heads)
-        tables[name] = ScoreTable(scores, y_new)
+        scores = score_labels(STRUCTURES[name], heads)
+        all_scores = add_unseen_classes(scores, heads.discriminant.classes, n_classes)
+        tables[name] = ScoreTable(all_scores, y_new)
     return tables
 
 
 def score_labels(structure: Structure, heads: FittedHeads) -> Floats:
-    """Score every label that training has seen."""
-    logs = [heads.log_probabilities(head, temperature) for head, temperature in structure.parts]
+    """Score the labels of new rows by one structure, (n, classes that were fitted)."""
+    log_p_of_heads = [
+        heads.log_probabilities(head, temperature) for head, temperature in structure.parts
+    ]
+    n_heads = len(log_p_of_heads)
     if structure.mean == "p":
-        log_p = np.logaddexp.reduce(logs) - np.log(len(logs))
+        log_p = np.logaddexp.reduce(log_p_of_heads) - np.log(n_heads)
     else:
-        log_p = log_softmax(sum(logs) / len(logs), axis=1)
+        log_p = log_softmax(sum(log_p_of_heads) / n_heads, axis=1)
+
     if structure.score is None:
         return np.asarray(-log_p)
     score = RANK_SCORES[structure.score]
@@ -266,7 +299,7 @@ def score_labels(structure: Structure, heads: FittedHeads) -> Floats:
 # ---- how the class was chosen
 
 
-def set_aside_table(
+def development_table(
     X: Floats,
     y: Integers,
     *,
@@ -275,26 +308,29 @@ def set_aside_table(
     n_train: int = 2000,
     n_classes: int = 100,
 ) -> ResultTable:
-    """Measure every member on rows set aside: fit on `n_train` of them, and take the mean size at
-    risk <= alpha on the others.
-    """
-    mean_sizes: dict[str, list[list[float]]] = {name: [] for name in STRUCTURES}
-    for seed in seeds:
-        order = np.random.default_rng(seed).permutation(len(y))
-        fit = order[:n_train]
-        rest = order[n_train:]
-        tables = strong_tables(X[fit], y[fit], X[rest], y[rest], n_classes=n_classes)
-        for name, table in tables.items():
-            mean_sizes[name].append([mean_size(table, alpha) for alpha in alphas])
+    """Compare all structures by mean set size on development rows, the smallest first.
 
-    by_level = {
-        name: [Measured.of(column) for column in zip(*by_seed, strict=True)]
-        for name, by_seed in mean_sizes.items()
-    }
-    names = sorted(
-        by_level, key=lambda name: float(np.sum(np.log([cell.mean for cell in by_level[name]])))
-    )
-    rows: list[tuple[Cell, ...]] = [(name, *by_level[name]) for name in names]
+    For each seed the rows (X, y) are divided at random: `n_train` rows fit, and sizes are measured
+    on the others at the smallest threshold with empirical risk at most alpha. Structures are
+    ordered by the product of their mean sizes over the levels.
+    """
+    sizes_by_seed: dict[str, list[list[float]]] = {name: [] for name in STRUCTURES}
+    for seed in seeds:
+        shuffled = np.random.default_rng(seed).permutation(len(y))
+        fit = shuffled[:n_train]
+        rest = shuffled[n_train:]
+        tables = score_structures(X[fit], y[fit], X[rest], y[rest], n_classes=n_classes)
+        for name, table in tables.items():
+            sizes_by_seed[name].append([mean_size(table, alpha) for alpha in alphas])
+
+    rows: list[tuple[Cell, ...]] = []
+    log_sizes: dict[str, float] = {}
+    for name, sizes in sizes_by_seed.items():
+        by_level = [Measured.of(sizes_at_level) for sizes_at_level in zip(*sizes, strict=True)]
+        log_sizes[name] = float(np.sum(np.log([size.mean for size in by_level])))
+        rows.append((name, *by_level))
+    rows.sort(key=lambda row: log_sizes[str(row[0])])
+
     return ResultTable(
         title="CIFAR-100: the stronger class on rows set aside",
         caption=f"Mean set size on rows that no split uses: {len(seeds)} random divisions, "
@@ -307,6 +343,6 @@ def set_aside_table(
 
 def mean_size(table: ScoreTable, alpha: float) -> float:
     """Return the mean size of sets at the smallest threshold with empirical risk <= alpha."""
-    rows = score_table_rows(table)
+    rows = to_scored_rows(table)
     threshold = order_statistic(rows.scores, tuning_rank(len(table), alpha=alpha))
     return float(rows.sizes(threshold).mean())

@@ -1,31 +1,32 @@
 """Beyond the paper: the tables of the stronger class for CIFAR-100.
 
-Sizes against the paper's DCO, the gain in steps, the tuning split that grew, and what was chosen.
+Sizes against the paper's DCO, the gain in steps, the auto split, and what was chosen.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from dco.paper import figures
-from dco.paper.beyond_classification import FIXED, STRUCTURES, Structure
+from dco.paper.beyond_classification import FIXED_STRUCTURE, STRUCTURES, Structure
 from dco.paper.classification_splits import (
+    CALIBRATION_PART,
+    DEVELOPMENT_ROWS,
     FEATURES,
-    LEAST_CALIBRATION,
-    SET_ASIDE,
+    STRONG_AUTO_SPLIT,
     STRONG_FEATURES,
-    STRONG_GROWN,
-    STRONG_ONE,
+    STRONG_FIXED,
     STRONG_REFIT,
     STRONG_SEARCHED,
-    GrownOutcome,
+    AutoSplitOutcome,
     MethodOutcome,
     Study,
 )
 from dco.paper.classification_tables import (
-    describe,
+    describe_splits,
     law_of_method,
     mean_coverage,
     mean_p95,
@@ -35,76 +36,108 @@ from dco.paper.classification_tables import (
 )
 from dco.paper.coverage_z import target
 from dco.paper.experiment import Options, Records
+from dco.paper.figures import Interval
 from dco.paper.growing_split import SETTLED_REGRET
 from dco.paper.paired import UNKNOWN_CHANGE, percent_change
-from dco.paper.tables import Cells, ResultTable
+from dco.paper.tables import Cells, ResultTable, join_sentences
 
 PAPER_DCO = "paper's DCO"
+# each step with the methods whose sizes are compared: after it, and before it
 STEPS = (
-    ("class (one structure, no search)", STRONG_ONE, PAPER_DCO),
-    ("search on tuning rows", STRONG_SEARCHED, STRONG_ONE),
+    ("class (one structure, no search)", STRONG_FIXED, PAPER_DCO),
+    ("search on tuning rows", STRONG_SEARCHED, STRONG_FIXED),
     ("refit on train + tune", STRONG_REFIT, STRONG_SEARCHED),
     ("all", STRONG_REFIT, PAPER_DCO),
-    ("auto tuning split", STRONG_GROWN, STRONG_REFIT),
-    ("all, auto tuning split", STRONG_GROWN, PAPER_DCO),
+    ("auto tuning split", STRONG_AUTO_SPLIT, STRONG_REFIT),
+    ("all, auto tuning split", STRONG_AUTO_SPLIT, PAPER_DCO),
 )
 
 
 def better_dco(records: Records, alpha: float) -> tuple[str, list[MethodOutcome]]:
-    """Return the paper's DCO on raw or on standardised features, whichever has the smaller sets."""
-    by_features = {
+    """Return the paper's DCO on the kind of features, raw or standardised, with the smaller sets.
+
+    The result is the kind and the outcomes of all splits: ("raw", outcomes).
+    """
+    outcomes_on = {
         features: outcomes_at(records, alpha, features)["DCO-Warmstart"] for features in FEATURES
     }
-    best = min(by_features, key=lambda features: float(np.mean(sizes_of(by_features[features]))))
-    return best, by_features[best]
+    mean_sizes = {
+        features: float(np.mean(sizes_of(outcomes))) for features, outcomes in outcomes_on.items()
+    }
+    best = min(FEATURES, key=lambda features: mean_sizes[features])
+    return best, outcomes_on[best]
+
+
+# ---- sizes against the paper's DCO
 
 
 def beyond_table(study: Study, records: Records, options: Options) -> ResultTable:
     """Show the stronger class against the paper's DCO on the better of both kinds of features."""
     rows: list[Cells] = []
     for alpha in options.alphas:
-        base_features, base = better_dco(records, alpha)
-        strong = outcomes_at(records, alpha, STRONG_FEATURES)
-        for title, outcomes in {f"DCO-Warmstart ({base_features})": base, **strong}.items():
-            law = law_of_method(outcomes[0].method, outcomes, study)
-            change = UNKNOWN_CHANGE
-            if outcomes is not base:
-                change = percent_change(sizes_of(outcomes), sizes_of(base))
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "method": title,
-                    "coverage": mean_coverage(outcomes),
-                    "by law": law.expected,
-                    "z": law.z,
-                    "size": mean_set_size(outcomes),
-                    "P95": mean_p95(outcomes),
-                    "change %": change.mean,
-                    "low %": change.low,
-                    "high %": change.high,
-                    "p size": change.p_value,
-                }
+        features, paper_outcomes = better_dco(records, alpha)
+        rows.append(
+            compare_with_paper_dco(
+                f"DCO-Warmstart ({features})", paper_outcomes, paper_outcomes, study, alpha
             )
-    return ResultTable.of(
-        f"{study.title}: beyond the paper",
-        describe(study, records, options)
-        + "All rows have the same marginal guarantee at the same level and the same splits. "
-        "Change: against the paper's DCO, on raw or standardised features, whichever has the "
-        "smaller mean size; 95 % intervals over paired splits. The class, and the one structure "
-        f"({FIXED}; square roots of features), were chosen on {SET_ASIDE:,} rows that no split "
-        "uses.",
-        rows,
+        )
+        for method, outcomes in outcomes_at(records, alpha, STRONG_FEATURES).items():
+            rows.append(compare_with_paper_dco(method, outcomes, paper_outcomes, study, alpha))
+
+    same_guarantee = (
+        "All rows have the same marginal guarantee at the same level and the same splits."
     )
+    change_column = (
+        "Change: against the paper's DCO, on raw or standardised features, whichever has the "
+        "smaller mean size; 95 % intervals over paired splits."
+    )
+    where_chosen = (
+        f"The class, and the one structure ({FIXED_STRUCTURE}; square roots of features), were "
+        f"chosen on {DEVELOPMENT_ROWS:,} rows that no split uses."
+    )
+    caption = join_sentences(
+        describe_splits(study, records, options), same_guarantee, change_column, where_chosen
+    )
+    return ResultTable.of(f"{study.title}: beyond the paper", caption, rows)
+
+
+def compare_with_paper_dco(
+    title: str,
+    outcomes: list[MethodOutcome],
+    paper_outcomes: list[MethodOutcome],
+    study: Study,
+    alpha: float,
+) -> Cells:
+    """Make the row of one method: its coverage and sizes, and its change of size in percent.
+
+    The change is against the paper's DCO on the same splits. Its own row has none.
+    """
+    law = law_of_method(outcomes[0].method, outcomes, study)
+    change = UNKNOWN_CHANGE
+    if outcomes is not paper_outcomes:
+        change = percent_change(sizes_of(outcomes), sizes_of(paper_outcomes))
+    return {
+        "target": target(alpha),
+        "method": title,
+        "coverage": mean_coverage(outcomes),
+        "by law": law.expected,
+        "z": law.z,
+        "size": mean_set_size(outcomes),
+        "P95": mean_p95(outcomes),
+        "change %": change.mean,
+        "low %": change.low,
+        "high %": change.high,
+        "p size": change.p_value,
+    }
 
 
 def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show the gain in steps: another class with one structure, search among its members, refit,
-    auto tuning split.
-    """
+    """Show the gain in steps: another class with one structure, search, refit, auto split."""
     rows: list[Cells] = []
     for alpha in options.alphas:
-        _, base = better_dco(records, alpha)
-        outcomes = {PAPER_DCO: base, **outcomes_at(records, alpha, STRONG_FEATURES)}
+        _, paper_outcomes = better_dco(records, alpha)
+        strong_outcomes = outcomes_at(records, alpha, STRONG_FEATURES)
+        outcomes = {PAPER_DCO: paper_outcomes, **strong_outcomes}
         for step, after, before in STEPS:
             change = percent_change(sizes_of(outcomes[after]), sizes_of(outcomes[before]))
             rows.append(
@@ -117,113 +150,163 @@ def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
                     "p size": change.p_value,
                 }
             )
-    return ResultTable.of(
-        f"{study.title}: the gain in steps",
-        describe(study, records, options)
-        + "Change of mean size at each step in % of the step before ('all': of the paper's DCO), "
-        "with 95 % intervals over paired splits. The auto tuning split comes after refit.",
-        rows,
-        digits=2,
+
+    change_column = (
+        "Change of mean size at each step in % of the step before ('all': of the paper's DCO), "
+        "with 95 % intervals over paired splits."
     )
+    caption = join_sentences(
+        describe_splits(study, records, options),
+        change_column,
+        "The auto tuning split comes after refit.",
+    )
+    return ResultTable.of(f"{study.title}: the gain in steps", caption, rows, digits=2)
 
 
-def grown_split_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show how many tuning rows the auto split took, and what it did to size and to the spread of
-    coverage.
+# ---- the auto split
+
+
+def auto_split_table(study: Study, records: Records, options: Options) -> ResultTable:
+    """Show how many rows the auto split tuned on, and what it did to coverage and size.
+
+    The auto split takes tuning rows until selection has settled, and is shown beside the paper's
+    fixed number of tuning rows.
     """
     rows: list[Cells] = []
     for alpha in options.alphas:
         outcomes = outcomes_at(records, alpha, STRONG_FEATURES)
-        grown = [row for row in outcomes[STRONG_GROWN] if isinstance(row, GrownOutcome)]
-        n_pool = grown[0].n + grown[0].n_tune
-        for method in (STRONG_REFIT, STRONG_GROWN):
-            n_tune = [n_pool - row.n for row in outcomes[method]]
-            n_settled = sum(row.settled for row in grown)
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "row": method,
-                    "tuning rows": round(sum(n_tune) / len(n_tune)),
-                    "least": min(n_tune),
-                    "most": max(n_tune),
-                    "splits settled": n_settled if method == STRONG_GROWN else None,
-                    "coverage of test rows": mean_coverage(outcomes[method]),
-                    "size": mean_set_size(outcomes[method]),
-                }
-            )
-    return ResultTable.of(
-        f"{study.title}: tuning rows by the auto split",
-        describe(study, records, options)
-        + "Tuning takes rows of the pool of tune + calibrate rows in their fixed order until the "
+        with_auto_split = [
+            row for row in outcomes[STRONG_AUTO_SPLIT] if isinstance(row, AutoSplitOutcome)
+        ]
+        n_pool = with_auto_split[0].n + with_auto_split[0].n_tune
+        n_settled = sum(row.settled for row in with_auto_split)
+        rows += [
+            describe_tuning_rows(STRONG_REFIT, outcomes[STRONG_REFIT], alpha, n_pool, None),
+            describe_tuning_rows(STRONG_AUTO_SPLIT, with_auto_split, alpha, n_pool, n_settled),
+        ]
+
+    how_it_stops = (
+        "Tuning takes rows of the pool of tune + calibrate rows in their fixed order until the "
         f"bootstrap says that selection costs at most {100 * SETTLED_REGRET:g} % of the size at "
         "every level ('settled'), or until calibration has only "
-        f"1/{LEAST_CALIBRATION} of the pool left; one number of rows serves all levels of a split. "
-        "The structure is then refitted on train rows and those taken.",
-        rows,
+        f"1/{CALIBRATION_PART} of the pool left; one number of rows serves all levels of a split."
     )
+    caption = join_sentences(
+        describe_splits(study, records, options),
+        how_it_stops,
+        "The structure is then refitted on train rows and those taken.",
+    )
+    return ResultTable.of(f"{study.title}: tuning rows by the auto split", caption, rows)
+
+
+def describe_tuning_rows(
+    method: str,
+    outcomes: Sequence[MethodOutcome],
+    alpha: float,
+    n_pool: int,
+    n_settled: int | None,
+) -> Cells:
+    """Make the row of one method: how many rows of the pool tuned, its coverage and its size.
+
+    Rows of the pool that did not calibrate tuned. `n_settled` counts the splits in which selection
+    had settled; None where the number of tuning rows was fixed.
+    """
+    n_tune = [n_pool - outcome.n for outcome in outcomes]
+    return {
+        "target": target(alpha),
+        "row": method,
+        "tuning rows": round(sum(n_tune) / len(n_tune)),
+        "least": min(n_tune),
+        "most": max(n_tune),
+        "splits settled": n_settled,
+        "coverage of test rows": mean_coverage(outcomes),
+        "size": mean_set_size(outcomes),
+    }
+
+
+# ---- what was chosen
 
 
 def chosen_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show how often search chose each kind of structure, and each head in it."""
+    """Show how often search chose each kind of structure, and each head in it.
+
+    Counted are splits, with the paper's number of tuning rows and with the auto split.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         outcomes = outcomes_at(records, alpha, STRONG_FEATURES)
-        fixed_split = chosen_structures(outcomes[STRONG_SEARCHED])
-        grown_split = chosen_structures(outcomes[STRONG_GROWN])
-        for by, count in (("kind", count_kinds), ("head", count_heads)):
-            fixed_counts = count(fixed_split)
-            grown_counts = count(grown_split)
-            values = sorted(
-                fixed_counts | grown_counts,
-                key=lambda value: (-fixed_counts[value] - grown_counts[value], value),
-            )
-            for value in values:
-                rows.append(
-                    {
-                        "target": target(alpha),
-                        "by": by,
-                        "value": value,
-                        "splits": fixed_counts[value],
-                        "splits, auto split": grown_counts[value],
-                    }
-                )
-    return ResultTable.of(
-        f"{study.title}: what search chose in the stronger class",
-        describe(study, records, options)
-        + f"Splits, of {len(records)}, in which the chosen structure is of a kind, and has a head "
+        chosen = chosen_structures(outcomes[STRONG_SEARCHED])
+        chosen_by_auto_split = chosen_structures(outcomes[STRONG_AUTO_SPLIT])
+        rows += compare_counts(
+            "kind", count_kinds(chosen), count_kinds(chosen_by_auto_split), alpha
+        )
+        rows += compare_counts(
+            "head", count_heads(chosen), count_heads(chosen_by_auto_split), alpha
+        )
+
+    what_is_counted = (
+        f"Splits, of {len(records)}, in which the chosen structure is of a kind, and has a head "
         "in it: shrinkage of the discriminant, penalty of the logistic head, width and weight "
-        "decay of the network.",
-        rows,
-        digits=2,
+        "decay of the network."
     )
+    caption = join_sentences(describe_splits(study, records, options), what_is_counted)
+    title = f"{study.title}: what search chose in the stronger class"
+    return ResultTable.of(title, caption, rows, digits=2)
+
+
+def compare_counts(
+    by: str, counts: Counter[str], counts_by_auto_split: Counter[str], alpha: float
+) -> list[Cells]:
+    """Make a row for each value that was counted, the most frequent first, ties by name.
+
+    `by` says what the values are: "kind" or "head".
+    """
+    total = counts + counts_by_auto_split
+    values = sorted(total, key=lambda value: (-total[value], value))
+    return [
+        {
+            "target": target(alpha),
+            "by": by,
+            "value": value,
+            "splits": counts[value],
+            "splits, auto split": counts_by_auto_split[value],
+        }
+        for value in values
+    ]
 
 
 def chosen_structures(outcomes: list[MethodOutcome]) -> list[Structure]:
-    """Return the structure that each split chose."""
-    return [STRUCTURES[str(row.chosen)] for row in outcomes]
+    """Return the structure that was chosen in each split."""
+    return [STRUCTURES[str(outcome.chosen)] for outcome in outcomes]
 
 
 def count_kinds(structures: list[Structure]) -> Counter[str]:
-    """Count the kinds of structures."""
+    """Count structures by kind, such as "discriminant + logistic"."""
     return Counter(structure.kind for structure in structures)
 
 
 def count_heads(structures: list[Structure]) -> Counter[str]:
-    """Count the heads in structures."""
+    """Count in how many structures each head is, such as "logistic 0.05"."""
     return Counter(head.name for structure in structures for head, _ in structure.parts)
 
 
+# ---- the figure
+
+
 def make_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
-    """Draw how much smaller the sets of the stronger class are than those of the paper's DCO."""
-    bars: dict[str, dict[str, tuple[float, float, float]]] = {}
+    """Draw how much smaller the sets of the stronger class are than those of the paper's DCO.
+
+    There is no figure where a set is infinite: its gain is not a number.
+    """
+    reductions: dict[str, dict[str, Interval]] = {}
     for alpha in options.alphas:
-        _, base = better_dco(records, alpha)
-        strong = outcomes_at(records, alpha, STRONG_FEATURES)
-        reductions: dict[str, tuple[float, float, float]] = {}
-        for method, outcomes in strong.items():
-            change = percent_change(sizes_of(outcomes), sizes_of(base))
+        _, paper_outcomes = better_dco(records, alpha)
+        by_method: dict[str, Interval] = {}
+        for method, outcomes in outcomes_at(records, alpha, STRONG_FEATURES).items():
+            change = percent_change(sizes_of(outcomes), sizes_of(paper_outcomes))
             if change.mean is None or change.low is None or change.high is None:
-                return {}  # infinite sets have no gain
-            reductions[method] = (-change.mean, -change.high, -change.low)
-        bars[f"{target(alpha):g}"] = reductions
-    return figures.gains(bars, name="gains", note=study.features)
+                return {}
+            # a reduction is a change with the other sign, which swaps the ends of its interval
+            by_method[method] = Interval(mean=-change.mean, low=-change.high, high=-change.low)
+        reductions[f"{target(alpha):g}"] = by_method
+    return figures.size_reductions(reductions, name="gains", note=study.data_note)

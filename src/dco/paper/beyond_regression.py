@@ -367,16 +367,16 @@ def grown_split_table(records: Records, options: Options, title: str) -> ResultT
 
 def make_figures(records: Records, options: Options) -> figures.Files:
     """Draw the gain in steps at each level."""
-    bars: dict[str, dict[str, tuple[float, float, float]]] = {}
+    bars: dict[str, dict[str, figures.Interval]] = {}
     for alpha in options.alphas:
-        gains: dict[str, tuple[float, float, float]] = {}
+        gains: dict[str, figures.Interval] = {}
         for step, gain in measure_gains(records, alpha).items():
             if gain.mean is None or gain.low is None or gain.high is None:
                 return {}  # infinite intervals have no gain
             if step != ALL_BUT_GROWTH:
-                gains[step] = (gain.mean, gain.low, gain.high)
+                gains[step] = figures.Interval(gain.mean, gain.low, gain.high)
         bars[f"{target(alpha):.2f}"] = gains
-    return figures.gains(bars, name="gain")
+    return figures.size_reductions(bars, name="gain")
 
 
 # ---- the catalogue's entries

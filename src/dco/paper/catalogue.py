@@ -54,13 +54,15 @@ MACHINE_FILE = "machine.json"
 # in every folder of results, beside a CSV for each table and the figures
 PAGES = ("tables.md", "tables.json", MACHINE_FILE)
 
+# called after each split with the experiment, splits done, all splits, and seconds left
 Progress = Callable[[str, int, int, float], None]
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One line of ``dco reproduce --list``; `minutes` is the time without any records, on two
-    cores.
+class ListedExperiment:
+    """One line of ``dco reproduce --list``: an experiment, or a group of them.
+
+    `minutes` is the time on two cores where no split is on record.
     """
 
     name: str
@@ -83,43 +85,56 @@ class Reproduction:
 # ---- the list
 
 
-def list_experiments(*, data_home: str | Path | None = None) -> list[Entry]:
-    """List the single experiments, then the groups, with the time of those whose data are there."""
-    entries = [
-        Entry(experiment.name, experiment.summary, experiment.needs, total_minutes([experiment]))
+def list_experiments(*, data_home: str | Path | None = None) -> list[ListedExperiment]:
+    """List the experiments, then the groups of experiments, for ``dco reproduce --list``.
+
+    A group counts the time of those of its experiments whose data are there, in `data_home`.
+    """
+    listed = [
+        ListedExperiment(
+            name=experiment.name,
+            summary=experiment.summary,
+            needs=experiment.needs,
+            minutes=total_minutes([experiment]),
+        )
         for experiment in EXPERIMENTS.values()
     ]
-    return entries + [describe_group(name, data_home) for name in GROUPS]
+    return listed + [describe_group(name, data_home) for name in GROUPS]
 
 
-def describe_group(name: str, data_home: str | Path | None) -> Entry:
+def describe_group(name: str, data_home: str | Path | None) -> ListedExperiment:
     """Describe a group: what its experiments need, and how many of them can be run here."""
     members = experiments_of(name)
-    here = [
+    runnable = [
         experiment
         for experiment in members
         if missing_data(experiment, make_options(experiment, data_home=data_home)) is None
     ]
     summary = GROUPS[name]
-    if len(here) < len(members):
-        summary += f" Here: {len(here)} of {len(members)}."
+    if len(runnable) < len(members):
+        summary += f" Here: {len(runnable)} of {len(members)}."
 
-    needs = dict.fromkeys(member.needs for member in members if member.needs != "nothing")
-    return Entry(
+    needs = [member.needs for member in members if member.needs != "nothing"]
+    unique_needs = dict.fromkeys(needs)
+    return ListedExperiment(
         name=name,
         summary=summary,
-        needs="; ".join(needs) or "nothing",
-        minutes=total_minutes(here),
+        needs="; ".join(unique_needs) or "nothing",
+        minutes=total_minutes(runnable),
     )
 
 
 def total_minutes(experiments: Iterable[Experiment]) -> float:
-    """Add up the time of experiments; records that several share are made once, by their owner."""
-    needed: dict[str, float] = {}
+    """Add up the minutes that experiments take together.
+
+    Experiments that share records need the splits of the experiment that owns them, once.
+    """
+    minutes_of: dict[str, float] = {}
     for experiment in experiments:
-        needed[experiment.name] = experiment.minutes
-        needed[experiment.source] = EXPERIMENTS[experiment.source].minutes
-    return round(sum(needed.values()), 1)
+        owner = EXPERIMENTS[experiment.source]
+        minutes_of[experiment.name] = experiment.minutes
+        minutes_of[owner.name] = owner.minutes
+    return round(sum(minutes_of.values()), 1)
 
 
 def experiments_of(name: str) -> list[Experiment]:
@@ -153,24 +168,47 @@ def reproduce(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Reproduction:
-    """Rebuild what the paper calls `name`: run its splits, and write records, tables and figures
-    under ``out/<experiment>/``.
+    """Run the splits of an experiment or a group, and write its records, tables and figures.
 
-    `splits` seeds are run from `seed` on (default: the paper's 50; a few with `quick`), at the
-    levels `alpha` (default: the paper's). Splits with a record under the same settings are not run
-    again, so a run that was stopped goes on, and tables can be redrawn without the data. Tables and
-    figures are written together at the end. Results of other settings, and files that no run
-    wrote, are replaced only with `force`, and are a ValueError otherwise; records of other settings
-    are never removed. `jobs` processes (default: all cores) or the Dask cluster at `scheduler` give
-    the same numbers as one process. ``progress(experiment, done, total, seconds_left)`` is called
-    after each split. In a group an experiment whose data or packages are missing is left out and
-    named in ``skipped``; asked for by itself, it raises.
+    Results go to ``out/<experiment>/``. Splits that have a record there under the same settings are
+    not run again, so a run that was stopped goes on, and tables can be drawn again without the
+    data. Tables and figures are written together at the end.
+
+    Parameters
+    ----------
+    name:
+        An experiment or a group, as `list_experiments` names them.
+    out:
+        The folder of all results.
+    splits:
+        How many splits to run, by default the paper's 50; a few with `quick`.
+    alpha:
+        One miscoverage level or several, by default the paper's.
+    seed:
+        The seed of the first split; the others follow it.
+    jobs, scheduler:
+        The number of processes (default: all cores), or the address of a Dask cluster. Neither
+        changes a number.
+    quick:
+        Run a smaller protocol than the paper's.
+    data_home:
+        The folder of the data.
+    backbone:
+        Makes image features here, in place of those that are ready.
+    force:
+        Replace results of other settings, and files that no run wrote; otherwise they are a
+        ValueError. Records of other settings are never removed.
+    progress:
+        Called after each split as ``progress(experiment, done, total, seconds_left)``.
+
+    In a group an experiment whose data or packages are missing is left out and named in
+    ``skipped``; asked for by itself, it raises.
     """
     begin = time.perf_counter()
     levels = to_levels(alpha)
     is_group = name in GROUPS
 
-    # 1. Which experiments can be run here?
+    # 1. Find out which experiments can be run here.
     runs: list[Run] = []
     skipped: list[str] = []
     for experiment in experiments_of(name):
@@ -187,52 +225,45 @@ def reproduce(
         else:
             raise FileNotFoundError(reason)
 
-    # 2. Nothing that others made may be in the way.
+    # 2. Refuse to write where other results are, and mark the folders as ours.
     group_settings = {"quick": quick, "seed": seed, "splits": splits, "alphas": list(levels)}
-    group = ResultsFolder(Path(out) / name, group_settings) if is_group else None
-    claim_folders(runs, group, force=force)
+    group_folder = ResultsFolder(Path(out) / name, group_settings) if is_group else None
+    claim_folders(runs, group_folder, force=force)
 
-    # 3. Run the splits that are not on record.
-    runs_with_new_splits = [run for run in runs if run.unrecorded_seeds()]
+    # 3. Run the splits that have no record. Experiments may share records, so those without new
+    # splits are told apart before the first one runs.
+    names_with_new_splits = {run.experiment.name for run in runs if run.unrecorded_seeds()}
     if backbone is not None:
-        backbone.features()  # once, before processes share the work
-    all_records = [
-        run_splits(
-            run.experiment,
-            run.record_path,
-            seeds=run.seeds,
-            options=run.options,
-            jobs=-1 if jobs is None else jobs,
-            scheduler=scheduler,
-            progress=None if progress is None else partial(progress, run.experiment.name),
-        )
-        for run in runs
-    ]
+        backbone.features()  # made once, before several processes ask for them
+    n_jobs = -1 if jobs is None else jobs
+    all_records = [run.run_splits(n_jobs, scheduler, progress) for run in runs]
 
     # 4. Make tables and figures, and write all of them or none.
-    pages = [
-        make_page(run, records, is_redrawn=run not in runs_with_new_splits)
-        for run, records in zip(runs, all_records, strict=True)
-    ]
-    if group is not None:
-        pages += make_group_page(group, pages, is_redrawn=not runs_with_new_splits)
+    pages: list[Page] = []
+    for run, records in zip(runs, all_records, strict=True):
+        is_redrawn = run.experiment.name not in names_with_new_splits
+        pages.append(make_page(run, records, is_redrawn=is_redrawn))
+    if group_folder is not None:
+        pages += make_group_page(group_folder, pages, is_redrawn=not names_with_new_splits)
     if not force:
         for page in pages:
             page.folder.check_files(page.files)
     paths = write_pages(pages)
 
+    for page in pages:
+        skipped += page.skipped
     return Reproduction(
         name=name,
         tables=tuple(table for page in pages for table in page.tables),
         paths=tuple(paths),
-        skipped=(*skipped, *(reason for page in pages for reason in page.skipped)),
+        skipped=tuple(skipped),
         seconds=time.perf_counter() - begin,
     )
 
 
 @dataclass(frozen=True)
 class Run:
-    """One experiment as it was asked for."""
+    """One experiment with the options and seeds that were asked for, and the folder of results."""
 
     experiment: Experiment
     options: Options
@@ -262,18 +293,41 @@ class Run:
         return [seed for seed in self.seeds if seed not in records]
 
     def reason_not_to_run(self) -> str | None:
-        """Say what is missing for the splits that have no record yet; None if all can be run."""
+        """Say what is missing for the splits that have no record yet; None if all can be run.
+
+        Records of features made here are found by the file of weights, so that this file is needed
+        even where every split is on record.
+        """
         reason = missing_data(self.experiment, self.options)
         if reason is None or self.options.backbone is not None:
-            return reason  # records of features made here are known by the file of weights
+            return reason
         return reason if self.unrecorded_seeds() else None
 
+    def run_splits(self, n_jobs: int, scheduler: Any, progress: Progress | None) -> Records:
+        """Run the splits that have no record, and return the records of all."""
+        progress_of_experiment = None
+        if progress is not None:
+            progress_of_experiment = partial(progress, self.experiment.name)
+        return run_splits(
+            self.experiment,
+            self.record_path,
+            seeds=self.seeds,
+            options=self.options,
+            jobs=n_jobs,
+            scheduler=scheduler,
+            progress=progress_of_experiment,
+        )
 
-def claim_folders(runs: Sequence[Run], group: ResultsFolder | None, *, force: bool) -> None:
-    """Say in every folder what is made there; without `force`, refuse what others made there."""
+
+def claim_folders(runs: Sequence[Run], group_folder: ResultsFolder | None, *, force: bool) -> None:
+    """Write into every folder of results with which settings they are made.
+
+    Without `force` it is an error (ValueError) if a folder has results of other settings, or a file
+    in the place of a page that no run wrote. All folders are checked before the first is claimed.
+    """
     folders = [run.folder for run in runs]
-    if group is not None:
-        folders.append(group)
+    if group_folder is not None:
+        folders.append(group_folder)
     record_folders = [run.record_folder for run in runs]
 
     if not force:
@@ -281,6 +335,7 @@ def claim_folders(runs: Sequence[Run], group: ResultsFolder | None, *, force: bo
             folder.check_settings()
         for folder in folders:
             folder.check_files(PAGES)
+
     for folder in [*folders, *record_folders]:
         folder.claim()
 
@@ -293,7 +348,7 @@ def make_options(
     data_home: str | Path | None = None,
     backbone: Backbone | None = None,
 ) -> Options:
-    """Make the options of an experiment: its own levels unless others are asked for."""
+    """Make the options of an experiment; without `alphas` they have the experiment's own levels."""
     return Options(
         alphas=alphas or experiment.alphas,
         quick=quick,
@@ -303,7 +358,10 @@ def make_options(
 
 
 def to_levels(alpha: Level | Sequence[Level] | None) -> tuple[float, ...]:
-    """Turn one level or several into floats; none if none is asked for."""
+    """Turn one level or several into floats: "0.1" -> (0.1,), [0.1, 0.2] -> (0.1, 0.2), None -> ().
+
+    A string is one level, such as "1/10".
+    """
     if alpha is None:
         return ()
     if isinstance(alpha, Sequence) and not isinstance(alpha, str):
@@ -312,31 +370,39 @@ def to_levels(alpha: Level | Sequence[Level] | None) -> tuple[float, ...]:
 
 
 def number_of_splits(experiment: Experiment, splits: int | None, *, quick: bool) -> int:
-    """Return how many splits to run: those asked for, else the paper's, or a few where it is to be
-    quick; one where nothing is random.
+    """Return how many splits to run: `splits` of them, or the experiment's own number if None.
+
+    With `quick` the own number is a smaller one. An experiment with one split has no random splits,
+    and never runs more.
     """
     if experiment.splits == 1:
         return 1
     if splits is not None:
         return splits
-    return min(experiment.splits, experiment.quick_splits) if quick else experiment.splits
+    if quick:
+        return min(experiment.splits, experiment.quick_splits)
+    return experiment.splits
 
 
 def missing_data(experiment: Experiment, options: Options) -> str | None:
-    """Say in one sentence what is not there to run an experiment."""
+    """Say in one sentence what is not there to run an experiment; None if nothing is missing."""
     if options.backbone is None:
         return None if experiment.missing is None else experiment.missing(options)
+
+    # image features are made here, from images and a file of weights
     if not experiment.is_of_images:
         return (
             f"{experiment.name} has no image features: --features is for cifar100, imagenet-a and "
             f"their tables."
         )
-    return options.backbone.missing() or wrong_images(experiment, options.backbone)
+    return options.backbone.missing() or explain_wrong_images(experiment, options.backbone)
 
 
-def wrong_images(experiment: Experiment, backbone: Backbone) -> str | None:
-    """Say why images are not those of the experiment: ImageNet-A must not pass for CIFAR-100, nor
-    the reverse.
+def explain_wrong_images(experiment: Experiment, backbone: Backbone) -> str | None:
+    """Say why a folder of images is not for an experiment; None if it may be.
+
+    An experiment on ImageNet-A needs a folder whose classes are named as ImageNet's are; the others
+    are on CIFAR-100 and must not get one.
     """
     needs_imagenet = experiment.source == "imagenet-a"
     if needs_imagenet == backbone.is_imagenet():
@@ -357,7 +423,10 @@ def wrong_images(experiment: Experiment, backbone: Backbone) -> str | None:
 
 @dataclass(frozen=True)
 class Page:
-    """The tables of a folder, and the content of its files by name."""
+    """What is to be written to a folder of results: tables, and the content of files by name.
+
+    `skipped` says what could not be made, and why.
+    """
 
     folder: ResultsFolder
     tables: list[ResultTable]
@@ -366,15 +435,21 @@ class Page:
 
 
 def make_page(run: Run, records: Records, *, is_redrawn: bool) -> Page:
-    """Make the tables and figures of an experiment from its records."""
-    tables = run.experiment.tables(records, run.options)
+    """Make the tables and figures of an experiment from its records.
+
+    Figures are skipped without matplotlib. `is_redrawn` says that no split was run for them.
+    """
+    experiment = run.experiment
+    tables = experiment.tables(records, run.options)
+
     figures: dict[str, bytes] = {}
     skipped: list[str] = []
-    if run.experiment.figures is not None:
+    if experiment.figures is not None:
         try:
-            figures = run.experiment.figures(records, run.options)
+            figures = experiment.figures(records, run.options)
         except MissingExtraError as error:
-            skipped.append(f"figures of {run.experiment.name}: {error}")
+            skipped.append(f"figures of {experiment.name}: {error}")
+
     machine_page = machine_file(run.folder, is_redrawn=is_redrawn)
     return Page(
         folder=run.folder,
@@ -384,13 +459,18 @@ def make_page(run: Run, records: Records, *, is_redrawn: bool) -> Page:
     )
 
 
-def make_group_page(group: ResultsFolder, pages: Sequence[Page], *, is_redrawn: bool) -> list[Page]:
-    """Put every coverage of a group beside its law; no page where none has a law."""
+def make_group_page(
+    folder: ResultsFolder, pages: Sequence[Page], *, is_redrawn: bool
+) -> list[Page]:
+    """Make the page of a group: one table with every coverage of its pages beside its law.
+
+    Without a coverage that has a law the list is empty.
+    """
     table = all_z([table for page in pages for table in page.tables])
     if table is None:
         return []
-    files = {**files_of([table]), **machine_file(group, is_redrawn=is_redrawn)}
-    return [Page(folder=group, tables=[table], files=files)]
+    files = {**files_of([table]), **machine_file(folder, is_redrawn=is_redrawn)}
+    return [Page(folder=folder, tables=[table], files=files)]
 
 
 def files_of(tables: Sequence[ResultTable]) -> dict[str, str | bytes]:
@@ -405,7 +485,10 @@ def files_of(tables: Sequence[ResultTable]) -> dict[str, str | bytes]:
 
 
 def machine_file(folder: ResultsFolder, *, is_redrawn: bool) -> dict[str, str]:
-    """Describe the machine that splits ran on: this one, or that of earlier results redrawn."""
+    """Describe the machine that the splits ran on, as the content of machine.json.
+
+    It is this one, or where tables are only redrawn the one that the folder names already.
+    """
     path = folder.path / MACHINE_FILE
     if is_redrawn and path.is_file():
         return {MACHINE_FILE: path.read_text(encoding="utf-8")}
@@ -413,19 +496,23 @@ def machine_file(folder: ResultsFolder, *, is_redrawn: bool) -> dict[str, str]:
 
 
 def write_pages(pages: Sequence[Page]) -> list[Path]:
-    """Write all pages or none, remove what earlier results left, and return what lies there now."""
+    """Write all pages or none, and return the paths of all files that the folders now hold.
+
+    Files that earlier results wrote and these do not, such as tables of other levels, are removed.
+    """
     contents: dict[Path, str | bytes] = {}
-    outdated: list[Path] = []
+    files_to_remove: list[Path] = []
     paths: list[Path] = []
     for page in pages:
         folder = page.folder.path
         contents[folder / SETTINGS_FILE] = page.folder.settings_text(page.files)
         for name, content in page.files.items():
             contents[folder / name] = content
-        outdated += [folder / name for name in page.folder.written_files() - page.files.keys()]
+        outdated_names = page.folder.written_files() - page.files.keys()
+        files_to_remove += [folder / name for name in outdated_names]
 
         if (folder / RECORDS_FILE).is_file():
             paths.append(folder / RECORDS_FILE)
         paths += [folder / name for name in page.files]
-    write_files(contents, remove=outdated)
+    write_files(contents, remove=files_to_remove)
     return paths

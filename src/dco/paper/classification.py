@@ -16,7 +16,7 @@ from dco.paper import beyond_classification_tables as beyond
 from dco.paper import classification_figures as figures
 from dco.paper import classification_splits as splits
 from dco.paper import classification_tables as tables
-from dco.paper.beyond_classification import set_aside_table
+from dco.paper.beyond_classification import development_table
 from dco.paper.classification_splits import LEVELS, ROW_KINDS, Study, run_split
 from dco.paper.experiment import Experiment, Options, Records, needs_file
 from dco.paper.figures import Files
@@ -25,14 +25,14 @@ from dco.paper.tables import ResultTable
 CIFAR100 = Study(
     name="cifar100",
     title="CIFAR-100",
-    features="CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
+    data_note="CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
     load=splits.cifar100_rows,
     has_stronger_class=True,
 )
 IMAGENET_A = Study(
     name="imagenet-a",
     title="ImageNet-A",
-    features="ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
+    data_note="ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
     load=splits.imagenet_a_rows,
     is_stratified=True,
     n_classes=splits.IMAGENET_A_CLASSES,
@@ -67,7 +67,7 @@ BY_LEVEL: tuple[TableMaker, ...] = (
 BEYOND: tuple[TableMaker, ...] = (
     beyond.beyond_table,
     beyond.gain_table,
-    beyond.grown_split_table,
+    beyond.auto_split_table,
     beyond.chosen_table,
 )
 
@@ -75,27 +75,28 @@ BEYOND: tuple[TableMaker, ...] = (
 def make_tables(
     records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]
 ) -> list[ResultTable]:
-    """Make these tables of a study; one that only sets ours beside the paper's is left out at other
-    levels than the paper's.
+    """Make tables of a study from its records, and leave out those without rows.
+
+    A table that only sets ours beside the paper's has no rows at other levels than the paper's.
     """
-    all_tables = [maker(study.on(options), records, options) for maker in makers]
+    study = study.with_note_on_backbone(options)
+    all_tables = [maker(study, records, options) for maker in makers]
     return [table for table in all_tables if table.rows]
 
 
 def make_figures(records: Records, options: Options, *, study: Study, maker: FigureMaker) -> Files:
-    """Draw the figures of a study."""
-    return maker(records, options, study=study.on(options))
+    """Draw the figures of a study from its records."""
+    return maker(records, options, study=study.with_note_on_backbone(options))
 
 
-def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTable:
-    """Measure every member of the stronger class on the rows set aside, and write rows-set-aside.md
-    and .csv.
+def write_development_table(data_home: str | None, folder: str | Path) -> ResultTable:
+    """Compare all structures of the stronger class on the development rows of CIFAR-100.
 
-    The class and its one fixed structure were chosen by this table; it is no part of ``dco
-    reproduce``.
+    Writes rows-set-aside.md and .csv to `folder`. The class and its one fixed structure were chosen
+    by this table; it is no part of ``dco reproduce``.
     """
-    rows = splits.cifar100_rows_set_aside(data_home)
-    table = set_aside_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
+    rows = splits.cifar100_development_rows(data_home)
+    table = development_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
     write_files(
         {
             Path(folder) / "rows-set-aside.md": table.to_markdown(),
@@ -111,24 +112,31 @@ def missing_imagenet_a(options: Options) -> str | None:
     return splits.NEEDS_IMAGENET_A if images is None else None
 
 
-def on_cifar100(
+def cifar100_experiment(
     name: str,
     *,
     summary: str,
-    makers: Sequence[TableMaker],
-    figures: FigureMaker | None = None,
+    table_makers: Sequence[TableMaker],
+    figure_maker: FigureMaker | None = None,
     minutes: float = 0.1,
     part_of: str | None = None,
 ) -> Experiment:
-    """Declare an experiment on the records of CIFAR-100."""
+    """Declare an experiment that makes its tables and figures from the records of CIFAR-100.
+
+    All such experiments share one file of records, so that splits are run once. `part_of` names the
+    group of experiments that it belongs to; `minutes` is its time where the records are there.
+    """
+    make_all_figures = None
+    if figure_maker is not None:
+        make_all_figures = partial(make_figures, study=CIFAR100, maker=figure_maker)
     return Experiment(
         name=name,
         summary=summary,
         needs=CIFAR100_FEATURES,
         minutes=minutes,
         run_split=partial(run_split, study=CIFAR100),
-        tables=partial(make_tables, study=CIFAR100, makers=tuple(makers)),
-        figures=figures and partial(make_figures, study=CIFAR100, maker=figures),
+        tables=partial(make_tables, study=CIFAR100, makers=tuple(table_makers)),
+        figures=make_all_figures,
         row_kinds=ROW_KINDS,
         missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
         alphas=LEVELS,
@@ -140,12 +148,12 @@ def on_cifar100(
 
 
 EXPERIMENTS = (
-    on_cifar100(
+    cifar100_experiment(
         "cifar100",
         summary="CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's "
         "confidence.",
-        makers=MAIN,
-        figures=figures.main_figures,
+        table_makers=MAIN,
+        figure_maker=figures.main_figures,
         minutes=23.0,
     ),
     Experiment(
@@ -162,31 +170,31 @@ EXPERIMENTS = (
         is_of_images=True,
         quick_splits=3,
     ),
-    on_cifar100(
+    cifar100_experiment(
         "matched",
         summary="Matched candidate class and calibration mechanism on CIFAR-100, from the records "
         "of cifar100.",
-        makers=MATCHED,
+        table_makers=MATCHED,
     ),
-    on_cifar100(
+    cifar100_experiment(
         "split-ratio",
         summary="Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records "
         "of cifar100.",
-        makers=RATIOS,
-        figures=figures.ratio_figures,
+        table_makers=RATIOS,
+        figure_maker=figures.ratio_figures,
     ),
-    on_cifar100(
+    cifar100_experiment(
         "alpha-levels",
         summary="Three target levels on CIFAR-100, from the records of cifar100.",
-        makers=BY_LEVEL,
-        figures=figures.level_figures,
+        table_makers=BY_LEVEL,
+        figure_maker=figures.level_figures,
     ),
-    on_cifar100(
+    cifar100_experiment(
         "beyond-cifar100",
         summary="A stronger class on CIFAR-100 against the paper's DCO, from the records of "
         "cifar100.",
-        makers=BEYOND,
-        figures=beyond.make_figures,
+        table_makers=BEYOND,
+        figure_maker=beyond.make_figures,
         part_of="beyond",
     ),
 )

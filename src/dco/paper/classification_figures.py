@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dco.paper import figures
-from dco.paper.classification_splits import METHOD_OF, MethodOutcome, Study
+from dco.paper.classification_splits import METHOD_BY_TITLE, MethodOutcome, Study
 from dco.paper.classification_tables import outcomes_at, ratios_at, sizes_of
 from dco.paper.coverage_z import target
 from dco.paper.experiment import Options, Records
@@ -23,38 +25,61 @@ BY_LEVEL = (
 
 
 def main_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
-    """Draw coverage and mean size over splits and coverage against its law, on raw features; P95
-    sizes at the first level.
+    """Draw the main figures of a study at every level, on raw features.
+
+    Coverage and mean size over splits, and where coverage has a law (not with stratified splits)
+    its histogram against the law; at the first level P95 sizes too.
     """
     drawn: figures.Files = {}
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha, "raw")
-        level = target(alpha)
-        by_size = {method: to_series(rows, use_p95=False) for method, rows in outcomes.items()}
-        drawn |= figures.coverage_and_size(
-            by_size,
-            target=level,
-            size="mean set size",
-            name=f"coverage-and-size-{level:g}",
-            note=study.features,
-        )
+        drawn |= draw_coverage_and_size(records, alpha, study)
         if alpha == options.alphas[0]:
-            by_p95 = {method: to_series(rows, use_p95=True) for method, rows in outcomes.items()}
-            drawn |= figures.coverage_and_size(
-                by_p95,
-                target=level,
-                size="P95 set size",
-                name=f"coverage-and-p95-{level:g}",
-                note=study.features,
-            )
+            drawn |= draw_coverage_and_p95(records, alpha, study)
         if not study.is_stratified:
-            drawn |= figures.coverage_histograms(
-                {method: by_size[method] for method in WITH_LAW},
-                target=level,
-                name=f"coverage-law-{level:g}",
-                note=study.features,
-            )
+            drawn |= draw_coverage_law(records, alpha, study)
     return drawn
+
+
+def draw_coverage_and_size(records: Records, alpha: float, study: Study) -> figures.Files:
+    """Draw coverage and mean set size of every method over splits."""
+    outcomes = outcomes_at(records, alpha, "raw")
+    level = target(alpha)
+    return figures.coverage_and_size(
+        {method: to_series(rows) for method, rows in outcomes.items()},
+        target=level,
+        size="mean set size",
+        name=f"coverage-and-size-{level:g}",
+        note=study.data_note,
+    )
+
+
+def draw_coverage_and_p95(records: Records, alpha: float, study: Study) -> figures.Files:
+    """Draw coverage and P95 set size of every method over splits."""
+    outcomes = outcomes_at(records, alpha, "raw")
+    level = target(alpha)
+    with_p95 = {
+        method: replace(to_series(rows), size=[row.p95 for row in rows])
+        for method, rows in outcomes.items()
+    }
+    return figures.coverage_and_size(
+        with_p95,
+        target=level,
+        size="P95 set size",
+        name=f"coverage-and-p95-{level:g}",
+        note=study.data_note,
+    )
+
+
+def draw_coverage_law(records: Records, alpha: float, study: Study) -> figures.Files:
+    """Draw the coverage of three methods over splits against its law."""
+    outcomes = outcomes_at(records, alpha, "raw")
+    level = target(alpha)
+    return figures.coverage_histograms(
+        {method: to_series(outcomes[method]) for method in WITH_LAW},
+        target=level,
+        name=f"coverage-law-{level:g}",
+        note=study.data_note,
+    )
 
 
 def level_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
@@ -66,38 +91,39 @@ def level_figures(records: Records, options: Options, *, study: Study) -> figure
             curves[method][target(alpha)] = float(np.mean(sizes_of(outcomes[method])))
     return figures.size_against_level(
         curves,
-        {method: METHOD_OF[method].guarantee for method in BY_LEVEL},
+        {method: METHOD_BY_TITLE[method].guarantee for method in BY_LEVEL},
         size="mean set size",
         name="size-against-level",
-        note=study.features,
+        note=study.data_note,
     )
 
 
 def ratio_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
-    """Draw mean size and the spread of coverage against the share of tuning rows."""
-    ratios = {target(alpha): ratios_at(records, alpha, "raw") for alpha in options.alphas}
+    """Draw mean size and the spread of coverage by the ratio of tuning to calibration rows.
+
+    The paper's ratio, 33/67, is the one that sizes are compared with.
+    """
+    sizes: dict[float, dict[str, list[float]]] = {}
+    coverages: dict[float, dict[str, list[float]]] = {}
+    for alpha in options.alphas:
+        by_ratio = ratios_at(records, alpha, "raw")
+        sizes[target(alpha)] = {ratio: sizes_of(rows) for ratio, rows in by_ratio.items()}
+        coverages[target(alpha)] = {
+            ratio: [row.coverage for row in rows] for ratio, rows in by_ratio.items()
+        }
     return figures.split_ratios(
-        sizes={
-            level: {ratio: sizes_of(rows) for ratio, rows in by_ratio.items()}
-            for level, by_ratio in ratios.items()
-        },
-        coverages={
-            level: {ratio: [row.coverage for row in rows] for ratio, rows in by_ratio.items()}
-            for level, by_ratio in ratios.items()
-        },
-        base="33/67",
-        name="split-ratio",
-        note=study.features,
+        sizes, coverages, base="33/67", name="split-ratio", note=study.data_note
     )
 
 
-def to_series(rows: list[MethodOutcome], *, use_p95: bool) -> Series:
-    """Take what figures show of the outcomes of a method: mean or P95 sizes."""
+def to_series(rows: list[MethodOutcome]) -> Series:
+    """Take what figures show of the outcomes of one method."""
+    first = rows[0]  # rank and numbers of rows are the same in every split
     return Series(
-        guarantee=METHOD_OF[rows[0].method].guarantee,
+        guarantee=METHOD_BY_TITLE[first.method].guarantee,
         coverage=[row.coverage for row in rows],
-        size=[row.p95 for row in rows] if use_p95 else sizes_of(rows),
-        rank=rows[0].rank,
-        n=rows[0].n,
-        n_test=rows[0].n_test,
+        size=sizes_of(rows),
+        rank=first.rank,
+        n=first.n,
+        n_test=first.n_test,
     )

@@ -6,17 +6,17 @@ calibrates on the pool of tune and calibrate rows. The paper does not say whethe
 standardised: both are run. One record per split serves every table, so that no head is trained
 twice.
 
-Of CIFAR-100's 20,000 rows of features 12,000, one fixed random choice, are dealt into splits; the
-other 8,000 are set aside for choosing the stronger class.
+Splits are drawn from 12,000 of CIFAR-100's 20,000 rows of features, one fixed random choice. The
+other 8,000 are development rows: on them the stronger class of `beyond_classification` was chosen.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -31,18 +31,17 @@ from dco.datasets import (
 )
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import size_quantile, smallest_marginal_n
-from dco.paper.beyond_classification import FIXED as STRONG_FIXED
-from dco.paper.beyond_classification import strong_tables
+from dco.paper.beyond_classification import FIXED_STRUCTURE, score_structures
 from dco.paper.experiment import Options, Row
 from dco.paper.growing_split import SETTLED_REGRET, GrownSplit, grow_tuning_split
 from dco.paper.heads import (
-    BY_NAME,
-    FIXED,
+    CANDIDATE_BY_NAME,
+    FIXED_CANDIDATE,
     ScoreTable,
     Training,
+    divide_into_roles,
     score_heads,
-    score_table_rows,
-    split_tables,
+    to_scored_rows,
     train_heads,
 )
 from dco.paper.methods import (
@@ -64,8 +63,12 @@ STRONG_FEATURES = "square roots"  # what the stronger class reads
 LEVELS = (0.2, 0.1, 0.05)
 DRAWS = 1000  # the paper's Dirichlet draws
 RATIOS = {"20/80": 0.2, "33/67": 1 / 3, "50/50": 0.5, "67/33": 2 / 3, "80/20": 0.8}
-SET_ASIDE = 8000
+REFIT_SEED_OFFSET = 500_000  # heads that are trained again do not start from the same weights
+
+DEVELOPMENT_ROWS = 8000  # of CIFAR-100: no split ever uses them
+CIFAR100_SHUFFLE_SEED = 12345
 IMAGENET_A_CLASSES = 198
+IMAGENET_A_NAMES = ("imagenet-a", "imagenet-a.tar", "imagenet-a.tar.gz", "imagenet-a.zip")
 NEEDS_IMAGENET_A = (
     "ImageNet-A needs its images, as a folder imagenet-a (one folder per class) or "
     "imagenet-a.tar, in the folder that --data-home or DCO_DATA_HOME names; ResNet-50 features are "
@@ -89,28 +92,31 @@ HEAD_METHODS = {
         "EFCP (tuned and calibrated on the pool)"
     ],
 }
-STRONG_ONE = "Stronger class, one structure"
+STRONG_FIXED = "Stronger class, one structure"
+STRONG_FIXED_REFIT = f"{STRONG_FIXED}, refit"
 STRONG_SEARCHED = "Stronger class, searched"
 STRONG_REFIT = f"{STRONG_SEARCHED}, refit"
-STRONG_GROWN = f"{STRONG_REFIT}, auto split"
-METHOD_OF = {
+STRONG_AUTO_SPLIT = f"{STRONG_REFIT}, auto split"
+METHOD_BY_TITLE = {
     **HEAD_METHODS,
-    STRONG_ONE: DCO_FIXED,
+    STRONG_FIXED: DCO_FIXED,
     STRONG_SEARCHED: DCO,
-    f"{STRONG_ONE}, refit": DCO_FIXED_REFIT,
+    STRONG_FIXED_REFIT: DCO_FIXED_REFIT,
     STRONG_REFIT: DCO_REFIT,
-    STRONG_GROWN: DCO_REFIT,
+    STRONG_AUTO_SPLIT: DCO_REFIT,
 }
 
-REPETITIONS = 100  # of the bootstrap that decides whether selection has settled
-# tuning starts with a 12th of the pool, calibration keeps a third at least
-FIRST_LOOK = 12
-LEAST_CALIBRATION = 3
+# The auto split, which chooses the number of tuning rows: it starts with a 12th of the pool,
+# doubles as long as a bootstrap finds selection unsettled, and leaves a third to calibration.
+BOOTSTRAP_REPETITIONS = 100
+FIRST_TUNING_PART = 12
+TUNING_GROWTH = 2
+CALIBRATION_PART = 3
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Rows of each role."""
+    """The number of rows of each role."""
 
     train: int = 2000
     tune: int = 1000
@@ -130,7 +136,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes of the roles and the training of heads."""
+    """How large a run is: the rows of each role, and the training of heads."""
 
     sizes: Sizes
     training: Training
@@ -142,15 +148,19 @@ QUICK_SCALE = Scale(Sizes(500, 250, 500, 500), Training(epochs=10, passes=5))
 
 @dataclass(frozen=True)
 class Study:
-    """A data set of features with class labels, and how it is dealt into splits."""
+    """A data set of features with class labels, and how splits are drawn from it.
+
+    `data_note` is the sentence on the data that every caption carries. Stratified splits hold each
+    class in its share. With `n_classes` only the classes with most images are taken.
+    """
 
     name: str
     title: str
-    features: str  # the sentence that every caption carries
+    data_note: str
     load: Callable[[str | None], ImageFeatures]
     is_stratified: bool = False
     has_stronger_class: bool = False
-    n_classes: int | None = None  # only those with most images
+    n_classes: int | None = None
     scale: Scale = PAPER_SCALE
 
     def scale_of(self, options: Options) -> Scale:
@@ -158,29 +168,32 @@ class Study:
         return QUICK_SCALE if options.quick else self.scale
 
     def rows(self, options: Options) -> ImageFeatures:
-        """Load the rows that splits are dealt from: features that are ready, or made from images by
-        the backbone.
+        """Load the rows that splits are drawn from.
+
+        Features are read from disk, or made from images where the options name a backbone.
         """
         if options.backbone is None:
             return self.load(options.data_home)
         features = options.backbone.features()
-        return features if self.n_classes is None else largest_classes(features, self.n_classes)
+        if self.n_classes is None:
+            return features
+        return take_largest_classes(features, self.n_classes)
 
-    def on(self, options: Options) -> Study:
-        """Say in captions where features come from that were made here."""
+    def with_note_on_backbone(self, options: Options) -> Study:
+        """Let captions name the backbone, where the options say that it made the features."""
         if options.backbone is None:
             return self
-        return replace(
-            self,
-            features=f"{self.title} features from a frozen ResNet-50 (weights with SHA-256 "
-            f"{options.backbone.digest}...).",
+        data_note = (
+            f"{self.title} features from a frozen ResNet-50 (weights with SHA-256 "
+            f"{options.backbone.digest}...)."
         )
+        return replace(self, data_note=data_note)
 
 
 # ---- rows of a record
 
-DIGITS = 7  # of measured numbers: more than any table shows, and half the file
-EXACT = {"threshold", "thresholds", "alpha"}  # a rounded threshold would be another threshold
+ROUNDED_DIGITS = 7  # of measured numbers: more than any table shows, and half the file
+NOT_ROUNDED = {"threshold", "thresholds", "alpha"}  # a rounded threshold is another threshold
 RowKind = TypeVar("RowKind", bound=Row)
 
 
@@ -188,7 +201,9 @@ RowKind = TypeVar("RowKind", bound=Row)
 class Outcome(Row):
     """What a method deployed, and what its sets did on the test rows.
 
-    A candidate of the paper is named by its number, one of the stronger class by its name.
+    The threshold is the `rank`-th smallest of `n` scores. `coverage`, the mean `size` and the 95 %
+    quantile of sizes, `p95`, are over `n_test` rows. `chosen` is the number of a candidate of the
+    paper, or the name of a structure of the stronger class.
     """
 
     features: str
@@ -218,8 +233,11 @@ class BQOutcome(MethodOutcome):
 
 
 @dataclass(frozen=True)
-class GrownOutcome(MethodOutcome):
-    """The outcome with a tuning split that grew, and whether selection had settled."""
+class AutoSplitOutcome(MethodOutcome):
+    """The outcome with as many tuning rows as selection needed.
+
+    `settled` says whether selection had settled, or only the rows had run out.
+    """
 
     n_tune: int
     settled: bool
@@ -227,7 +245,7 @@ class GrownOutcome(MethodOutcome):
 
 @dataclass(frozen=True)
 class RatioOutcome(Outcome):
-    """The outcome of DCO with the pool cut at another place into tuning and calibration rows."""
+    """The outcome of DCO with the pool divided at this ratio into tuning and calibration rows."""
 
     ratio: str
 
@@ -246,23 +264,25 @@ class TuningOutcome(Row):
     n_test: int
 
 
-ROW_KINDS = (MethodOutcome, BQOutcome, GrownOutcome, RatioOutcome, TuningOutcome)
+ROW_KINDS = (MethodOutcome, BQOutcome, AutoSplitOutcome, RatioOutcome, TuningOutcome)
 
 
-def shorten(row: RowKind) -> RowKind:
-    """Round the measured numbers of a row."""
+def round_row(row: RowKind) -> RowKind:
+    """Round the measured numbers of a row, but no threshold and no level."""
     rounded = {
-        name: round_to_digits(value) for name, value in row.cells().items() if name not in EXACT
+        name: round_to_digits(value)
+        for name, value in row.cells().items()
+        if name not in NOT_ROUNDED
     }
     return replace(row, **rounded)
 
 
 def round_to_digits(value: Any) -> Any:
-    """Round a finite float, or those in a list."""
+    """Round a finite float to significant digits, or those in a list; return others as they are."""
     if isinstance(value, list):
         return [round_to_digits(item) for item in value]
     if isinstance(value, float) and math.isfinite(value):
-        return float(f"{value:.{DIGITS}g}")
+        return float(f"{value:.{ROUNDED_DIGITS}g}")
     return value
 
 
@@ -271,83 +291,95 @@ def round_to_digits(value: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def cifar100_rows(data_home: str | None) -> ImageFeatures:
-    """Load the rows that splits are dealt from: all but those set aside."""
-    full = load_cifar100_features(data_home)
-    return take_rows(full, cifar100_order(len(full))[: len(full) - SET_ASIDE])
+    """Load the 12,000 rows that splits are drawn from."""
+    data = load_cifar100_features(data_home)
+    n_rows = len(data) - DEVELOPMENT_ROWS
+    return take_rows(data, shuffle_cifar100(len(data))[:n_rows])
 
 
-def cifar100_rows_set_aside(data_home: str | None) -> ImageFeatures:
-    """Load the 8,000 rows on which the stronger class was chosen."""
-    full = load_cifar100_features(data_home)
-    return take_rows(full, cifar100_order(len(full))[len(full) - SET_ASIDE :])
+def cifar100_development_rows(data_home: str | None) -> ImageFeatures:
+    """Load the 8,000 rows on which the stronger class was chosen; no split uses them."""
+    data = load_cifar100_features(data_home)
+    return take_rows(data, shuffle_cifar100(len(data))[-DEVELOPMENT_ROWS:])
 
 
 def take_rows(data: ImageFeatures, positions: Integers) -> ImageFeatures:
-    """Take some rows."""
+    """Take the features and labels of some rows."""
     return ImageFeatures(data.features[positions], data.labels[positions])
 
 
-def cifar100_order(n: int) -> Integers:
-    """Put all rows into a fixed random order."""
-    return np.random.default_rng(12345).permutation(n)
+def shuffle_cifar100(n_rows: int) -> Integers:
+    """Return the row numbers 0, ..., n_rows - 1 in one fixed random order."""
+    return np.random.default_rng(CIFAR100_SHUFFLE_SEED).permutation(n_rows)
 
 
 @lru_cache(maxsize=1)
 def imagenet_a_rows(data_home: str | None) -> ImageFeatures:
-    """Load ResNet-50 features of ImageNet-A, made once and kept beside the images; the 198 classes
-    with most images.
+    """Load ResNet-50 features of ImageNet-A, of the 198 classes with most images.
+
+    Features are made from the images at the first call and kept in a folder beside them.
     """
     images = find_imagenet_a(data_home)
     if images is None:
         raise FileNotFoundError(NEEDS_IMAGENET_A)
     cache = images.parent / "imagenet-a-resnet50-features"
     features = extract_features(open_images(images), resnet50(), cache=cache, name="resnet50")
-    return largest_classes(features, IMAGENET_A_CLASSES)
+    return take_largest_classes(features, IMAGENET_A_CLASSES)
 
 
-def largest_classes(data: ImageFeatures, n_classes: int) -> ImageFeatures:
-    """Take the rows of the classes with most rows, ties by class number, renumbered from 0.
+def take_largest_classes(data: ImageFeatures, n_classes: int) -> ImageFeatures:
+    """Take the rows of the `n_classes` classes with most rows, and number the classes from 0.
 
-    The paper says "a filtered subset (198 classes)" and not which; the two smallest of the 200 are
-    the natural ones to go.
+    Of classes with equally many rows the first come first. The paper says "a filtered subset (198
+    classes)" and not which; the two smallest of the 200 are the natural ones to go.
     """
-    counts = np.bincount(data.labels)
-    largest = np.sort(np.argsort(-counts, kind="stable")[:n_classes])
-    rows = np.isin(data.labels, largest)
-    return ImageFeatures(data.features[rows], np.searchsorted(largest, data.labels[rows]))
+    class_sizes = np.bincount(data.labels)
+    by_falling_size = np.argsort(-class_sizes, kind="stable")
+    classes = np.sort(by_falling_size[:n_classes])
+
+    is_taken = np.isin(data.labels, classes)
+    new_labels = np.searchsorted(classes, data.labels[is_taken])
+    return ImageFeatures(data.features[is_taken], new_labels)
 
 
 def find_imagenet_a(data_home: str | None) -> Path | None:
-    """Find the folder or archive of ImageNet-A's images."""
+    """Find the folder or archive of ImageNet-A's images in `data_home`; None if it is not there.
+
+    Without `data_home` the folder is that of the environment variable DCO_DATA_HOME.
+    """
     home = data_home or os.environ.get("DCO_DATA_HOME")
     if not home:
         return None
-    for name in ("imagenet-a", "imagenet-a.tar", "imagenet-a.tar.gz", "imagenet-a.zip"):
+    for name in IMAGENET_A_NAMES:
         if (Path(home) / name).exists():
             return Path(home) / name
     return None
 
 
-# ---- dealing rows
+# ---- drawing a split
 
 
 @dataclass(frozen=True, eq=False)
-class Dealt:
-    """One split: rows in order, first train, then tune, calibrate and test; rows that no role asks
-    for come last.
+class RandomSplit:
+    """The rows of a data set in random order, with a role for each.
+
+    `row_order` holds row numbers. The first `sizes.train` of them train; then come tuning,
+    calibration and test rows. Rows that are left over come last and have no role.
     """
 
     data: ImageFeatures
-    order: Integers
+    row_order: Integers
     sizes: Sizes
 
-    def rows_to_fit(self, n_extra: int = 0) -> ImageFeatures:
-        """Return the training rows and the first `n_extra` rows of the pool."""
-        return take_rows(self.data, self.order[: self.sizes.train + n_extra])
+    def rows_to_fit(self, n_from_pool: int = 0) -> ImageFeatures:
+        """Return the training rows, and the first `n_from_pool` rows of the pool after them."""
+        n_fit = self.sizes.train + n_from_pool
+        return take_rows(self.data, self.row_order[:n_fit])
 
-    def rows_to_score(self, n_extra: int = 0) -> ImageFeatures:
-        """Return all rows of the split after those of `rows_to_fit`."""
-        return take_rows(self.data, self.order[self.sizes.train + n_extra : self.sizes.all])
+    def rows_to_score(self, n_from_pool: int = 0) -> ImageFeatures:
+        """Return the rows with a role that `rows_to_fit` does not return: pool, then test."""
+        n_fit = self.sizes.train + n_from_pool
+        return take_rows(self.data, self.row_order[n_fit : self.sizes.all])
 
     @property
     def n_classes(self) -> int:
@@ -355,20 +387,24 @@ class Dealt:
         return int(self.data.labels.max()) + 1
 
 
-def deal(data: ImageFeatures, sizes: Sizes, *, seed: int, is_stratified: bool) -> Dealt:
-    """Deal the rows of one split at random."""
+def draw_split(data: ImageFeatures, sizes: Sizes, *, seed: int, is_stratified: bool) -> RandomSplit:
+    """Shuffle the rows of a data set and give them their roles, before anything is fitted."""
     if len(data) < sizes.all:
         raise ValueError(f"a split takes {sizes.all} rows, but there are {len(data)}.")
     rng = np.random.default_rng(seed)
-    order = balanced_order(data.labels, rng) if is_stratified else rng.permutation(len(data))
-    return Dealt(data, order, sizes)
+    if is_stratified:
+        row_order = shuffle_balanced(data.labels, rng)
+    else:
+        row_order = rng.permutation(len(data))
+    return RandomSplit(data, row_order, sizes)
 
 
-def balanced_order(labels: Integers, rng: np.random.Generator) -> Integers:
-    """Shuffle the rows so that any first n of them hold each class in its share, to within a row.
+def shuffle_balanced(labels: Integers, rng: np.random.Generator) -> Integers:
+    """Return row numbers in a random order whose first n hold each class in its share.
 
-    The j-th row of a class of m rows comes at time (j + u) / m, with one uniform u for each class.
-    Rows of a class are in random order.
+    Each class is in its share to within a row, for every n. A class of m rows is spread evenly over
+    the time from 0 to 1: its j-th row (from 0, in random order) comes at time (j + u) / m, with one
+    uniform u for each class. Rows are then sorted by time.
     """
     shuffled = rng.permutation(len(labels))
     times: Floats = np.empty(len(labels))
@@ -378,113 +414,160 @@ def balanced_order(labels: Integers, rng: np.random.Generator) -> Integers:
     return np.argsort(times, kind="stable")
 
 
-# ---- one split
+# ---- one split: the paper's candidate class
 
 
 def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
-    """Run every method on one split at every level: heads on raw and on standardised features, then
-    the stronger class.
+    """Run every method at every level on one random split of a study, and return its record rows.
+
+    The paper's candidate class runs on raw and on standardised features. The stronger class of
+    `beyond_classification` runs where the study has it.
     """
     scale = study.scale_of(options)
-    dealt = deal(study.rows(options), scale.sizes, seed=seed, is_stratified=study.is_stratified)
+    data = study.rows(options)
+    split = draw_split(data, scale.sizes, seed=seed, is_stratified=study.is_stratified)
+
     rows: list[Row] = []
     for features in FEATURES:
-        heads = HeadClass(dealt, features, seed, scale.training)
-        rows += run_heads(heads, alphas=options.alphas, with_ratios=features == "raw")
+        fitter = HeadFitter(split, features, seed, scale.training)
+        rows += run_paper_class(fitter, alphas=options.alphas, with_ratios=features == "raw")
     if study.has_stronger_class:
-        rows += run_stronger_class(dealt, alphas=options.alphas)
-    return [shorten(row) for row in rows]
+        rows += run_stronger_class(split, alphas=options.alphas)
+    return [round_row(row) for row in rows]
 
 
 @dataclass(frozen=True, eq=False)
-class HeadClass:
-    """The paper's candidate class on one split."""
+class HeadFitter:
+    """Trains candidates of the paper's class on rows of one split, and scores the rows after them.
 
-    dealt: Dealt
+    Candidates are asked for by name ("cand_001"); a head is trained once for both of its scores.
+    """
+
+    split: RandomSplit
     features: Features
     seed: int
     training: Training
 
-    def score(self, names: Iterable[str]) -> dict[str, ScoreTable]:
-        """Train these candidates on the training rows and score all rows after them."""
-        return self._train_and_score(list(names), n_extra=0, seed=self.seed)
+    def fit_on_train(self, names: Iterable[str]) -> dict[str, ScoreTable]:
+        """Train on the training rows; score the pool and the test rows."""
+        return self._fit_and_score(list(names), n_from_pool=0, seed=self.seed)
 
-    def refit(self, names: Iterable[str]) -> dict[str, OnRoles]:
-        """Train these candidates on training and tuning rows; they calibrate and predict."""
-        sizes = self.dealt.sizes
-        tables = self._train_and_score(list(names), n_extra=sizes.tune, seed=self.seed + 500_000)
-        return split_tables(tables, n_tune=0, n_pool=sizes.calibrate)
+    def fit_on_train_and_tune(self, names: Iterable[str]) -> dict[str, OnRoles]:
+        """Train on training and tuning rows; score the calibration and the test rows."""
+        sizes = self.split.sizes
+        seed = self.seed + REFIT_SEED_OFFSET
+        tables = self._fit_and_score(list(names), n_from_pool=sizes.tune, seed=seed)
+        return divide_into_roles(tables, n_tune=0, n_pool=sizes.calibrate)
 
-    def _train_and_score(
-        self, names: Sequence[str], *, n_extra: int, seed: int
+    def _fit_and_score(
+        self, names: Sequence[str], *, n_from_pool: int, seed: int
     ) -> dict[str, ScoreTable]:
-        to_fit = self.dealt.rows_to_fit(n_extra)
-        to_score = self.dealt.rows_to_score(n_extra)
+        rows_to_fit = self.split.rows_to_fit(n_from_pool)
         heads = train_heads(
-            to_fit.features,
-            to_fit.labels,
-            sorted({BY_NAME[name].head for name in names}),
+            rows_to_fit.features,
+            rows_to_fit.labels,
+            sorted({CANDIDATE_BY_NAME[name].head_number for name in names}),
             standardise=self.features == "standardised",
             seed=seed,
             training=self.training,
         )
+
+        rows_to_score = self.split.rows_to_score(n_from_pool)
         return score_heads(
-            heads, names, to_score.features, to_score.labels, n_classes=self.dealt.n_classes
+            heads,
+            names,
+            rows_to_score.features,
+            rows_to_score.labels,
+            n_classes=self.split.n_classes,
         )
 
 
-def run_heads(heads: HeadClass, *, alphas: Sequence[float], with_ratios: bool) -> list[Row]:
-    """Train the 8 heads once; then run every method, list the candidates of each level, and cut the
-    pool at other ratios.
-    """
-    sizes = heads.dealt.sizes
-    tables = heads.score(BY_NAME)
-    tasks = [
-        make_task(tables, n_tune=sizes.tune, n_pool=sizes.pool, fixed=FIXED.name, alpha=alpha)
-        for alpha in alphas
-    ]
-    refits = heads.refit({task.ranking.best for task in tasks})
+def run_paper_class(fitter: HeadFitter, *, alphas: Sequence[float], with_ratios: bool) -> list[Row]:
+    """Run every method of the paper at every level on one split, with the 8 heads trained once.
 
+    The rows say what each method deployed and, for each level, how all candidates did on the tuning
+    rows; `with_ratios` adds DCO with the pool divided at other ratios.
+    """
+    # 1. Train the candidates, and let each level choose among them on the tuning rows.
+    sizes = fitter.split.sizes
+    score_tables = fitter.fit_on_train(CANDIDATE_BY_NAME)
+    tasks = [make_task(score_tables, sizes, alpha=alpha) for alpha in alphas]
+
+    # 2. Train the winners again on training and tuning rows, for the methods that refit.
+    refitted = fitter.fit_on_train_and_tune({task.ranking.best for task in tasks})
+
+    # 3. Measure what every method deploys.
     rows: list[Row] = []
-    for tuned, alpha in zip(tasks, alphas, strict=True):
-        task = replace(tuned, refit=refits.__getitem__)
-        rows += run_methods(task, features=heads.features, seed=heads.seed)
-        rows.append(describe_tuning(task, alpha, features=heads.features, n_test=sizes.test))
+    for task, alpha in zip(tasks, alphas, strict=True):
+        rows += run_methods(add_refits(task, refitted), features=fitter.features, seed=fitter.seed)
+        rows.append(describe_tuning(task, alpha, features=fitter.features, n_test=sizes.test))
         if with_ratios:
-            rows += run_ratios(tables, sizes, alpha=alpha, features=heads.features)
+            rows += run_ratios(score_tables, sizes, alpha=alpha, features=fitter.features)
     return rows
 
 
 def make_task(
-    tables: Mapping[str, ScoreTable], *, n_tune: int, n_pool: int, fixed: str, alpha: float
+    score_tables: Mapping[str, ScoreTable],
+    sizes: Sizes,
+    *,
+    alpha: float,
+    n_tune: int | None = None,
+    fixed_candidate: str = FIXED_CANDIDATE.name,
 ) -> Task:
-    """Show methods the candidates with so many tuning rows."""
+    """Make the task that methods solve: to choose among candidates at one level.
+
+    Parameters
+    ----------
+    score_tables:
+        The label scores of each candidate on the rows of the pool, then the test rows.
+    sizes:
+        The number of rows of each role.
+    alpha:
+        The miscoverage level.
+    n_tune:
+        Rows of the pool that tune; the others calibrate. By default the number in `sizes`.
+    fixed_candidate:
+        The candidate of methods that do not search, by default the paper's φ₀.
+    """
+    if n_tune is None:
+        n_tune = sizes.tune
+    any_table = next(iter(score_tables.values()))
     return Task(
-        candidates=split_tables(tables, n_tune=n_tune, n_pool=n_pool),
-        y_tune=next(iter(tables.values())).codes[:n_tune],
-        fixed=fixed,
+        candidates=divide_into_roles(score_tables, n_tune=n_tune, n_pool=sizes.pool),
+        y_tune=any_table.labels[:n_tune],
+        fixed=fixed_candidate,
         alpha=alpha,
     )
 
 
+def add_refits(task: Task, refitted: Mapping[str, OnRoles]) -> Task:
+    """Give a task the candidates that were fitted again with the tuning rows, by name."""
+    return replace(task, refit=refitted.__getitem__)
+
+
 def run_methods(task: Task, *, features: str, seed: int) -> list[Outcome]:
-    """Run every method at one level from the same score tables; measure BQ's confidence too."""
+    """Run every method of the paper's tables at one level, and measure its sets on the test rows.
+
+    `seed` is for the Dirichlet draws of BQ's confidence.
+    """
     outcomes: list[Outcome] = []
     for title, method in HEAD_METHODS.items():
         choice = method(task)
         outcome = measure(title, choice, features=features)
-        outcomes.append(add_confidence(outcome, choice, seed) if title == "BQ" else outcome)
+        if title == "BQ":
+            outcome = add_confidence(outcome, choice, seed)
+        outcomes.append(outcome)
     return outcomes
 
 
 def measure(title: str, choice: Choice, *, features: str) -> MethodOutcome:
-    """Measure coverage and sizes of what a method deployed on the test rows."""
+    """Measure on the test rows what a method deployed: coverage, mean size and P95 size."""
     threshold = choice.threshold
-    test = choice.deployed.test
-    assert test is not None
+    test_rows = choice.deployed.test
+    assert test_rows is not None
     assert threshold.rank is not None
-    sizes = test.sizes(threshold.value)
-    candidate = BY_NAME.get(choice.candidate)
+    sizes = test_rows.sizes(threshold.value)
+    candidate = CANDIDATE_BY_NAME.get(choice.candidate)
     return MethodOutcome(
         features=features,
         method=title,
@@ -494,7 +577,7 @@ def measure(title: str, choice: Choice, *, features: str) -> MethodOutcome:
         rank=threshold.rank,
         n=threshold.n,
         n_test=len(sizes),
-        coverage=float(np.mean(test.scores <= threshold.value)),
+        coverage=float(np.mean(test_rows.scores <= threshold.value)),
         size=float(sizes.mean()),
         p95=size_quantile(sizes, 0.95),
     )
@@ -502,140 +585,185 @@ def measure(title: str, choice: Choice, *, features: str) -> MethodOutcome:
 
 def add_confidence(outcome: MethodOutcome, choice: Choice, seed: int) -> BQOutcome:
     """Add BQ's confidence P(L+ <= alpha) at its threshold: a Beta tail, and 1,000 draws of it."""
-    losses = (choice.deployed.pool.scores > choice.threshold.value).astype(float)
+    pool_scores = choice.deployed.pool.scores
+    losses = (pool_scores > choice.threshold.value).astype(float)
+    drawn = bq_confidence(
+        losses,
+        alpha=outcome.alpha,
+        method="dirichlet",
+        draws=DRAWS,
+        random_state=np.random.default_rng(seed),
+    )
     return BQOutcome(
         **outcome.cells(),
         confidence=bq_confidence(losses, alpha=outcome.alpha),
-        confidence_drawn=bq_confidence(
-            losses,
-            alpha=outcome.alpha,
-            method="dirichlet",
-            draws=DRAWS,
-            random_state=np.random.default_rng(seed),
-        ),
+        confidence_drawn=drawn,
     )
 
 
 def describe_tuning(task: Task, alpha: float, *, features: str, n_test: int) -> TuningOutcome:
-    """Write down how all candidates did on the tuning rows."""
-    ranked = [task.ranking[name] for name in task.candidates]
+    """Write down how every candidate did on the tuning rows, in order of their numbers."""
+    trials = [task.ranking[name] for name in task.candidates]
     return TuningOutcome(
         features=features,
-        candidates=[BY_NAME[row.name].number for row in ranked],
+        candidates=[CANDIDATE_BY_NAME[trial.name].number for trial in trials],
         alpha=alpha,
-        thresholds=[row.ranking_threshold for row in ranked],
-        sizes=[row.mean_size for row in ranked],
-        p95s=[row.p95_size for row in ranked],
-        feasible=[row.feasible for row in ranked],
+        thresholds=[trial.ranking_threshold for trial in trials],
+        sizes=[trial.mean_size for trial in trials],
+        p95s=[trial.p95_size for trial in trials],
+        feasible=[trial.feasible for trial in trials],
         n_test=n_test,
     )
 
 
 def run_ratios(
-    tables: Mapping[str, ScoreTable], sizes: Sizes, *, alpha: float, features: str
+    score_tables: Mapping[str, ScoreTable], sizes: Sizes, *, alpha: float, features: str
 ) -> list[RatioOutcome]:
-    """Run DCO with the same pool cut at other places into tuning and calibration rows."""
+    """Run DCO with the same pool divided at several ratios into tuning and calibration rows.
+
+    This is the paper's Table 6: "20/80" tunes on 20 % of the pool and calibrates on 80 %.
+    """
     outcomes: list[RatioOutcome] = []
-    for ratio, share in RATIOS.items():
-        n_tune = round(share * sizes.pool)
-        task = make_task(tables, n_tune=n_tune, n_pool=sizes.pool, fixed=FIXED.name, alpha=alpha)
+    for ratio, tuning_share in RATIOS.items():
+        n_tune = round(tuning_share * sizes.pool)
+        task = make_task(score_tables, sizes, alpha=alpha, n_tune=n_tune)
         outcome = measure("DCO-Warmstart", DCO(task), features=features)
         outcomes.append(RatioOutcome(**outcome.cells(), ratio=ratio))
     return outcomes
 
 
-# ---- the stronger class
+# ---- one split: the stronger class
 
 
-def run_stronger_class(dealt: Dealt, *, alphas: Sequence[float]) -> list[Row]:
-    """Run DCO with the stronger class: one structure fixed beforehand, or the winner on tuning
-    rows; with and without refit.
+def run_stronger_class(split: RandomSplit, *, alphas: Sequence[float]) -> list[Row]:
+    """Run DCO with the stronger class of `beyond_classification` at every level on one split.
 
-    The last row of a level takes as many tuning rows as selection needs, and leaves the rest of the
-    pool to calibration.
+    Five methods: one structure that was fixed beforehand, or the winner on the tuning rows, each as
+    it was tuned and fitted again with the tuning rows; and the refitted winner with the auto split,
+    which takes as many tuning rows as selection needs and leaves the rest to calibration.
     """
-    sizes = dealt.sizes
-    tables = score_strong(dealt)
-    grown = settle_tuning_rows(
-        {name: table.rows(0, sizes.pool) for name, table in tables.items()}, alphas=alphas
-    )
-    fixed_tasks = strong_tasks(
-        dealt, tables, n_tune=sizes.tune, alphas=alphas, also_refit=[STRONG_FIXED]
-    )
-    grown_tasks = strong_tasks(dealt, tables, n_tune=grown.n_tune, alphas=alphas)
+    score_tables = fit_stronger_class(split)
 
+    # 1. The paper's number of tuning rows.
+    tasks = make_stronger_tasks(
+        split, score_tables, n_tune=split.sizes.tune, alphas=alphas, also_refit=[FIXED_STRUCTURE]
+    )
+
+    # 2. The number that the auto split takes.
+    n_pool = split.sizes.pool
+    pool_tables = {name: table.rows(0, n_pool) for name, table in score_tables.items()}
+    auto_split = choose_tuning_size(pool_tables, alphas=alphas)
+    auto_tasks = make_stronger_tasks(split, score_tables, n_tune=auto_split.n_tune, alphas=alphas)
+
+    # 3. Measure what every method deploys.
     rows: list[Row] = []
-    for task, grown_task in zip(fixed_tasks, grown_tasks, strict=True):
-        for title in (STRONG_ONE, f"{STRONG_ONE}, refit", STRONG_SEARCHED, STRONG_REFIT):
-            choice = METHOD_OF[title](task)
+    for task, auto_task in zip(tasks, auto_tasks, strict=True):
+        for title in (STRONG_FIXED, STRONG_FIXED_REFIT, STRONG_SEARCHED, STRONG_REFIT):
+            choice = METHOD_BY_TITLE[title](task)
             rows.append(measure(title, choice, features=STRONG_FEATURES))
-        outcome = measure(STRONG_GROWN, DCO_REFIT(grown_task), features=STRONG_FEATURES)
-        rows.append(GrownOutcome(**outcome.cells(), n_tune=grown.n_tune, settled=grown.has_settled))
+        outcome = measure(STRONG_AUTO_SPLIT, DCO_REFIT(auto_task), features=STRONG_FEATURES)
+        rows.append(
+            AutoSplitOutcome(
+                **outcome.cells(), n_tune=auto_split.n_tune, settled=auto_split.has_settled
+            )
+        )
     return rows
 
 
-def score_strong(
-    dealt: Dealt, *, n_extra: int = 0, names: Iterable[str] | None = None
+def fit_stronger_class(
+    split: RandomSplit, *, n_from_pool: int = 0, names: Collection[str] | None = None
 ) -> dict[str, ScoreTable]:
-    """Fit members of the stronger class (all by default) and score all rows after those fitted."""
-    to_fit = dealt.rows_to_fit(n_extra)
-    to_score = dealt.rows_to_score(n_extra)
-    return strong_tables(
-        to_fit.features,
-        to_fit.labels,
-        to_score.features,
-        to_score.labels,
-        n_classes=dealt.n_classes,
+    """Fit structures of the stronger class on one split, and score the rows after those fitted.
+
+    They are fitted on the training rows and the first `n_from_pool` rows of the pool. By default
+    all structures are fitted, otherwise those in `names`.
+    """
+    rows_to_fit = split.rows_to_fit(n_from_pool)
+    rows_to_score = split.rows_to_score(n_from_pool)
+    return score_structures(
+        rows_to_fit.features,
+        rows_to_fit.labels,
+        rows_to_score.features,
+        rows_to_score.labels,
+        n_classes=split.n_classes,
         names=names,
     )
 
 
-def strong_tasks(
-    dealt: Dealt,
-    tables: Mapping[str, ScoreTable],
+def make_stronger_tasks(
+    split: RandomSplit,
+    score_tables: Mapping[str, ScoreTable],
     *,
     n_tune: int,
     alphas: Sequence[float],
     also_refit: Sequence[str] = (),
 ) -> list[Task]:
-    """Show methods the stronger class with so many tuning rows, at each level; the winners of all
-    levels are refitted once.
+    """Make the task of each level: to choose in the stronger class on the first `n_tune` pool rows.
+
+    `score_tables` are the scores of all structures on the pool and the test rows. The winner of
+    each level and the structures in `also_refit` are fitted again on training and tuning rows, once
+    for all levels.
     """
-    n_pool = dealt.sizes.pool
     tasks = [
-        make_task(tables, n_tune=n_tune, n_pool=n_pool, fixed=STRONG_FIXED, alpha=alpha)
+        make_task(
+            score_tables,
+            split.sizes,
+            alpha=alpha,
+            n_tune=n_tune,
+            fixed_candidate=FIXED_STRUCTURE,
+        )
         for alpha in alphas
     ]
-    names = dict.fromkeys([*also_refit, *(task.ranking.best for task in tasks)])
-    refitted = score_strong(dealt, n_extra=n_tune, names=names)
-    refits = split_tables(refitted, n_tune=0, n_pool=n_pool - n_tune)
-    return [replace(task, refit=refits.__getitem__) for task in tasks]
+
+    winners = [task.ranking.best for task in tasks]
+    names = list(dict.fromkeys([*also_refit, *winners]))
+    tables_after_refit = fit_stronger_class(split, n_from_pool=n_tune, names=names)
+    n_calibrate = split.sizes.pool - n_tune
+    refitted = divide_into_roles(tables_after_refit, n_tune=0, n_pool=n_calibrate)
+    return [add_refits(task, refitted) for task in tasks]
 
 
-def settle_tuning_rows(pool: Mapping[str, ScoreTable], *, alphas: Sequence[float]) -> GrownSplit:
-    """Find how many rows of the pool, in its order, tuning takes: until selection has settled at
-    every one of the levels.
+# ---- the auto split: how many rows tune
 
+
+def choose_tuning_size(
+    pool_tables: Mapping[str, ScoreTable], *, alphas: Sequence[float]
+) -> GrownSplit:
+    """Choose how many rows of the pool tune: as many as it takes until selection has settled.
+
+    `pool_tables` are the scores of each candidate on the rows of the pool, in their random order.
     One number serves all levels, so that each structure is refitted once. It is a stopping time of
     the rows taken: given them, the rest of the pool and the test rows are as exchangeable as
     before.
     """
-
-    def has_settled(n_tune: int) -> bool:
-        candidates = {name: score_table_rows(table.rows(0, n_tune)) for name, table in pool.items()}
-        return all(
-            bootstrap_stability(
-                candidates,
-                alpha=alpha,
-                rng=np.random.default_rng(n_tune),
-                repetitions=REPETITIONS,
-            ).relative_regret
-            <= SETTLED_REGRET
-            for alpha in sorted(alphas)  # the smallest settles last
-        )
-
-    n = len(next(iter(pool.values())))
-    n_to_calibrate = max(n // LEAST_CALIBRATION, smallest_marginal_n(alpha=min(alphas)))
+    n_pool = len(next(iter(pool_tables.values())))
+    n_calibrate = max(n_pool // CALIBRATION_PART, smallest_marginal_n(alpha=min(alphas)))
     return grow_tuning_split(
-        has_settled, start=n // FIRST_LOOK, largest=n - n_to_calibrate, growth=2
+        partial(has_settled_at_every_level, pool_tables, alphas),
+        start=n_pool // FIRST_TUNING_PART,
+        largest=n_pool - n_calibrate,
+        growth=TUNING_GROWTH,
     )
+
+
+def has_settled_at_every_level(
+    pool_tables: Mapping[str, ScoreTable], alphas: Sequence[float], n_tune: int
+) -> bool:
+    """Say whether selection on the first `n_tune` rows of the pool has settled at every level.
+
+    It has settled where choosing on bootstrap samples of these rows costs at most SETTLED_REGRET, 1
+    % of the mean size. `pool_tables` are the scores of each candidate on the pool.
+    """
+    candidates = {
+        name: to_scored_rows(table.rows(0, n_tune)) for name, table in pool_tables.items()
+    }
+    for alpha in sorted(alphas):  # the smallest settles last, so it is asked first
+        stability = bootstrap_stability(
+            candidates,
+            alpha=alpha,
+            rng=np.random.default_rng(n_tune),
+            repetitions=BOOTSTRAP_REPETITIONS,
+        )
+        if stability.relative_regret > SETTLED_REGRET:
+            return False
+    return True

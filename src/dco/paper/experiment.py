@@ -17,12 +17,16 @@ NOT_FINITE = {"inf", "-inf", "nan"}  # how JSON holds such numbers
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may vary. Where the data lie changes no number, everything else does."""
+    """What a user may vary of an experiment.
+
+    The levels, the quick protocol, the folder of the data (which changes no number), and a backbone
+    that makes image features here; without one, features that are ready are read.
+    """
 
     alphas: tuple[float, ...]
     quick: bool = False
     data_home: str | None = None
-    backbone: Backbone | None = None  # of image features that are made here; None: ready ones
+    backbone: Backbone | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return what all records of one run have in common."""
@@ -40,12 +44,12 @@ class Row:
     """
 
     def cells(self) -> dict[str, Any]:
-        """Return what is written down, by name."""
+        """Return the fields that are written to the record, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def of(cls, cells: Mapping[str, Any]) -> Self:
-        """Make the row that gave these cells."""
+        """Make the row from its cells as read from a record."""
         return cls(**{name: from_json(value) for name, value in cells.items()})
 
     @classmethod
@@ -57,10 +61,12 @@ class Row:
 
 
 def from_json(value: Any) -> Any:
-    """Turn the texts that stand for infinity and NaN back into numbers, in lists too."""
+    """Turn the texts "inf", "-inf" and "nan" back into numbers, in lists too."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
-    return float(value) if isinstance(value, str) and value in NOT_FINITE else value
+    if isinstance(value, str) and value in NOT_FINITE:
+        return float(value)
+    return value
 
 
 @dataclass(frozen=True)
@@ -93,18 +99,31 @@ def group_by(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, lis
 
 @dataclass(frozen=True)
 class Experiment:
-    """One name of ``dco reproduce``.
+    """One name of ``dco reproduce``: how to run one split, and what to make of all splits.
 
-    ``run_split(seed, options)`` gives the rows of one split, of the kinds in `row_kinds`. It is a
-    pure function of its two arguments, defined at the top of a module so that other processes can
-    import it. It is held to one thread, so that results do not depend on how many run side by side.
-    An experiment without random splits has ``splits = 1``. `protocol` goes up by one whenever the
-    numbers of a split change: records of another protocol are not read.
-
-    ``tables(records, options)`` and ``figures(records, options)``, which gives the content of files
-    by name, see records as read back from disk, in order of seed. ``missing(options)`` says in one
-    sentence what is not there to run it (None: nothing). `records_of` names the experiment whose
-    records it shares: the same splits serve both.
+    name, summary, needs, minutes:
+        What ``dco reproduce --list`` shows: the data it needs, and the time on two cores.
+    run_split:
+        ``run_split(seed, options)`` gives the rows of one split, of the kinds in `row_kinds`. It is
+        a pure function of its two arguments, defined at the top of a module so that other processes
+        can import it. It runs on one thread: results do not depend on how many run side by side.
+    tables, figures:
+        ``tables(records, options)`` makes tables, and ``figures(records, options)`` the content of
+        files by name, from the records as read back from disk, in order of seed.
+    missing:
+        ``missing(options)`` says in one sentence what is not there to run it; None if nothing.
+    alphas, splits, quick_splits:
+        The levels and the number of splits unless others are asked for. An experiment without
+        random splits has ``splits = 1``.
+    is_of_images:
+        Whether it can be run on features that are made here.
+    part_of:
+        The group that it belongs to.
+    records_of:
+        The experiment whose records it shares: the same splits serve both.
+    protocol:
+        Goes up by one whenever the numbers of a split change: records of another protocol are not
+        read.
     """
 
     name: str
@@ -117,7 +136,7 @@ class Experiment:
     figures: Callable[[Records, Options], dict[str, bytes]] | None = None
     missing: Callable[[Options], str | None] | None = None
     alphas: tuple[float, ...] = (0.2,)
-    is_of_images: bool = False  # whether it can be run on features that are made here
+    is_of_images: bool = False
     splits: int = 50
     quick_splits: int = 5
     part_of: str | None = None

@@ -9,10 +9,11 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from dco.foundations.arrays import Floats
 from dco.foundations.extras import require
 
 INK = "#1f2933"
@@ -22,6 +23,8 @@ BLUE = "#2a6f97"
 GREEN = "#3c7d4d"
 COLOUR_OF_GUARANTEE = {"pac": RED, "marginal": BLUE, "none": GREY, "expected_risk": GREEN}
 MARKERS = "osD^vPX*<>"
+SMALL_TEXT = 7.5  # the size of legends and notes, in points
+FILL = 0.55  # the opacity of filled boxes, which leaves their outlines to be seen
 STYLE = {
     "svg.hashsalt": "dco",  # element ids are drawn at random otherwise
     "svg.fonttype": "none",
@@ -39,11 +42,20 @@ STYLE = {
 Files: TypeAlias = dict[str, bytes]
 
 
+class Interval(NamedTuple):
+    """A mean and the ends of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class Series:
-    """A method over splits: coverage and mean size of each, and the law of its coverage.
+    """What figures show of one method: its guarantee, and coverage and mean size on every split.
 
-    The law is that of the `rank`-th smallest of `n` scores on `n_test` test rows.
+    The law of its coverage is that of a threshold at the `rank`-th smallest of `n` calibration
+    scores, on `n_test` test rows.
     """
 
     guarantee: str
@@ -62,7 +74,11 @@ class Series:
 def new_figure(
     columns: int = 1, rows: int = 1, *, width: float = 4.2, height: float = 3.2
 ) -> tuple[Any, Any]:
-    """Make a figure with a grid of axes, free of matplotlib's global state."""
+    """Make a figure with a grid of axes, and return both; `axes[0, 0]` is the first of the grid.
+
+    Width and height are of one axis, in inches. The figure does not touch matplotlib's global state
+    (pyplot), so that a caller's own figures stay as they are.
+    """
     matplotlib = require("matplotlib", extra="report")
     with matplotlib.rc_context(STYLE):
         figure = require("matplotlib.figure", extra="report").Figure(
@@ -72,10 +88,13 @@ def new_figure(
 
 
 def render(figure: Any, name: str, note: str = "") -> Files:
-    """Draw a figure as SVG and PNG without dates; `note` stands below, such as which data it is."""
+    """Turn a figure into the files NAME.svg and NAME.png, without the date, which would differ.
+
+    `note` is written below the figure, such as a sentence on the data.
+    """
     matplotlib = require("matplotlib", extra="report")
     if note:
-        figure.supxlabel(note, fontsize=7.5, color=INK)
+        figure.supxlabel(note, fontsize=SMALL_TEXT, color=INK)
 
     svg = io.BytesIO()
     png = io.BytesIO()
@@ -88,55 +107,59 @@ def render(figure: Any, name: str, note: str = "") -> Files:
 def coverage_and_size(
     methods: Mapping[str, Series], *, target: float, size: str, name: str, note: str = ""
 ) -> Files:
-    """Draw box plots over splits, a line for each method: coverage, and mean size.
+    """Draw box plots over splits, a row for each method: coverage on the left, sizes on the right.
 
-    Colours tell the guarantee. Infinite sizes have no box, and are named.
+    Parameters
+    ----------
+    methods:
+        What to draw of each method, by title; the first is on top. Colours tell the guarantee.
+    target:
+        The coverage that was aimed at, as a dashed line.
+    size:
+        The label of the sizes, such as "mean set size".
+    name, note:
+        As in `render`.
     """
     figure = draw_coverage_and_size(methods, target=target, size=size)
     return render(figure, name, note)
 
 
 def draw_coverage_and_size(methods: Mapping[str, Series], *, target: float, size: str) -> Any:
-    """Draw the figure of `coverage_and_size`."""
-    figure, axes = new_figure(2, width=5.2, height=0.34 * len(methods) + 1.1)
+    """Draw the figure of `coverage_and_size`. Infinite sizes have words in place of a box."""
+    height = 1.1 + 0.34 * len(methods)  # legend and labels, and a line for each method
+    figure, axes = new_figure(2, width=5.2, height=height)
     coverage_axis, size_axis = axes[0]
-    draw_boxes(coverage_axis, methods, [series.coverage for series in methods.values()])
-    draw_boxes(
-        size_axis,
-        methods,
-        [series.size if series.is_finite else [] for series in methods.values()],
-    )
-    for position, series in enumerate(methods.values(), start=1):
-        if not series.is_finite:
-            size_axis.text(
-                0.5,
-                position,
-                "infinite: too few calibration rows",
-                transform=size_axis.get_yaxis_transform(),
-                ha="center",
-                va="center",
-                fontsize=7.5,
-            )
 
+    draw_boxes(coverage_axis, methods, [series.coverage for series in methods.values()])
     coverage_axis.set_xlabel("coverage on test rows")
     coverage_axis.set_yticklabels(list(methods))
+    target_line = coverage_axis.axvline(
+        target, color=INK, linestyle="--", linewidth=0.8, label="target"
+    )
+
+    finite_sizes = [series.size if series.is_finite else [] for series in methods.values()]
+    draw_boxes(size_axis, methods, finite_sizes)
+    for position, series in enumerate(methods.values(), start=1):
+        if not series.is_finite:
+            write_infinite(size_axis, position)
     size_axis.set_xlabel(size)
     size_axis.set_yticklabels([])
-    line = coverage_axis.axvline(target, color=INK, linestyle="--", linewidth=0.8, label="target")
 
-    patch = require("matplotlib.patches", extra="report").Patch
-    handles = [
-        patch(color=COLOUR_OF_GUARANTEE[guarantee], alpha=0.55, label=f"guarantee: {guarantee}")
-        for guarantee in dict.fromkeys(series.guarantee for series in methods.values())
-    ]
+    colours = colour_legend([series.guarantee for series in methods.values()])
     figure.legend(
-        handles=[*handles, line], loc="outside upper center", ncols=len(handles) + 1, frameon=False
+        handles=[*colours, target_line],
+        loc="outside upper center",
+        ncols=len(colours) + 1,
+        frameon=False,
     )
     return figure
 
 
 def draw_boxes(axis: Any, methods: Mapping[str, Series], values: Sequence[Sequence[float]]) -> None:
-    """Draw a horizontal box for each method, the first one on top."""
+    """Draw a horizontal box of each method's values in the colour of its guarantee.
+
+    `values` are in the order of the methods; the first box is on top.
+    """
     drawn = axis.boxplot(
         values,
         orientation="horizontal",
@@ -147,8 +170,30 @@ def draw_boxes(axis: Any, methods: Mapping[str, Series], values: Sequence[Sequen
     )
     for box, series in zip(drawn["boxes"], methods.values(), strict=True):
         box.set_facecolor(COLOUR_OF_GUARANTEE[series.guarantee])
-        box.set_alpha(0.55)
+        box.set_alpha(FILL)
     axis.invert_yaxis()
+
+
+def write_infinite(axis: Any, position: int) -> None:
+    """Write in place of a box why there is none, half-way across the axis."""
+    axis.text(
+        0.5,
+        position,
+        "infinite: too few calibration rows",
+        transform=axis.get_yaxis_transform(),  # x in shares of the axis, y in data
+        ha="center",
+        va="center",
+        fontsize=SMALL_TEXT,
+    )
+
+
+def colour_legend(guarantees: Sequence[str]) -> list[Any]:
+    """Make a coloured patch for each guarantee, once, as entries of a legend."""
+    patch = require("matplotlib.patches", extra="report").Patch
+    return [
+        patch(color=COLOUR_OF_GUARANTEE[guarantee], alpha=FILL, label=f"guarantee: {guarantee}")
+        for guarantee in dict.fromkeys(guarantees)
+    ]
 
 
 def coverage_histograms(
@@ -166,48 +211,63 @@ def coverage_histograms(
 
 
 def draw_coverage_histograms(methods: Mapping[str, Series], *, target: float) -> Any:
-    """Draw the figure of `coverage_histograms`."""
+    """Draw the figure of `coverage_histograms`: one axis for each method, target as dashed line."""
     figure, axes = new_figure(len(methods), width=3.6, height=2.9)
     for axis, (method, series) in zip(axes[0], methods.items(), strict=True):
         draw_histogram_with_law(axis, series)
-        # it ends below the legend
+        # the legend stands above the bars, and the dashed line ends below it
         axis.axvline(target, ymax=0.74, color=INK, linestyle="--", linewidth=0.8, label="target")
         axis.set(title=method, xlabel="coverage on test rows", ylabel="splits")
         axis.set_ylim(0, 1.45 * axis.get_ylim()[1])
         axis.yaxis.get_major_locator().set_params(integer=True)
-        axis.legend(loc="upper left", fontsize=7.5, frameon=False)
+        axis.legend(loc="upper left", fontsize=SMALL_TEXT, frameon=False)
     return figure
 
 
 def draw_histogram_with_law(axis: Any, series: Series) -> None:
-    """Draw how many splits covered how many test rows, and how many are expected by the law."""
+    """Draw how many splits had which coverage, and how many are expected by the law.
+
+    The number of covered test rows has the law Beta-binomial(n_test, rank, n + 1 - rank). Each bar
+    takes in the same whole number of possible counts, so that bars and law are of the same events.
+    """
     from scipy.stats import betabinom
 
     law = betabinom(series.n_test, series.rank, series.n + 1 - series.rank)
-    # whole counts per bar, so that bars and law count the same hits
-    step = max(1, round(float(law.std()) / 2))
-    edges = np.arange(int(law.ppf(0.0005)), int(law.ppf(0.9995)) + step + 1, step)
-    centres = (edges[:-1] + step / 2 - 0.5) / series.n_test
 
-    hits = np.rint(np.array(series.coverage) * series.n_test)
-    in_range = np.clip(hits, edges[0], edges[-1] - 1)
-    counts, _ = np.histogram(in_range, edges)
+    # 1. Bars of half a standard deviation, over all but a thousandth of the law.
+    counts_per_bar = max(1, round(float(law.std()) / 2))
+    smallest = int(law.ppf(0.0005))
+    largest = int(law.ppf(0.9995))
+    edges = np.arange(smallest, largest + counts_per_bar + 1, counts_per_bar)
+    # a bar holds the whole numbers from its left edge to one before its right edge
+    first_counts = edges[:-1]
+    last_counts = edges[1:] - 1
+    centres = (first_counts + counts_per_bar / 2 - 0.5) / series.n_test
+
+    # 2. The splits; the outermost bars take in what lies beyond them.
+    covered_rows = np.rint(np.array(series.coverage) * series.n_test)
+    in_range = np.clip(covered_rows, edges[0], edges[-1] - 1)
+    observed, _ = np.histogram(in_range, edges)
+    n_splits = len(covered_rows)
     axis.bar(
         centres,
-        counts,
-        width=0.9 * step / series.n_test,
+        observed,
+        width=0.9 * counts_per_bar / series.n_test,
         color=COLOUR_OF_GUARANTEE[series.guarantee],
         alpha=0.5,
-        label=f"{len(hits)} splits",
+        label=f"{n_splits} splits",
     )
-    expected = len(hits) * (law.cdf(edges[1:] - 1) - law.cdf(edges[:-1] - 1))
+
+    # 3. The law.
+    expected = n_splits * (law.cdf(last_counts) - law.cdf(first_counts - 1))
     axis.plot(centres, expected, color=INK, marker=".", linewidth=1, label="Beta-binomial law")
 
 
 def prior_scales(first: tuple[str, Series], second: tuple[str, Series], *, name: str) -> Files:
-    """Draw the mean width of each split under one prior scale against the other, and coverages.
+    """Compare two prior scales split by split: the widths as points, and box plots of coverage.
 
-    Without finite widths there is no figure.
+    Each argument is the name of a prior scale, "c = 1", and its results. Without finite widths
+    there is no figure.
     """
     first_name, first_series = first
     second_name, second_series = second
@@ -215,25 +275,24 @@ def prior_scales(first: tuple[str, Series], second: tuple[str, Series], *, name:
         return {}
 
     figure, axes = new_figure(2)
-    scatter, boxes = axes[0]
-    ends = [
-        min(*first_series.size, *second_series.size),
-        max(*first_series.size, *second_series.size),
-    ]
-    scatter.plot(ends, ends, color=GREY, linewidth=0.8)
-    scatter.scatter(first_series.size, second_series.size, s=12, color=BLUE, alpha=0.8)
-    scatter.set(
+    width_axis, coverage_axis = axes[0]
+    all_widths = [*first_series.size, *second_series.size]
+    diagonal = [min(all_widths), max(all_widths)]
+    width_axis.plot(diagonal, diagonal, color=GREY, linewidth=0.8)
+    width_axis.scatter(first_series.size, second_series.size, s=12, color=BLUE, alpha=0.8)
+    width_axis.set(
         xlabel=f"width, {first_name}",
         ylabel=f"width, {second_name}",
         title="one point per split",
         aspect="equal",
     )
 
-    boxes.boxplot(
-        [first_series.coverage, second_series.coverage], widths=0.5, medianprops={"color": BLUE}
+    coverages = [first_series.coverage, second_series.coverage]
+    coverage_axis.boxplot(coverages, widths=0.5, medianprops={"color": BLUE})
+    coverage_axis.set_xticklabels([first_name, second_name])
+    coverage_axis.set(
+        ylabel="coverage on test rows", title="after calibration the prior hardly shows"
     )
-    boxes.set_xticklabels([first_name, second_name])
-    boxes.set(ylabel="coverage on test rows", title="after calibration the prior hardly shows")
     return render(figure, name)
 
 
@@ -245,14 +304,18 @@ def size_against_level(
     name: str,
     note: str = "",
 ) -> Files:
-    """Draw mean size against the target coverage, a line for each method."""
+    """Draw mean size against the target coverage, a line for each method.
+
+    `curves` gives for each method the mean size by target coverage, and `guarantees` the guarantee
+    of each method, which is its colour. `size` labels the axis.
+    """
     figure, axes = new_figure(width=5.6, height=3.6)
     axis = axes[0, 0]
-    for number, (method, curve) in enumerate(curves.items()):
-        levels = sorted(curve)
+    for number, (method, size_at) in enumerate(curves.items()):
+        levels = sorted(size_at)
         axis.plot(
             levels,
-            [curve[level] for level in levels],
+            [size_at[level] for level in levels],
             label=method,
             marker=MARKERS[number % len(MARKERS)],
             color=COLOUR_OF_GUARANTEE[guarantees[method]],
@@ -261,8 +324,8 @@ def size_against_level(
             alpha=0.9,
         )
     axis.set(xlabel="target coverage", ylabel=size)
-    axis.set_xticks(sorted({level for curve in curves.values() for level in curve}))
-    axis.legend(fontsize=7.5, frameon=False, loc="upper left")
+    axis.set_xticks(sorted({level for size_at in curves.values() for level in size_at}))
+    axis.legend(fontsize=SMALL_TEXT, frameon=False, loc="upper left")
     return render(figure, name, note)
 
 
@@ -274,93 +337,136 @@ def split_ratios(
     name: str,
     note: str,
 ) -> Files:
-    """Draw mean size over that at the ratio `base`, and the spread of coverage, by split ratio.
+    """Draw how mean size and the spread of coverage change with the ratio of tuning rows.
 
-    Both are given by target, then by ratio, over splits.
+    Parameters
+    ----------
+    sizes:
+        For each target coverage and each ratio ("33/67") the mean size on every split.
+    coverages:
+        Likewise the coverage on every split.
+    base:
+        The ratio whose mean size is drawn as 1.
+    name, note:
+        As in `render`.
     """
     figure, axes = new_figure(2)
     size_axis, spread_axis = axes[0]
-    for target, by_ratio in sizes.items():
-        positions = np.arange(len(by_ratio))
-        means = np.array([np.mean(values) for values in by_ratio.values()])
-        errors = np.array([spread(values) / len(values) ** 0.5 for values in by_ratio.values()])
-        unit = means[list(by_ratio).index(base)]
+    for target, sizes_at in sizes.items():
         label = f"target {target:g}"
-        size_axis.errorbar(
-            positions,
-            means / unit,
-            errors / unit,
-            marker="o",
-            markersize=4,
-            capsize=2,
-            label=label,
-        )
-        spreads = [spread(values) for values in coverages[target].values()]
-        spread_axis.plot(positions, spreads, marker="o", markersize=4, label=label)
-        for axis in axes[0]:
-            axis.set_xticks(positions, list(by_ratio))
-            axis.set_xlabel("tuning / calibration rows, %")
+        draw_relative_sizes(size_axis, sizes_at, base=base, label=label)
+        spreads = [standard_deviation(values) for values in coverages[target].values()]
+        spread_axis.plot(np.arange(len(spreads)), spreads, marker="o", markersize=4, label=label)
+
+    ratios = list(next(iter(sizes.values())))
+    for axis in axes[0]:
+        axis.set_xticks(np.arange(len(ratios)), ratios)
+        axis.set_xlabel("tuning / calibration rows, %")
     size_axis.set_ylabel(f"mean size / mean size at {base}")
     spread_axis.set_ylabel("sd of test coverage over splits")
-    size_axis.legend(fontsize=7.5, frameon=False)
+    size_axis.legend(fontsize=SMALL_TEXT, frameon=False)
     return render(figure, name, note)
 
 
-def spread(values: Sequence[float]) -> float:
-    """Return the standard deviation, 0 for a single value."""
+def draw_relative_sizes(
+    axis: Any, sizes_at: Mapping[str, Sequence[float]], *, base: str, label: str
+) -> None:
+    """Draw the mean size at each ratio over that at the ratio `base`, with standard errors.
+
+    `sizes_at` gives for each ratio the mean size on every split.
+    """
+    means = np.array([np.mean(values) for values in sizes_at.values()])
+    errors = np.array(
+        [standard_deviation(values) / len(values) ** 0.5 for values in sizes_at.values()]
+    )
+    base_size = np.mean(sizes_at[base])
+    axis.errorbar(
+        np.arange(len(means)),
+        means / base_size,
+        errors / base_size,
+        marker="o",
+        markersize=4,
+        capsize=2,
+        label=label,
+    )
+
+
+def standard_deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation (divisor n - 1), or 0 for a single value."""
     return float(np.std(values, ddof=min(1, len(values) - 1)))
 
 
 def tuning_regret(lines: Mapping[str, Mapping[int, float]], *, name: str) -> Files:
-    """Draw regret and its bounds against the number of tuning rows, on logarithmic axes."""
+    """Draw regret and its bounds against the number of tuning rows, on logarithmic axes.
+
+    Each line has a label, and values by number of tuning rows. Values of 0 have no place on a
+    logarithmic axis and are left out.
+    """
     figure, axes = new_figure(width=5.6, height=3.6)
     axis = axes[0, 0]
     for colour, (label, line) in zip([BLUE, GREEN, GREY, RED, INK], lines.items(), strict=False):
         positive = {n: value for n, value in line.items() if value > 0}
         axis.loglog(list(positive), list(positive.values()), marker=".", color=colour, label=label)
     axis.set(xlabel="tuning rows n", ylabel="mean width above the best")
-    axis.legend(fontsize=7.5, frameon=False)
+    axis.legend(fontsize=SMALL_TEXT, frameon=False)
     return render(figure, name)
 
 
-def gains(
-    bars: Mapping[str, Mapping[str, tuple[float, float, float]]], *, name: str, note: str = ""
+def size_reductions(
+    reductions: Mapping[str, Mapping[str, Interval]], *, name: str, note: str = ""
 ) -> Files:
-    """Draw how much smaller sets are than the paper's DCO, in %: groups of bars by target.
+    """Draw how much smaller sets are than the paper's DCO, in %, as groups of bars by target.
 
-    Each bar is (mean, low, high) of a step, with a 95 % interval.
+    `reductions` gives for each target ("0.8") the reduction by each method, with its 95 % interval;
+    every target has the same methods.
     """
     figure, axes = new_figure(width=6.4, height=3.4)
     axis = axes[0, 0]
-    targets = list(bars)
-    steps = list(bars[targets[0]])
+    targets = list(reductions)
+    methods = list(reductions[targets[0]])
     colours = [GREY, BLUE, GREEN, RED, INK]
-    width = 0.8 / len(steps)
+    group_positions = np.arange(len(targets))
+    bar_width = 0.8 / len(methods)  # a group takes 0.8, which leaves a gap between groups
 
-    for number, step in enumerate(steps):
-        positions = np.arange(len(targets)) + (number - (len(steps) - 1) / 2) * width
-        mean, low, high = np.array([bars[target][step] for target in targets]).T
-        axis.bar(
-            positions,
-            mean,
-            width * 0.92,
-            color=colours[number % len(colours)],
-            alpha=0.7,
-            label=step,
-        )
-        axis.errorbar(
-            positions,
-            mean,
-            [mean - low, high - mean],
-            fmt="none",
-            ecolor=INK,
-            elinewidth=0.8,
-            capsize=2,
+    for number, method in enumerate(methods):
+        offset = (number - (len(methods) - 1) / 2) * bar_width  # groups are centred
+        draw_bars_with_intervals(
+            axis,
+            group_positions + offset,
+            [reductions[target][method] for target in targets],
+            width=0.92 * bar_width,
+            colour=colours[number % len(colours)],
+            label=method,
         )
 
     axis.axhline(0, color=INK, linewidth=0.8)
-    axis.set_xticks(np.arange(len(targets)), [f"target {target}" for target in targets])
+    axis.set_xticks(group_positions, [f"target {target}" for target in targets])
     axis.set_ylabel("smaller than the paper's DCO, %")
-    axis.margins(y=0.28)
-    axis.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper center")
+    axis.margins(y=0.28)  # room for the legend
+    axis.legend(fontsize=SMALL_TEXT, frameon=False, ncols=2, loc="upper center")
     return render(figure, name, note)
+
+
+def draw_bars_with_intervals(
+    axis: Any,
+    positions: Floats,
+    intervals: Sequence[Interval],
+    *,
+    width: float,
+    colour: str,
+    label: str,
+) -> None:
+    """Draw a bar up to the mean of each interval, and a thin line from its low to its high end."""
+    means = np.array([interval.mean for interval in intervals])
+    below = [interval.mean - interval.low for interval in intervals]
+    above = [interval.high - interval.mean for interval in intervals]
+    axis.bar(positions, means, width, color=colour, alpha=0.7, label=label)
+    axis.errorbar(
+        positions,
+        means,
+        [below, above],
+        fmt="none",
+        ecolor=INK,
+        elinewidth=0.8,
+        capsize=2,
+    )

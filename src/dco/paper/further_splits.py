@@ -19,12 +19,12 @@ from dco.paper.classification_splits import (
     LEVELS,
     PAPER_SCALE,
     QUICK_SCALE,
+    cifar100_development_rows,
     cifar100_rows,
-    cifar100_rows_set_aside,
 )
 from dco.paper.coverage_z import coverage_sd, expected_coverage
 from dco.paper.experiment import Experiment, Options, Records, Row, needs_file, rows_of
-from dco.paper.heads import FIXED, score_heads, score_table_rows, train_heads
+from dco.paper.heads import FIXED_CANDIDATE, score_heads, to_scored_rows, train_heads
 from dco.paper.tables import Cells, ResultTable
 
 SPLITS = 20_000
@@ -88,21 +88,25 @@ def run(seed: int, options: Options) -> list[Row]:
 
 def score_rows(seed: int, options: Options) -> Floats:
     """Train the fixed structure on rows set aside, and score the rows of the splits."""
-    aside = cifar100_rows_set_aside(options.data_home)
+    aside = cifar100_development_rows(options.data_home)
     n_train = PAPER_SCALE.sizes.train
     heads = train_heads(
         aside.features[:n_train],
         aside.labels[:n_train],
-        [FIXED.head],
+        [FIXED_CANDIDATE.head_number],
         standardise=False,
         seed=seed,
         training=(QUICK_SCALE if options.quick else PAPER_SCALE).training,
     )
     rows = cifar100_rows(options.data_home)
     tables = score_heads(
-        heads, [FIXED.name], rows.features, rows.labels, n_classes=int(rows.labels.max()) + 1
+        heads,
+        [FIXED_CANDIDATE.name],
+        rows.features,
+        rows.labels,
+        n_classes=int(rows.labels.max()) + 1,
     )
-    return score_table_rows(tables[FIXED.name]).scores
+    return to_scored_rows(tables[FIXED_CANDIDATE.name]).scores
 
 
 def make_tables(records: Records, options: Options) -> list[ResultTable]:

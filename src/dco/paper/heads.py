@@ -1,7 +1,8 @@
 """Appendix C.3, the candidate class for classification: 8 Monte-Carlo-dropout heads × 2 scores.
 
-Heads are trained side by side and predict head by head; of a head's T × n × K probabilities only
-the scores of every label, n × K for each of the two scores, are kept.
+A head is a small network that reads the features of a frozen backbone. Heads are trained side by
+side and predict one after the other; of a head's T × n × K probabilities (T dropout passes, n rows,
+K labels) only the scores of every label, n × K for each of the two scores, are kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,34 +18,45 @@ from numpy.typing import ArrayLike
 import dco
 from dco import LabelSets
 from dco.foundations.arrays import Floats, Integers
+from dco.paper.experiment import group_by
 from dco.paper.methods import OnRoles, ScoredRows
 from dco.scores import AddOneIn, LabelScore, PosteriorNLL, Score
 
 DROPOUTS = (0.05, 0.1, 0.2, 0.3)
 WIDTHS = ((512, 256), (256, 128))
 SCORES: Mapping[str, LabelScore] = {"posterior_nll": PosteriorNLL(), "aoi_nll": AddOneIn()}
-HEADS = tuple(product(DROPOUTS, WIDTHS))
+
+
+class HeadSettings(NamedTuple):
+    """What tells one head from another: its dropout rate, and the widths of its hidden layers."""
+
+    dropout: float
+    widths: tuple[int, int]
+
+
+HEADS = tuple(HeadSettings(dropout, widths) for dropout, widths in product(DROPOUTS, WIDTHS))
 
 
 @dataclass(frozen=True)
 class HeadCandidate:
-    """One of the 16 structures φ, numbered as in the paper: score, then dropout, then hidden
-    widths.
+    """One of the paper's 16 structures φ: a head and a score.
+
+    They are numbered as in the paper: by score, then by dropout, then by hidden widths.
     """
 
     number: int
     score: str
-    head: int  # its position in HEADS
+    head_number: int  # a position in HEADS
 
     @property
     def dropout(self) -> float:
         """The dropout rate."""
-        return HEADS[self.head][0]
+        return HEADS[self.head_number].dropout
 
     @property
     def hidden(self) -> str:
-        """The hidden widths, as the paper writes them."""
-        return str(HEADS[self.head][1]).replace(" ", "")
+        """The hidden widths as the paper writes them: "(512,256)"."""
+        return str(HEADS[self.head_number].widths).replace(" ", "")
 
     @property
     def name(self) -> str:
@@ -53,12 +65,12 @@ class HeadCandidate:
 
 
 CANDIDATES = tuple(
-    HeadCandidate(number, score, head)
-    for number, (score, head) in enumerate(product(SCORES, range(len(HEADS))), start=1)
+    HeadCandidate(number, score, head_number)
+    for number, (score, head_number) in enumerate(product(SCORES, range(len(HEADS))), start=1)
 )
-BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
+CANDIDATE_BY_NAME = {candidate.name: candidate for candidate in CANDIDATES}
 # the structure of the paper's BQ baseline: posterior_nll, dropout 0.05, hidden (512, 256)
-FIXED = CANDIDATES[0]
+FIXED_CANDIDATE = CANDIDATES[0]
 
 
 # ---- scores of every label, kept in place of predictions
@@ -66,17 +78,17 @@ FIXED = CANDIDATES[0]
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """The score of every label on some rows, (n, K), and the number of the true label, (n,)."""
+    """The score of every label on n rows, (n, K), and the number of each true label, (n,)."""
 
     scores: Floats
-    codes: Integers
+    labels: Integers
 
     def __len__(self) -> int:
-        return len(self.codes)
+        return len(self.labels)
 
     def rows(self, start: int, stop: int) -> ScoreTable:
         """Return rows start, ..., stop - 1."""
-        return ScoreTable(self.scores[start:stop], self.codes[start:stop])
+        return ScoreTable(self.scores[start:stop], self.labels[start:stop])
 
 
 @dataclass(frozen=True)
@@ -99,24 +111,28 @@ class ScoreInTable(Score):
         return np.asarray((prediction.scores <= float(threshold)).sum(axis=1))
 
 
-IN_TABLE = ScoreInTable()
+SCORE_IN_TABLE = ScoreInTable()
 
 
-def score_table_rows(table: ScoreTable) -> ScoredRows:
-    """Turn a table into the rows that methods look at."""
-    return ScoredRows.of(IN_TABLE, table, table.codes)
+def to_scored_rows(table: ScoreTable) -> ScoredRows:
+    """Turn a table of label scores into the form in which methods take a candidate's rows."""
+    return ScoredRows.of(SCORE_IN_TABLE, table, table.labels)
 
 
-def split_tables(
+def divide_into_roles(
     tables: Mapping[str, ScoreTable], *, n_tune: int, n_pool: int
 ) -> dict[str, OnRoles]:
-    """Give every candidate the rows of each role; rows come in order: tune, calibrate, test."""
+    """Divide the scored rows of every candidate into tuning, calibration and test rows.
+
+    The first `n_tune` rows of each table tune, those up to `n_pool` calibrate, the rest are for
+    testing. Tuning and calibration rows together are the pool.
+    """
     return {
         name: OnRoles(
-            tune=score_table_rows(table.rows(0, n_tune)),
-            calibrate=score_table_rows(table.rows(n_tune, n_pool)),
-            pool=score_table_rows(table.rows(0, n_pool)),
-            test=score_table_rows(table.rows(n_pool, len(table))),
+            tune=to_scored_rows(table.rows(0, n_tune)),
+            calibrate=to_scored_rows(table.rows(n_tune, n_pool)),
+            pool=to_scored_rows(table.rows(0, n_pool)),
+            test=to_scored_rows(table.rows(n_pool, len(table))),
         )
         for name, table in tables.items()
     }
@@ -131,49 +147,68 @@ class Training:
 
     epochs: int = 15
     passes: int = 20
-    widths: tuple[tuple[int, ...], ...] = WIDTHS
+    widths: tuple[tuple[int, ...], ...] = WIDTHS  # in the order of WIDTHS, which tests make smaller
 
 
 def train_heads(
     X: Floats,
     y: Integers,
-    numbers: Sequence[int],
+    head_numbers: Sequence[int],
     *,
     standardise: bool,
     seed: int,
     training: Training,
 ) -> dict[int, Any]:
-    """Train these of the 8 heads on the same rows, side by side; return them by number."""
-    heads = [
-        dco.bayes.MCDropoutClassifier(
-            hidden=training.widths[WIDTHS.index(HEADS[number][1])],
-            dropout=HEADS[number][0],
+    """Train some of the 8 heads on the same rows (X, y), side by side.
+
+    Heads are named by their position in `HEADS`, and returned as a dictionary by that number. Each
+    head draws its initial weights and dropout masks from a seed of its own.
+    """
+    models = []
+    for number in head_numbers:
+        settings = HEADS[number]
+        model = dco.bayes.MCDropoutClassifier(
+            hidden=training.widths[WIDTHS.index(settings.widths)],
+            dropout=settings.dropout,
             passes=training.passes,
             epochs=training.epochs,
             standardise=standardise,
             random_state=1000 * seed + number,
         )
-        for number in numbers
-    ]
-    (fitted,) = dco.bayes.MCDropoutClassifier.fit_many([(X, y)], heads)
-    return dict(zip(numbers, fitted, strict=True))
+        models.append(model)
+
+    (fitted_models,) = dco.bayes.MCDropoutClassifier.fit_many([(X, y)], models)
+    return dict(zip(head_numbers, fitted_models, strict=True))
 
 
 def score_heads(
-    fitted: Mapping[int, Any], names: Collection[str], X: Floats, y: Integers, *, n_classes: int
+    heads: Mapping[int, Any], names: Collection[str], X: Floats, y: Integers, *, n_classes: int
 ) -> dict[str, ScoreTable]:
-    """Score every label of these rows by these candidates, in order of their numbers.
+    """Score every label of the rows (X, y) by each of the named candidates.
 
-    Labels that training never saw score infinity.
+    `heads` are trained heads by number, as `train_heads` returns them; every candidate in `names`
+    ("cand_001") must have its head there. The tables come in order of the candidates' numbers.
     """
-    wanted = [candidate for candidate in CANDIDATES if candidate.name in names]
+    candidates = [candidate for candidate in CANDIDATES if candidate.name in names]
+    by_head = group_by(candidates, key=lambda candidate: candidate.head_number)
+
     tables: dict[str, ScoreTable] = {}
-    for number in dict.fromkeys(candidate.head for candidate in wanted):
-        head = fitted[number]
-        draws = head.predict_draws(X)
-        for candidate in wanted:
-            if candidate.head == number:
-                scores = np.full((len(y), n_classes), np.inf)
-                scores[:, head.classes_] = SCORES[candidate.score].every_label(draws)
-                tables[candidate.name] = ScoreTable(scores, y)
+    for head_number, candidates_of_head in by_head.items():
+        head = heads[head_number]
+        draws = head.predict_draws(X)  # once for all candidates with this head
+        for candidate in candidates_of_head:
+            scores = SCORES[candidate.score].every_label(draws)
+            all_scores = add_unseen_classes(scores, head.classes_, n_classes)
+            tables[candidate.name] = ScoreTable(all_scores, y)
     return dict(sorted(tables.items()))
+
+
+def add_unseen_classes(scores: Floats, seen_classes: Integers, n_classes: int) -> Floats:
+    """Add a column of infinite scores for each label that training never saw.
+
+    A model scores only the labels of its training rows, (n, seen classes); the result has a column
+    for each of the `n_classes` labels. A score of infinity keeps a label out of every finite set.
+    """
+    all_scores = np.full((len(scores), n_classes), np.inf)
+    all_scores[:, seen_classes] = scores
+    return all_scores

@@ -1,10 +1,12 @@
-"""Appendix C.2 to the letter: regression with one deviation of ours taken back at a time, and all.
+"""Appendix C.2 to the letter: where our regression differs from the paper's protocol, and if it
+matters.
 
 Our tables search thresholds exactly, take interval ends by root finding, and sample by Gibbs steps.
 The paper searches 80 quantiles of the tuning scores, takes the extreme accepted points of a
 response grid (400 points on Diabetes, 300 elsewhere, from two standard deviations below the
 smallest training target to two above the largest), and samples by NUTS with one chain of 600
-warm-up steps. Splits, priors, scores and ranks are those of `regression` throughout.
+warm-up steps. Each variant here takes one of these three from the paper, the last one all. Splits,
+priors, scores and ranks are those of `regression` throughout.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,9 +23,9 @@ from numpy.typing import ArrayLike
 import dco
 from dco import GaussianMixtures, Intervals, IntervalUnions, Splits
 from dco.datasets import Table
-from dco.foundations.arrays import Floats
+from dco.foundations.arrays import Floats, Integers
 from dco.paper.experiment import Experiment, Options, Records, Row, group_by, needs_file, rows_of
-from dco.paper.methods import METHODS, Method, Task
+from dco.paper.methods import METHODS, Method, OnRoles, Task
 from dco.paper.regression_splits import (
     DENSITY,
     PRIOR_SCALES,
@@ -36,19 +39,24 @@ from dco.paper.regression_splits import (
     score_on_split,
     standard_deviation,
 )
-from dco.paper.tables import Cells, Measured, ResultTable, standard_errors
+from dco.paper.tables import Cells, Measured, ResultTable, join_sentences, standard_errors
 from dco.paper.threshold_grid import GRID_DCO, THRESHOLDS
 from dco.scores import Score
 
 LEVELS = {"diabetes": (0.2,), "california": (0.2, 0.1, 0.05), "concrete": (0.2, 0.1, 0.05)}
-RESPONSES = {"diabetes": 400, "california": 300, "concrete": 300}
+RESPONSE_GRID_POINTS = {"diabetes": 400, "california": 300, "concrete": 300}
 QUICK_DRAWS = 400  # of NUTS
+NUTS_WARMUP = 600
 DCO = METHODS["dco_warmstart"]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Which parts of the protocol are the paper's: the sampler, the thresholds, the ends."""
+    """Which parts of the protocol are the paper's: the sampler, the thresholds, the ends.
+
+    `dco` is DCO-Warmstart with exact thresholds or with the paper's grid of them. On a response
+    grid the ends of an interval are grid points; without one they are computed exactly.
+    """
 
     name: str
     sampler: Literal["gibbs", "nuts"] = "gibbs"
@@ -100,43 +108,58 @@ class OnResponseGrid(Score):
 
 
 def extreme_grid_points(sets: IntervalUnions, grid: Floats) -> Intervals:
-    """Return from the first grid point in a set to the last one, for each row; (inf, -inf) where no
-    grid point is in it.
+    """Return the interval from the first grid point in each set to the last one.
+
+    A set is a union of intervals, one set for each row. With the grid 0, 1, 2, 3, 4 the set
+    [0.5, 1.5] ∪ [2.5, 3.5] becomes [1, 3]. Where no grid point is in a set the interval is empty,
+    (inf, -inf).
     """
+    # 1. For each interval of each union the positions of its first and last grid point.
+    row_of_interval = np.repeat(np.arange(len(sets)), np.diff(sets.row_pointers))
     first = np.searchsorted(grid, sets.lower, side="left")
     last = np.searchsorted(grid, sets.upper, side="right") - 1
-    rows = np.repeat(np.arange(len(sets)), np.diff(sets.row_pointers))
-    has_points = first <= last
 
+    # 2. Leave out intervals between two grid points.
+    has_points = first <= last
+    rows = row_of_interval[has_points]
+    first_points = grid[first[has_points]]
+    last_points = grid[last[has_points]]
+
+    # 3. The extreme points over the intervals of a row.
     lower = np.full(len(sets), np.inf)
     upper = np.full(len(sets), -np.inf)
-    np.minimum.at(lower, rows[has_points], grid[first[has_points]])
-    np.maximum.at(upper, rows[has_points], grid[last[has_points]])
+    np.minimum.at(lower, rows, first_points)
+    np.maximum.at(upper, rows, last_points)
     return Intervals(lower, upper)
 
 
 def response_grid(study: Study, y_train: Floats) -> Floats:
-    """Return the paper's grid of responses."""
+    """Return the paper's grid of responses: evenly spaced, two standard deviations wider than y."""
     margin = 2 * float(y_train.std())
-    return np.linspace(
-        float(y_train.min()) - margin, float(y_train.max()) + margin, RESPONSES[study.name]
-    )
+    lowest = float(y_train.min()) - margin
+    highest = float(y_train.max()) + margin
+    return np.linspace(lowest, highest, RESPONSE_GRID_POINTS[study.name])
 
 
 # ---- one split
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Run BQ and DCO-Warmstart in every variant on one split of each data set."""
+    """Run BQ and DCO-Warmstart in every variant of the protocol on one split of each data set.
+
+    Both samplers fit the models once for all variants and levels.
+    """
     rows: list[Row] = []
     for study in STUDIES.values():
         table = load_rows(study.name, options.data_home)
         splits = paper_split(len(table), seed)
-        gibbs = fit_priors(table, splits, seed=seed, draws=study.draws).on_train
-        nuts = fit_by_nuts(
-            table, splits, seed=seed, draws=QUICK_DRAWS if options.quick else study.draws
-        )
-        split = StudySplit(study, table, splits, models={"gibbs": gibbs, "nuts": nuts})
+
+        nuts_draws = QUICK_DRAWS if options.quick else study.draws
+        models = {
+            "gibbs": fit_priors(table, splits, seed=seed, draws=study.draws).on_train,
+            "nuts": fit_by_nuts(table, splits, seed=seed, draws=nuts_draws),
+        }
+        split = StudySplit(study, table, splits, models)
         for alpha in LEVELS[study.name]:
             for variant in VARIANTS:
                 rows += run_variant(split, variant, alpha)
@@ -145,26 +168,46 @@ def run_split(seed: int, options: Options) -> list[Row]:
 
 @dataclass(frozen=True, eq=False)
 class StudySplit:
-    """One split of a data set, and the models that were fitted on it by each sampler."""
+    """One split of a data set, and the models fitted on its training rows.
+
+    `models` are by sampler ("gibbs" or "nuts"), then by prior scale: the candidates of a method.
+    """
 
     study: Study
     table: Table
     splits: Splits
     models: Mapping[str, Mapping[str, Any]]
 
+    def score_candidates(self, sampler: str, score: Score) -> dict[str, OnRoles]:
+        """Score the models of one sampler on the rows of each role, by prior scale."""
+        candidates: dict[str, OnRoles] = {}
+        for name, model in self.models[sampler].items():
+            predict = partial(predict_rows, model, self.table)
+            candidates[name] = score_on_split(score, predict, self.table.y, self.splits)
+        return candidates
+
+
+def predict_rows(model: Any, table: Table, rows: Integers) -> Any:
+    """Predict the distribution of the target on rows of the table, given by their numbers."""
+    return model.predict_distribution(table.X[rows])
+
 
 def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[str, Any]:
-    """Fit both prior scales as the paper says: one chain, 600 warm-up steps."""
+    """Fit the training rows with both prior scales as the paper says, by NUTS with one chain.
+
+    The models come by the name of their prior scale.
+    """
     from sklearn.exceptions import ConvergenceWarning
 
+    train = (table.X[splits.train], table.y[splits.train])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper looks at no diagnostics
         (models,) = dco.bayes.SparseBayesianRegression.fit_many(
-            [(table.X[splits.train], table.y[splits.train])],
+            [train],
             PRIOR_SCALES,
             draws=draws,
             chains=1,
-            warmup=600,
+            warmup=NUTS_WARMUP,
             sampler="nuts",
             random_state=seed,
         )
@@ -172,29 +215,27 @@ def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[
 
 
 def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[ProtocolRow]:
-    """Run BQ and DCO-Warmstart in one variant at one level."""
+    """Run BQ and DCO-Warmstart in one variant at one level, and measure their sets on test rows."""
     table = split.table
     splits = split.splits
-    grid = response_grid(split.study, table.y[splits.train])
-    score = OnResponseGrid(grid) if variant.has_response_grid else DENSITY
-    models = split.models[variant.sampler]
-    candidates = {
-        name: score_on_split(
-            score,
-            lambda rows, model=model: model.predict_distribution(table.X[rows]),  # type: ignore[misc]
-            table.y,
-            splits,
-        )
-        for name, model in models.items()
-    }
-    task = Task(candidates, y_tune=table.y[splits.tune], fixed=WIDE_PRIOR, alpha=alpha)
+    score: Score = DENSITY
+    if variant.has_response_grid:
+        score = OnResponseGrid(response_grid(split.study, table.y[splits.train]))
+    task = Task(
+        split.score_candidates(variant.sampler, score),
+        y_tune=table.y[splits.tune],
+        fixed=WIDE_PRIOR,
+        alpha=alpha,
+    )
 
+    y_test = table.y[splits.test]
+    unit = standard_deviation(table, splits)  # of widths
     rows: list[ProtocolRow] = []
     for title, method in (("BQ", METHODS["bq"]), ("DCO-Warmstart", variant.dco)):
         choice = method(task)
-        test = choice.deployed.test
-        assert test is not None
-        sets = test.score.sets(test.prediction, choice.threshold)
+        test_rows = choice.deployed.test
+        assert test_rows is not None
+        sets = test_rows.score.sets(test_rows.prediction, choice.threshold)
         rows.append(
             ProtocolRow(
                 data=split.study.name,
@@ -203,8 +244,8 @@ def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[Proto
                 method=title,
                 chosen=choice.candidate,
                 threshold=choice.threshold.value,
-                coverage=float(np.mean(sets.contains(table.y[splits.test]))),
-                width=float(np.mean(sets.sizes()) / standard_deviation(table, splits)),
+                coverage=float(np.mean(sets.contains(y_test))),
+                width=float(np.mean(sets.sizes()) / unit),
             )
         )
     return rows
@@ -214,8 +255,8 @@ def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[Proto
 
 
 def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Show every printed mean of the regression tables beside each variant."""
-    groups = group_by(
+    """Make one table of every variant beside the paper's regression results."""
+    outcomes_of = group_by(
         rows_of(records, ProtocolRow),
         key=lambda row: (row.data, row.alpha, row.method, row.variant),
     )
@@ -223,31 +264,40 @@ def make_tables(records: Records, options: Options) -> list[ResultTable]:
     for study in STUDIES.values():
         for alpha in LEVELS[study.name]:
             for method in ("BQ", "DCO-Warmstart"):
-                ours = groups[study.name, alpha, method, OURS.name]
+                ours = outcomes_of[study.name, alpha, method, OURS.name]
                 for variant in VARIANTS:
-                    same = groups[study.name, alpha, method, variant.name]
-                    rows.append(describe_variant(study, same, ours))
-    return [
-        ResultTable.of(
-            "The paper's protocol to the letter: regression",
-            f"{len(records)} splits, mean ± sd. 'Ours': exact thresholds, exact interval ends, "
-            "Gibbs steps. Each variant changes one thing, the last one all three: "
-            f"{THRESHOLDS} quantiles of the tuning scores as thresholds; a response grid whose "
-            "extreme accepted points are the ends (widths in tuning too); NUTS, one chain. 'Off': "
-            "our mean less the paper's, in standard errors of the difference. 'Other winner': "
-            "splits in which the prior scale differs from ours.",
-            rows,
-        )
-    ]
+                    outcomes = outcomes_of[study.name, alpha, method, variant.name]
+                    rows.append(describe_variant(study, outcomes, ours))
+
+    variants = (
+        "'Ours': exact thresholds, exact interval ends, Gibbs steps. Each variant changes one "
+        f"thing, the last one all three: {THRESHOLDS} quantiles of the tuning scores as "
+        "thresholds; a response grid whose extreme accepted points are the ends (widths in tuning "
+        "too); NUTS, one chain."
+    )
+    off_columns = "'Off': our mean less the paper's, in standard errors of the difference."
+    other_winner_column = "'Other winner': splits in which the prior scale differs from ours."
+    caption = join_sentences(
+        f"{len(records)} splits, mean ± sd.", variants, off_columns, other_winner_column
+    )
+    return [ResultTable.of("The paper's protocol to the letter: regression", caption, rows)]
 
 
-def describe_variant(study: Study, rows: list[ProtocolRow], ours: list[ProtocolRow]) -> Cells:
-    """Set one method in one variant beside the paper's row, and count other winners than ours."""
-    first = rows[0]
+def describe_variant(study: Study, outcomes: list[ProtocolRow], ours: list[ProtocolRow]) -> Cells:
+    """Make the row of one method in one variant, beside the paper's figures.
+
+    `ours` are the outcomes of the same method without the paper's parts on the same splits, to
+    count in how many of them the variant chose another prior scale. BQ chooses none.
+    """
+    first = outcomes[0]
+    n_splits = len(outcomes)
+    n_other_winner = sum(
+        outcome.chosen != our_outcome.chosen
+        for outcome, our_outcome in zip(outcomes, ours, strict=True)
+    )
     paper = study.printed[first.alpha, first.method]
-    coverage = Measured.of(row.coverage for row in rows)
-    width = Measured.of(row.width for row in rows)
-    n_other = sum(row.chosen != other.chosen for row, other in zip(rows, ours, strict=True))
+    coverage = Measured.of(outcome.coverage for outcome in outcomes)
+    width = Measured.of(outcome.width for outcome in outcomes)
     return {
         "data": study.title,
         "target": 1 - first.alpha,
@@ -255,11 +305,11 @@ def describe_variant(study: Study, rows: list[ProtocolRow], ours: list[ProtocolR
         "variant": first.variant,
         "coverage": coverage,
         "paper coverage": paper.coverage,
-        "off": standard_errors(coverage, paper.coverage, len(rows)),
+        "off": standard_errors(coverage, paper.coverage, n_splits),
         "width": width,
         "paper width": paper.size,
-        "width off": standard_errors(width, paper.size, len(rows)),
-        "other winner": None if first.method == "BQ" else n_other,
+        "width off": standard_errors(width, paper.size, n_splits),
+        "other winner": None if first.method == "BQ" else n_other_winner,
     }
 
 

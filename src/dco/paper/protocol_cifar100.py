@@ -13,28 +13,29 @@ from dco.paper.classification_splits import (
     DCO,
     FEATURES,
     LEVELS,
-    HeadClass,
+    HeadFitter,
     Outcome,
     RatioOutcome,
-    deal,
+    draw_split,
     make_task,
     measure,
     run_ratios,
 )
 from dco.paper.classification_tables import (
-    describe,
+    describe_splits,
     mean_coverage,
     mean_p95,
     mean_set_size,
     ratio_beside_table,
 )
 from dco.paper.experiment import Experiment, Options, Records, Row, group_by, needs_file, rows_of
-from dco.paper.heads import BY_NAME, FIXED
-from dco.paper.tables import Cells, ResultTable, standard_errors
+from dco.paper.heads import CANDIDATE_BY_NAME
+from dco.paper.tables import Cells, ResultTable, join_sentences, standard_errors
 from dco.paper.threshold_grid import GRID_DCO, THRESHOLDS
 
 EXACT = "exact thresholds"
-VARIANTS = {EXACT: DCO, f"{THRESHOLDS} thresholds": GRID_DCO}
+# two ways to search for the threshold of each candidate on the tuning rows
+DCO_VARIANTS = {EXACT: DCO, f"{THRESHOLDS} thresholds": GRID_DCO}
 
 
 @dataclass(frozen=True)
@@ -45,76 +46,106 @@ class VariantOutcome(Outcome):
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Run DCO-Warmstart on raw and standardised features with exact thresholds and with a grid; and
-    at every split ratio on standardised ones.
+    """Run DCO-Warmstart with exact thresholds and with the paper's grid, on one split of CIFAR-100.
+
+    Both run at every level on standardised and on raw features. On standardised ones DCO-Warmstart
+    also runs with the pool divided at other ratios; the experiment "split-ratio" has raw ones.
     """
     scale = CIFAR100.scale_of(options)
     sizes = scale.sizes
-    dealt = deal(CIFAR100.rows(options), sizes, seed=seed, is_stratified=False)
+    split = draw_split(CIFAR100.rows(options), sizes, seed=seed, is_stratified=False)
 
     rows: list[Row] = []
-    for features in reversed(FEATURES):
-        heads = HeadClass(dealt, features, seed, scale.training)
-        tables = heads.score(BY_NAME)
+    for features in ("standardised", "raw"):
+        fitter = HeadFitter(split, features, seed, scale.training)
+        score_tables = fitter.fit_on_train(CANDIDATE_BY_NAME)
         for alpha in options.alphas:
-            task = make_task(
-                tables, n_tune=sizes.tune, n_pool=sizes.pool, fixed=FIXED.name, alpha=alpha
-            )
-            for variant, method in VARIANTS.items():
+            task = make_task(score_tables, sizes, alpha=alpha)
+            for variant, method in DCO_VARIANTS.items():
                 outcome = measure("DCO-Warmstart", method(task), features=features)
                 rows.append(VariantOutcome(**outcome.cells(), variant=variant))
             if features == "standardised":
-                rows += run_ratios(tables, sizes, alpha=alpha, features=features)
+                rows += run_ratios(score_tables, sizes, alpha=alpha, features=features)
     return rows
 
 
 def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Show the threshold grid, and the split ratios on standardised features."""
-    ratios = ratio_beside_table(CIFAR100.on(options), records, options, "standardised")
-    # at other levels than the paper's there is nothing to set beside it
-    return [grid_table(records, options), *([ratios] if ratios.rows else [])]
+    """Make the table of the threshold grid, and that of split ratios on standardised features.
+
+    At other levels than the paper's there are no ratios to set beside ours.
+    """
+    tables = [grid_table(records, options)]
+    study = CIFAR100.with_note_on_backbone(options)
+    ratios = ratio_beside_table(study, records, options, "standardised")
+    if ratios.rows:
+        tables.append(ratios)
+    return tables
 
 
 def grid_table(records: Records, options: Options) -> ResultTable:
-    """Show DCO-Warmstart with exact thresholds and with a grid, beside the paper's row."""
-    groups = group_by(
+    """Show DCO-Warmstart with exact thresholds and with a grid, beside the paper's Table 7."""
+    outcomes_of = group_by(
         rows_of(records, VariantOutcome), key=lambda row: (row.features, row.alpha, row.variant)
     )
     rows: list[Cells] = []
     for features in FEATURES:
         for alpha in options.alphas:
-            paper = paper_values.CIFAR100.get((alpha, "DCO-Warmstart"))
-            exact = groups[features, alpha, EXACT]
-            for variant in VARIANTS:
-                same = groups[features, alpha, variant]
-                coverage = mean_coverage(same)
-                off = standard_errors(coverage, paper.coverage, len(same)) if paper else None
-                rows.append(
-                    {
-                        "features": features,
-                        "target": 1 - alpha,
-                        "thresholds": variant,
-                        "coverage": coverage,
-                        "paper coverage": paper.coverage if paper else None,
-                        "off": off,
-                        "size": mean_set_size(same),
-                        "paper size": paper.size if paper else None,
-                        "P95": mean_p95(same),
-                        "other winner": sum(
-                            row.chosen != other.chosen
-                            for row, other in zip(same, exact, strict=True)
-                        ),
-                    }
-                )
-    return ResultTable.of(
-        "The paper's protocol to the letter: thresholds on CIFAR-100",
-        describe(CIFAR100.on(options), records, options)
-        + f"DCO-Warmstart, 16 candidates. The grid has {THRESHOLDS} quantiles of each candidate's "
-        "tuning scores. 'Other winner': splits in which another candidate is chosen than with "
-        "exact thresholds. 'Off': our mean coverage less the paper's, in standard errors of the "
-        "difference; the paper's sizes are of ResNet-50's features.",
-        rows,
+            exact = outcomes_of[features, alpha, EXACT]
+            for variant in DCO_VARIANTS:
+                rows.append(describe_variant(outcomes_of[features, alpha, variant], exact))
+
+    grid = (
+        f"DCO-Warmstart, 16 candidates. The grid has {THRESHOLDS} quantiles of each candidate's "
+        "tuning scores."
     )
+    other_winner_column = (
+        "'Other winner': splits in which another candidate is chosen than with exact thresholds."
+    )
+    off_column = (
+        "'Off': our mean coverage less the paper's, in standard errors of the difference; the "
+        "paper's sizes are of ResNet-50's features."
+    )
+    caption = join_sentences(
+        describe_splits(CIFAR100.with_note_on_backbone(options), records, options),
+        grid,
+        other_winner_column,
+        off_column,
+    )
+    return ResultTable.of(
+        "The paper's protocol to the letter: thresholds on CIFAR-100", caption, rows
+    )
+
+
+def describe_variant(outcomes: list[VariantOutcome], exact: list[VariantOutcome]) -> Cells:
+    """Make the row of one variant at one level, beside the paper's figures.
+
+    `exact` are the outcomes with exact thresholds on the same splits, to count in how many of them
+    the variant chose another candidate.
+    """
+    first = outcomes[0]
+    coverage = mean_coverage(outcomes)
+    n_other_winner = sum(
+        outcome.chosen != exact_outcome.chosen
+        for outcome, exact_outcome in zip(outcomes, exact, strict=True)
+    )
+    cells: Cells = {
+        "features": first.features,
+        "target": 1 - first.alpha,
+        "thresholds": first.variant,
+        "coverage": coverage,
+        "paper coverage": None,
+        "off": None,
+        "size": mean_set_size(outcomes),
+        "paper size": None,
+        "P95": mean_p95(outcomes),
+        "other winner": n_other_winner,
+    }
+    paper = paper_values.CIFAR100.get((first.alpha, "DCO-Warmstart"))
+    if paper is not None:
+        cells["paper coverage"] = paper.coverage
+        cells["off"] = standard_errors(coverage, paper.coverage, len(outcomes))
+        cells["paper size"] = paper.size
+    return cells
 
 
 EXPERIMENTS = (

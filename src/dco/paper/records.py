@@ -27,6 +27,7 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "jax", "numpyro", "joblib")
 DIGITS = 12  # significant digits of the numbers in a record
 KEYS = {"experiment", "seed", "settings", "seconds", "rows"}
 
+# called after each split with splits done, all splits, and seconds left
 Progress = Callable[[int, int, float], None]
 
 
@@ -40,47 +41,64 @@ def run_splits(
     scheduler: Any = None,
     progress: Progress | None = None,
 ) -> list[SplitRecord]:
-    """Run the seeds that have no record in `path`, write theirs down, and return all records.
+    """Run the splits that have no record in the file `path`, and return the records of all seeds.
 
-    `jobs` and `scheduler` are those of `run_many`; neither changes a number. ``progress(done,
-    total, seconds_left)`` counts splits, those on record included.
+    Each record is written as its split finishes. `jobs` and `scheduler` are those of `run_many`;
+    neither changes a number. ``progress(done, total, seconds_left)`` counts splits, those on record
+    included.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     check_regular(path)
     file = RecordFile(path, experiment, options)
-    begin = time.perf_counter()
-
-    def report(finished: int, total: int) -> None:
-        if progress is not None:
-            seconds_each = (time.perf_counter() - begin) / finished
-            on_record = len(seeds) - total
-            progress(on_record + finished, len(seeds), seconds_each * (total - finished))
+    report = None
+    if progress is not None:
+        report = ProgressReport(progress, n_splits=len(seeds), begin=time.perf_counter())
 
     with wait_for_folder(path.parent):  # a second run waits, and then finds these splits on record
-        on_record = file.read()
+        recorded = file.read()
         run_many(
-            SplitRun(experiment, options),
-            [seed for seed in seeds if seed not in on_record],
+            SplitRunner(experiment, options),
+            [seed for seed in seeds if seed not in recorded],
             n_jobs=jobs,
             scheduler=scheduler,
             on_result=file.append,
             progress=report,
         )
         file.sort()
-    finished = file.read()
-    return [finished[seed] for seed in seeds]
+
+    recorded = file.read()
+    return [recorded[seed] for seed in seeds]
 
 
 @dataclass(frozen=True)
-class SplitRun:
-    """A split that can travel to another process; it returns the line of its record."""
+class ProgressReport:
+    """Tells a caller's `progress` how many of all splits are done, and how long the rest will take.
+
+    `run_many` counts only the splits that it runs; those on record are done already.
+    """
+
+    progress: Progress
+    n_splits: int
+    begin: float
+
+    def __call__(self, n_finished: int, n_to_run: int) -> None:
+        """Report that `n_finished` of the `n_to_run` splits without a record have finished."""
+        seconds_per_split = (time.perf_counter() - self.begin) / n_finished
+        seconds_left = seconds_per_split * (n_to_run - n_finished)
+        n_on_record = self.n_splits - n_to_run
+        self.progress(n_on_record + n_finished, self.n_splits, seconds_left)
+
+
+@dataclass(frozen=True)
+class SplitRunner:
+    """Runs a split and returns the line of its record; it can be sent to another process."""
 
     experiment: Experiment
     options: Options
 
     def __call__(self, seed: int) -> str:
-        """Run the split on one thread."""
-        # untyped; scikit-learn brings it
+        """Run the split of a seed on one thread, so that numbers do not depend on the cores."""
+        # imported by name because it has no type hints; scikit-learn brings it
         threadpool_limits = import_module("threadpoolctl").threadpool_limits
 
         begin = time.perf_counter()
@@ -99,7 +117,10 @@ class SplitRun:
 
 @dataclass(frozen=True)
 class RecordFile:
-    """The records of one experiment under one set of options; those of others stay untouched."""
+    """The records of one experiment under one set of options.
+
+    The file may hold records of other experiments or options too; these are kept as they are.
+    """
 
     path: Path
     experiment: Experiment
@@ -107,15 +128,14 @@ class RecordFile:
 
     def read(self) -> dict[int, SplitRecord]:
         """Read the records by seed."""
-        return {
-            stored["seed"]: SplitRecord(
-                seed=stored["seed"],
-                rows=tuple(unpack_rows(stored["rows"], self.experiment.row_kinds)),
-                seconds=float(stored["seconds"]),
-            )
-            for stored in self._stored_records()
-            if self._is_ours(stored)
-        }
+        records: dict[int, SplitRecord] = {}
+        for stored in self._stored_records():
+            if self._is_ours(stored):
+                rows = unpack_rows(stored["rows"], self.experiment.row_kinds)
+                records[stored["seed"]] = SplitRecord(
+                    seed=stored["seed"], rows=tuple(rows), seconds=float(stored["seconds"])
+                )
+        return records
 
     def append(self, line: str) -> None:
         """Add the line of one split."""
@@ -124,7 +144,10 @@ class RecordFile:
             file.write(f"\n{line}\n")
 
     def sort(self) -> None:
-        """Rewrite the file in order of seed, one line for each; other records stay in front."""
+        """Rewrite the file with our records in order of seed, after those of other options.
+
+        Where a seed has two lines the later one is kept.
+        """
         others: list[str] = []
         ours: dict[int, str] = {}
         for stored in self._stored_records():
@@ -139,9 +162,9 @@ class RecordFile:
             write_file(self.path, text)
 
     def _is_ours(self, stored: Mapping[str, Any]) -> bool:
-        settings = recorded_settings(self.experiment, self.options)
-        is_ours = stored["experiment"] == self.experiment.source
-        return is_ours and bool(stored["settings"] == settings)
+        if stored["experiment"] != self.experiment.source:
+            return False
+        return bool(stored["settings"] == recorded_settings(self.experiment, self.options))
 
     def _stored_records(self) -> Iterator[dict[str, Any]]:
         """Read every whole line; one that a kill cut short is passed over."""
@@ -157,7 +180,10 @@ class RecordFile:
 
 
 def recorded_settings(experiment: Experiment, options: Options) -> dict[str, Any]:
-    """Return what records must share to be taken up again: the protocol, not the release."""
+    """Return the settings that a record carries. Records with the same are not run again.
+
+    The version of the protocol is one of them, the release of this package is not.
+    """
     return {**options.settings(), "protocol": experiment.protocol}
 
 
@@ -167,7 +193,11 @@ def to_line(content: Mapping[str, Any]) -> str:
 
 
 def pack_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Turn rows into blocks whose columns are named once: a third of the size."""
+    """Turn rows into blocks of rows with the same columns, whose names are written once.
+
+    Two rows {"a": 1, "b": 2} and {"a": 3, "b": 4} become one block,
+    {"columns": ["a", "b"], "values": [[1, 2], [3, 4]]}, which takes a third of the space.
+    """
     blocks: list[dict[str, Any]] = []
     for row in rows:
         cells = plain(row.cells(), nan="nan", digits=DIGITS)
@@ -178,7 +208,7 @@ def pack_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def unpack_rows(blocks: Iterable[Mapping[str, Any]], kinds: Iterable[type[Row]]) -> Iterator[Row]:
-    """Turn blocks back into rows, each of the first kind that has its columns."""
+    """Turn blocks back into rows; those of a block are of the first of `kinds` with its columns."""
     for block in blocks:
         columns = block["columns"]
         kind = next((kind for kind in kinds if kind.has_columns(columns)), None)
@@ -198,7 +228,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Describe what a run ran on, without anything that names the machine."""
+    """Describe the machine: processor, cores, system, memory, versions; but not its name."""
     description: dict[str, Any] = {
         "processor": processor(),
         "cores": os.cpu_count(),

@@ -16,23 +16,26 @@ RECORDS_FILE = "records.jsonl"
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """A folder of results, and the settings that they are to have.
+    """A folder of results, and the settings with which they are made this time.
 
-    Its settings.json says what the results there were made with, and which files were written. Only
-    these files are replaced or removed, and only by results with the same settings; for anything
-    else the user has to say --force.
+    The file settings.json in it says with which settings the results that are there were made, and
+    which files were written. Only these files are replaced or removed, and only by results with the
+    same settings; for anything else the user has to say --force.
     """
 
     path: Path
     settings: Mapping[str, Any]
 
     def check_settings(self) -> None:
-        """Refuse a folder whose results were made with other settings, or nobody knows how."""
+        """Raise a ValueError if the results that are there were made with other settings.
+
+        So are results without readable settings. Settings that only one of both has do not count.
+        """
         earlier = self.earlier_settings()
         if not earlier:
             for name in (SETTINGS_FILE, RECORDS_FILE):
                 if (self.path / name).exists():
-                    raise not_ours(self.path / name)
+                    raise unknown_file_error(self.path / name)
 
         for name, value in self.settings.items():
             if name in earlier and earlier[name] != value:
@@ -42,14 +45,14 @@ class ResultsFolder:
                 )
 
     def check_files(self, names: Iterable[str]) -> None:
-        """Refuse to replace a file that the command did not write."""
+        """Raise a ValueError if a file with one of these names is there and we did not write it."""
         written = self.written_files()
         for name in names:
             if (self.path / name).exists() and name not in written:
-                raise not_ours(self.path / name)
+                raise unknown_file_error(self.path / name)
 
     def claim(self) -> None:
-        """Say in the folder what is being made there, unless it says so already."""
+        """Make the folder, and write into it the settings of the results, unless it has some."""
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.earlier_settings():
             write_file(self.path / SETTINGS_FILE, self.settings_text([]))
@@ -75,7 +78,7 @@ class ResultsFolder:
         return content if isinstance(content, dict) else {}
 
 
-def not_ours(path: Path) -> ValueError:
+def unknown_file_error(path: Path) -> ValueError:
     """Make the error about a file that the command did not write."""
     return ValueError(
         f"{path} is not as this command wrote it, and nothing is overwritten unasked; choose "

@@ -1,4 +1,4 @@
-"""Section 6, the diagnostic of the paper's outlook: does selection change on other tuning rows?
+"""Section 6, the diagnostic that the paper proposes: does selection change on other tuning rows?
 
 The paper would watch whether the chosen structure changes. Near-ties change often and cost nothing,
 so what is measured here is the cost: the regret in mean size.
@@ -35,8 +35,11 @@ class Stability:
 
 
 @dataclass(frozen=True, order=True)
-class Standing:
-    """How a candidate stands on some rows; the smallest wins."""
+class SampleResult:
+    """How a candidate did on a sample of its tuning rows, at the threshold taken there.
+
+    The smallest result wins: by mean size, then by P95 size, then by threshold, as in Algorithm 1.
+    """
 
     mean_size: float
     p95_size: float
@@ -50,45 +53,57 @@ def bootstrap_stability(
     rng: np.random.Generator,
     repetitions: int = 200,
 ) -> Stability:
-    """Repeat the selection of Algorithm 1 on bootstrap samples of the tuning rows."""
-    n = len(next(iter(candidates.values())).scores)
-    selections = {name: Selection(rows, alpha) for name, rows in candidates.items()}
+    """Repeat the selection of Algorithm 1 on bootstrap samples of the tuning rows.
 
-    on_all_rows = {name: selection.standing(np.arange(n)) for name, selection in selections.items()}
+    `candidates` are scored on the same tuning rows. Each repetition draws as many rows with
+    replacement, and chooses the candidate with the smallest sets on them.
+    """
+    n = len(next(iter(candidates.values())).scores)
+    sampled = {name: SampledCandidate(rows, alpha) for name, rows in candidates.items()}
+
+    on_all_rows = {name: candidate.measure(np.arange(n)) for name, candidate in sampled.items()}
     best = min(on_all_rows, key=lambda name: on_all_rows[name])
+    best_size = on_all_rows[best].mean_size
 
     wins: Counter[str] = Counter()
     losses: list[float] = []
-    for counts in rng.multinomial(n, np.full(n, 1 / n), size=repetitions):
-        sample = np.repeat(np.arange(n), counts)
-        standings = {name: selection.standing(sample) for name, selection in selections.items()}
-        winner = min(standings, key=lambda name: standings[name])
+    for times_drawn in rng.multinomial(n, np.full(n, 1 / n), size=repetitions):
+        sample = np.repeat(np.arange(n), times_drawn)
+        results = {name: candidate.measure(sample) for name, candidate in sampled.items()}
+        winner = min(results, key=lambda name: results[name])
         wins[winner] += 1
-        losses.append(on_all_rows[winner].mean_size - on_all_rows[best].mean_size)
+        losses.append(on_all_rows[winner].mean_size - best_size)
 
     regret = math.fsum(losses) / repetitions
     return Stability(
         best=best,
         wins={name: wins[name] for name in candidates},
-        relative_regret=regret / on_all_rows[best].mean_size if regret > 0 else 0.0,
+        relative_regret=regret / best_size if regret > 0 else 0.0,
         repetitions=repetitions,
     )
 
 
-class Selection:
-    """A candidate on samples of its tuning rows; sizes at a threshold are computed once."""
+class SampledCandidate:
+    """A candidate that is measured on samples of its tuning rows.
+
+    Samples often have the same threshold, and the sizes of all sets at a threshold are computed
+    once.
+    """
 
     def __init__(self, rows: ScoredRows, alpha: Level) -> None:
         self.scores = rows.scores
         self.alpha = alpha
-        self.sizes = cache(rows.sizes)
+        self.sizes_at = cache(rows.sizes)
 
-    def standing(self, sample: Integers) -> Standing:
-        """Measure the sets on a sample at the smallest threshold with risk at most alpha there."""
+    def measure(self, sample: Integers) -> SampleResult:
+        """Measure the sets of some rows at the smallest threshold with risk at most alpha there.
+
+        `sample` holds positions of tuning rows; a row that was drawn twice is there twice.
+        """
         rank = tuning_rank(len(sample), alpha=self.alpha)
         threshold = order_statistic(self.scores[sample], rank)
-        sizes: Floats = self.sizes(threshold)[sample]
-        return Standing(
+        sizes: Floats = self.sizes_at(threshold)[sample]
+        return SampleResult(
             mean_size=float(sizes.mean()),
             p95_size=size_quantile(sizes, 0.95),
             threshold=threshold,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
 
 from dco.foundations.extras import require
 from dco.paper import figures
 from dco.paper.experiment import Experiment, Options, Records, Row, rows_of
 from dco.paper.methods import METHODS
-from dco.paper.tables import Cells, ResultTable
-
-COLUMN_NAMES = {"tuned_on": "tuned on", "calibrated_on": "calibrated on"}
+from dco.paper.tables import Cells, ResultTable, join_sentences
 
 
 @dataclass(frozen=True)
 class MethodRow(Row):
-    """What the registry says of a method."""
+    """What the registry of methods says of one of them, in the order of the table's columns."""
 
     method: str
     tuned: str
@@ -28,7 +27,7 @@ class MethodRow(Row):
 
 
 def list_methods(seed: int, options: Options) -> list[Row]:
-    """Return the registry of methods, one row each."""
+    """Return a row for each method of the registry; seed and options change nothing."""
     return [
         MethodRow(
             method=method.name,
@@ -45,27 +44,34 @@ def list_methods(seed: int, options: Options) -> list[Row]:
 
 
 def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Show the comparison of methods as the registry states it."""
+    """Make Table 1 from the registry of methods; columns are its fields, such as "tuned on"."""
     rows: list[Cells] = [
-        {
-            COLUMN_NAMES.get(field.name, field.name): getattr(row, field.name)
-            for field in fields(MethodRow)
-        }
+        {name.replace("_", " "): value for name, value in row.cells().items()}
         for row in rows_of(records, MethodRow)
     ]
-    table = ResultTable.of(
-        "Table 1: methods compared",
-        "From the registry that `dco compare` runs. Stated otherwise than in the paper: CRC "
-        "controls an expectation and has no δ, and a rule that chooses on the rows that certify it "
-        "pays δ / |candidates| for each.",
-        rows,
+    other_than_paper = (
+        "Stated otherwise than in the paper: CRC controls an expectation and has no δ, and a rule "
+        "that chooses on the rows that certify it pays δ / |candidates| for each."
     )
-    return [table]
+    caption = join_sentences("From the registry that `dco compare` runs.", other_than_paper)
+    return [ResultTable.of("Table 1: methods compared", caption, rows)]
+
+
+# ---- Figure 1, the diagram of the pipeline, in coordinates from (0, 0) to (WIDTH, HEIGHT)
+
+WIDTH = 9.0
+HEIGHT = 3.1
+BOX_WIDTH = 1.85
+BOX_HEIGHT = 1.35
+BOX_BOTTOM = 1.0
+BOX_TOP = 2.4  # with the rounded edge
+MIDDLE = 0.92  # of a box, from its left side
+WORK_HEIGHT = 1.68  # where the middle line of a box and the arrows between boxes are
 
 
 @dataclass(frozen=True)
 class Box:
-    """A role in the diagram: where its box begins, what is done there, and what comes out."""
+    """A role in the diagram: the left side of its box, what is done there, and what comes out."""
 
     left: float
     role: str
@@ -73,62 +79,81 @@ class Box:
     outcome: str
     colour: str
 
+    @property
+    def middle(self) -> float:
+        """Where arrows from above and below meet the box."""
+        return self.left + MIDDLE
 
-BOXES = (
-    Box(0.1, "train", "fit models", "candidates φ ∈ Φ", figures.GREY),
-    Box(2.4, "tune", "smallest mean size\nwith risk ≤ α", "structure φ̂", figures.GREEN),
-    Box(4.7, "calibrate", "sealed until now;\nk-th smallest score", "threshold q̂", figures.RED),
-    Box(7.0, "test", "C(x) = {y : S(x, y) ≤ q̂}", "sets with coverage ≥ 1 − α", figures.BLUE),
+
+TRAIN = Box(0.1, "train", "fit models", "candidates φ ∈ Φ", figures.GREY)
+TUNE = Box(2.4, "tune", "smallest mean size\nwith risk ≤ α", "structure φ̂", figures.GREEN)
+CALIBRATE = Box(
+    4.7, "calibrate", "sealed until now;\nk-th smallest score", "threshold q̂", figures.RED
 )
-WIDTH = 1.85
+TEST = Box(7.0, "test", "C(x) = {y : S(x, y) ≤ q̂}", "sets with coverage ≥ 1 − α", figures.BLUE)
 
 
 def draw_pipeline(records: Records, options: Options) -> figures.Files:
-    """Draw the paper's diagram: four disjoint roles; the structure goes on, the tuning threshold
-    stops, calibration certifies.
+    """Draw the paper's Figure 1: four disjoint roles; the structure goes on, the tuning threshold
+    is dropped, calibration certifies.
+
+    The records and options, which other figures are drawn from, are not used.
     """
-    figure, axes = figures.new_figure(width=9.0, height=3.1)
+    figure, axes = figures.new_figure(width=WIDTH, height=HEIGHT)
     axis = axes[0, 0]
     axis.set_axis_off()
-    axis.set(xlim=(0, 9), ylim=(0, 3.1))
+    axis.set(xlim=(0, WIDTH), ylim=(0, HEIGHT))
 
-    patches = require("matplotlib.patches", extra="report")
-    for box in BOXES:
-        axis.add_patch(
-            patches.FancyBboxPatch(
-                (box.left, 1.0),
-                WIDTH,
-                1.35,
-                boxstyle="round,pad=0.02,rounding_size=0.08",
-                facecolor=box.colour,
-                alpha=0.16,
-                edgecolor=box.colour,
-                linewidth=1.2,
-            )
-        )
-        centre = {"x": box.left + WIDTH / 2, "ha": "center", "va": "center"}
-        axis.text(y=2.13, s=box.role, weight="bold", fontsize=11, **centre)
-        axis.text(y=1.68, s=box.work, fontsize=8.5, **centre)
-        axis.text(y=1.2, s=box.outcome, fontsize=8.5, style="italic", **centre)
+    # 1. The roles, from left to right.
+    for box in (TRAIN, TUNE, CALIBRATE, TEST):
+        draw_box(axis, box)
+    for box in (TRAIN, TUNE, CALIBRATE):
+        start = box.left + BOX_WIDTH + 0.02
+        draw_arrow(axis, (start, WORK_HEIGHT), (start + 0.4, WORK_HEIGHT), color=figures.INK)
 
-    for left in (1.97, 4.27, 6.57):
-        arrow = {"arrowstyle": "-|>", "color": figures.INK}
-        axis.annotate("", xy=(left + 0.4, 1.68), xytext=(left, 1.68), arrowprops=arrow)
+    # 2. Below: where the tuning threshold ends.
+    draw_arrow(axis, (TUNE.middle, 0.97), (TUNE.middle, 0.5), color=figures.GREY, linestyle=":")
+    dropped = "tuning threshold: dropped (DirectTune deploys it, without a guarantee)"
+    axis.text(TUNE.middle, 0.33, dropped, ha="center", fontsize=8)
 
-    dropped = {"arrowstyle": "-|>", "color": figures.GREY, "linestyle": ":"}
-    axis.annotate("", xy=(3.32, 0.5), xytext=(3.32, 0.97), arrowprops=dropped)
-    axis.text(
-        3.32,
-        0.33,
-        "tuning threshold: dropped (DirectTune deploys it, without a guarantee)",
-        ha="center",
-        fontsize=8,
+    # 3. Above: the refit, a bow from train to calibrate.
+    draw_arrow(
+        axis,
+        (TRAIN.middle, BOX_TOP),
+        (CALIBRATE.middle, BOX_TOP),
+        color=figures.GREY,
+        connectionstyle="arc3,rad=-0.12",
     )
-
-    refit = {"arrowstyle": "-|>", "color": figures.GREY, "connectionstyle": "arc3,rad=-0.12"}
-    axis.annotate("", xy=(5.62, 2.4), xytext=(1.02, 2.4), arrowprops=refit)
-    axis.text(3.32, 2.83, "optional refit of φ̂ on train + tune", ha="center", fontsize=8)
+    axis.text(TUNE.middle, 2.83, "optional refit of φ̂ on train + tune", ha="center", fontsize=8)
     return figures.render(figure, "pipeline")
+
+
+def draw_box(axis: Any, box: Box) -> None:
+    """Draw the box of a role with three lines of text: role, work, outcome."""
+    patches = require("matplotlib.patches", extra="report")
+    axis.add_patch(
+        patches.FancyBboxPatch(
+            (box.left, BOX_BOTTOM),
+            BOX_WIDTH,
+            BOX_HEIGHT,
+            boxstyle="round,pad=0.02,rounding_size=0.08",
+            facecolor=box.colour,
+            alpha=0.16,
+            edgecolor=box.colour,
+            linewidth=1.2,
+        )
+    )
+    centred = {"x": box.left + BOX_WIDTH / 2, "ha": "center", "va": "center"}
+    axis.text(y=2.13, s=box.role, weight="bold", fontsize=11, **centred)
+    axis.text(y=WORK_HEIGHT, s=box.work, fontsize=8.5, **centred)
+    axis.text(y=1.2, s=box.outcome, fontsize=8.5, style="italic", **centred)
+
+
+def draw_arrow(
+    axis: Any, start: tuple[float, float], end: tuple[float, float], **line: str
+) -> None:
+    """Draw an arrow between two points; `line` is what matplotlib's arrows take, such as color."""
+    axis.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "-|>", **line})
 
 
 EXPERIMENTS = (

@@ -38,7 +38,8 @@ class Measured:
 def standard_errors(ours: Measured, paper: Measured, splits: int) -> float | None:
     """Return (our mean - the paper's) over the standard error of the difference.
 
-    None where our standard deviation is unknown. The paper's mean is over 50 splits.
+    Our mean is over `splits` splits, the paper's over 50. None where our standard deviation is
+    unknown.
     """
     if math.isnan(ours.sd):
         return None
@@ -76,7 +77,10 @@ class ResultTable:
     def of(
         cls, title: str, caption: str, rows: Sequence[Mapping[str, Cell]], digits: int = 3
     ) -> ResultTable:
-        """Make a table of rows that name their cells; all have the columns of the first."""
+        """Make a table from rows that name their cells; all have the columns of the first row.
+
+        Without rows the table has no columns.
+        """
         columns = tuple(rows[0]) if rows else ()
         cells = tuple(tuple(row[name] for name in columns) for row in rows)
         return cls(title=title, caption=caption, columns=columns, rows=cells, digits=digits)
@@ -105,21 +109,26 @@ class ResultTable:
         return "\n".join([*lines, "", self.caption, ""])
 
     def to_csv(self) -> str:
-        """Write the numbers in full precision; a column of `Measured` becomes two."""
-        columns = [self.column(name) for name in self.columns]
-        has_sd = [any(isinstance(cell, Measured) for cell in cells) for cells in columns]
+        """Write the numbers in full precision.
+
+        A column with `Measured` cells becomes two: "size" and "size sd".
+        """
+        with_sd = {
+            name
+            for name in self.columns
+            if any(isinstance(cell, Measured) for cell in self.column(name))
+        }
+        header: list[str] = []
+        for name in self.columns:
+            header += [name, f"{name} sd"] if name in with_sd else [name]
 
         page = io.StringIO()
         writer = csv.writer(page, lineterminator="\n")
-        header: list[str] = []
-        for name, is_double in zip(self.columns, has_sd, strict=True):
-            header += [name, f"{name} sd"] if is_double else [name]
         writer.writerow(header)
-
         for row in self.rows:
             values: list[str] = []
-            for cell, is_double in zip(row, has_sd, strict=True):
-                values += csv_values(cell, is_double=is_double)
+            for name, cell in zip(self.columns, row, strict=True):
+                values += csv_values(cell, with_sd=name in with_sd)
             writer.writerow(values)
         return page.getvalue()
 
@@ -134,23 +143,27 @@ class ResultTable:
         return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 
+def join_sentences(*sentences: str) -> str:
+    """Join the sentences of a caption by spaces; an empty one is left out."""
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
 def cell_as_text(cell: Cell, digits: int) -> str:
-    """Write a cell as people read it, with so many decimals."""
+    """Write a cell for people, numbers with `digits` decimals: "1.914 ± 0.192", "0.805"."""
     if cell is None:
         return ""
     if isinstance(cell, float):
         return number_as_text(cell, digits)
-    if not isinstance(cell, Measured):
-        return str(cell)
-
-    mean = number_as_text(cell.mean, digits)
-    if math.isnan(cell.sd):
-        return mean
-    return f"{mean} ± {number_as_text(cell.sd, digits)}"
+    if isinstance(cell, Measured):
+        mean = number_as_text(cell.mean, digits)
+        if math.isnan(cell.sd):
+            return mean
+        return f"{mean} ± {number_as_text(cell.sd, digits)}"
+    return str(cell)
 
 
 def number_as_text(value: float, digits: int) -> str:
-    """Write a number with so many decimals, or as a power of ten where they would show zero."""
+    """Write a number with `digits` decimals, or as 1.2e-07 where these would show only zeros."""
     would_show_zero = value != 0 and abs(value) < 0.5 * 10.0**-digits
     return f"{value:.1e}" if would_show_zero else f"{value:.{digits}f}"
 
@@ -160,19 +173,21 @@ def markdown_row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def csv_values(cell: Cell, *, is_double: bool) -> list[str]:
-    """Write a cell for CSV: as mean and sd where its column has two parts."""
+def csv_values(cell: Cell, *, with_sd: bool) -> list[str]:
+    """Write a cell for CSV: one value, or mean and sd where its column has become two."""
     if isinstance(cell, Measured):
         return [repr(cell.mean), repr(cell.sd)]
     if cell is None:
         text = ""
+    elif isinstance(cell, float):
+        text = repr(cell)
     else:
-        text = repr(cell) if isinstance(cell, float) else str(cell)
-    return [text, ""] if is_double else [text]
+        text = str(cell)
+    return [text, ""] if with_sd else [text]
 
 
 def json_value(cell: Cell) -> Any:
-    """Turn a cell into what strict JSON can hold."""
+    """Turn a cell into what JSON can hold: infinity and NaN become the strings "inf" and "nan"."""
     if isinstance(cell, Measured):
         return {"mean": json_value(cell.mean), "sd": json_value(cell.sd)}
     if isinstance(cell, float) and not math.isfinite(cell):
