@@ -25,9 +25,16 @@ def pair_models_with_scores(
 ) -> list[Candidate]:
     """List every model with every score that reads its predictions.
 
-    Without scores, each model gets the default ones (`transforms` are the scales of targets on
-    which these are tried too). A model or a score that is left without a partner is an error that
-    names both sides.
+    Parameters
+    ----------
+    models, scores
+        Both by name. Without scores (None), each model gets the default ones.
+    of_classes
+        Whether the targets are labels.
+    transforms
+        Scales of the targets, such as "log", on which the default scores are tried too.
+
+    A model or a score that is left without a partner is an error that names both sides.
     """
     candidates = []
     for name, model in models.items():
@@ -39,9 +46,9 @@ def pair_models_with_scores(
             raise IncompatibleScoreError(_explain_no_score(name, model, scores or {}))
         candidates += pairs
 
-    used = {candidate.score_name for candidate in candidates}
+    names_of_used_scores = {candidate.score_name for candidate in candidates}
     for name, score in (scores or {}).items():
-        if name not in used:
+        if name not in names_of_used_scores:
             raise IncompatibleScoreError(_explain_no_model(name, score, models))
     return candidates
 
@@ -51,31 +58,45 @@ def pair_model(
 ) -> list[Candidate]:
     """List one model with every score that reads its predictions.
 
-    Classifiers are for labels and regressors for numbers: a regressor of the codes 0 and 1 would
-    give intervals of codes.
+    A regressor is refused if the targets are labels (`of_classes`), and a classifier if they are
+    numbers: a regressor of the codes 0 and 1 would give intervals of codes.
     """
-    offered = records_of(model)
     candidates = []
     for score_name, score in scores.items():
-        record_type = next((record for record in score.needs if record in offered), None)
+        record_type = _record_to_read(model, score)
         if record_type is None:
             continue
-
-        predicts_classes = record_type in CLASS_RECORDS
-        if predicts_classes != of_classes:
-            advice = "numbers: use DecoupledClassifier"
-            if of_classes:
-                advice = "labels: use DecoupledRegressor"
+        if of_classes and record_type not in CLASS_RECORDS:
             raise IncompatibleScoreError(
                 f"The model {name!r} gives {record_type.__name__}, which does not predict "
-                f"{advice}, or bring another model."
+                f"labels: use DecoupledRegressor, or bring another model."
+            )
+        if not of_classes and record_type in CLASS_RECORDS:
+            raise IncompatibleScoreError(
+                f"The model {name!r} gives {record_type.__name__}, which does not predict "
+                f"numbers: use DecoupledClassifier, or bring another model."
             )
         candidates.append(Candidate(name, score_name, model, score, record_type))
     return candidates
 
 
+def _record_to_read(model: Any, score: Score) -> type | None:
+    """Return the type of prediction that a score reads from a model; None if it can read none.
+
+    Of several types that would do, the score's first choice is taken.
+    """
+    offered = records_of(model)
+    for record_type in score.needs:
+        if record_type in offered:
+            return record_type
+    return None
+
+
 def keep_readable(scores: Mapping[str, Score], models: Mapping[str, Any]) -> Mapping[str, Score]:
-    """Leave out scores that no model gives a record for, if that leaves any."""
+    """Leave out scores that can read none of the models' predictions.
+
+    If that would leave none, all are returned: the error that follows says what they lack.
+    """
     offered = {record for model in models.values() for record in records_of(model)}
     readable = {
         name: score
@@ -88,7 +109,10 @@ def keep_readable(scores: Mapping[str, Score], models: Mapping[str, Any]) -> Map
 def learn_scores(
     candidates: Iterable[Candidate], y: AnyArray, support: tuple[float, float] | None
 ) -> list[Candidate]:
-    """Let scores learn from training targets, and cut their sets to the support."""
+    """Let scores learn from training targets, and cut their sets to the support.
+
+    `support` is the range of possible targets, (smallest, largest); None for all numbers.
+    """
     learnt = []
     for candidate in candidates:
         score = candidate.score.fitted(y)

@@ -27,6 +27,10 @@ REGRESSORS = (
 )
 # Rarer categories of a column share one code, so that an identifier cannot flood a model.
 _MOST_CATEGORIES = 30
+_RIDGE_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
+# Codes of categories are whole numbers from 0. These stand for other cells.
+_UNKNOWN_CATEGORY = -1
+_MISSING_CATEGORY = -2
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,18 @@ class Columns:
 class Recipe:
     """What default models are made for.
 
-    `columns` are None for an array of numbers, `log` is the logarithm that suits the targets (None
-    if none does), and `is_small` says that rows are so few that smaller models do as well.
+    Attributes
+    ----------
+    of_classes
+        Whether the targets are labels.
+    alpha
+        The level for which quantiles are predicted.
+    columns
+        The columns of a table; None for an array of numbers.
+    log
+        The logarithm that suits the targets, "log" or "log1p"; None if none does.
+    is_small
+        Whether rows are so few that smaller models do as well.
     """
 
     of_classes: bool
@@ -77,7 +91,7 @@ def make_default_models(
 
 
 def make_default_model(name: str, recipe: Recipe) -> Any:
-    """Make an unfitted pipeline."""
+    """Make an unfitted pipeline: the preparation of the columns, then the model of this name."""
     from sklearn.pipeline import Pipeline
 
     model = _classifier(name) if recipe.of_classes else _regressor(name, recipe)
@@ -101,52 +115,57 @@ def _classifier(name: str) -> Any:
 
 
 def _regressor(name: str, recipe: Recipe) -> Any:
-    """Make the default regressor of this name, for the targets and the number of rows."""
+    """Make the default regressor of this name, for the targets and the number of rows.
+
+    "...-log" models learn the logarithm of the target. So do most of the others where the recipe
+    has a logarithm that suits the targets.
+    """
     from sklearn.ensemble import ExtraTreesRegressor
     from sklearn.ensemble import HistGradientBoostingRegressor as Boosting
     from sklearn.linear_model import RidgeCV
 
     from dco.models import QuantilePair, ResidualSpread, TransformedTarget
 
-    def on_a_log_scale(model: Any) -> Any:
+    def learn_log(model: Any) -> Any:
         return TransformedTarget(model, recipe.log or "log1p")
 
-    def on_the_suiting_scale(model: Any) -> Any:
-        return model if recipe.log is None else on_a_log_scale(model)
+    def learn_log_if_suitable(model: Any) -> Any:
+        return model if recipe.log is None else learn_log(model)
 
     match name:
         case "linear":
-            return RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
+            return RidgeCV(alphas=_RIDGE_PENALTIES)
         case "linear-log":
-            return on_a_log_scale(RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0)))
+            return learn_log(RidgeCV(alphas=_RIDGE_PENALTIES))
         case "boosting":
             return Boosting()
         case "boosting-log":
-            return on_a_log_scale(Boosting())
+            return learn_log(Boosting())
         case "shallow":
             n_trees = 60 if recipe.is_small else 200
             shallow = Boosting(
                 max_iter=n_trees, max_leaf_nodes=8, min_samples_leaf=5, max_features=0.5
             )
-            return on_the_suiting_scale(shallow)
+            return learn_log_if_suitable(shallow)
         case "forest":
             n_trees = 30 if recipe.is_small else 50
-            return on_the_suiting_scale(ExtraTreesRegressor(n_trees, min_samples_leaf=2))
+            return learn_log_if_suitable(ExtraTreesRegressor(n_trees, min_samples_leaf=2))
         case "quantiles":
             return QuantilePair(Boosting(max_leaf_nodes=8), alpha=recipe.alpha)
         case "spread":
             centre = Boosting(learning_rate=0.05, max_iter=200, max_leaf_nodes=15)
             spread = Boosting(max_iter=60, max_leaf_nodes=8)
-            return ResidualSpread(on_the_suiting_scale(centre), spread, cv=3, floor=0.05, logs=True)
+            centre = learn_log_if_suitable(centre)
+            return ResidualSpread(centre, spread, cv=3, floor=0.05, logs=True)
     raise KeyError(name)
 
 
 def _preparation(columns: Columns | None, *, is_linear: bool) -> list[tuple[str, Any]]:
-    """Prepare columns for a linear model, or for trees.
+    """Make the steps of a pipeline that prepare columns for a linear model, or for trees.
 
     Linear models get medians for missing numbers, unit variance, and one column for each category
     (a missing text is one). Trees handle missing numbers and need no scaling; they get categories
-    as whole numbers, unknown ones as -1.
+    as whole numbers. `columns` are None for an array of numbers.
     """
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
@@ -173,31 +192,32 @@ def _preparation(columns: Columns | None, *, is_linear: bool) -> list[tuple[str,
         numbers = PlainColumns(numbers=True)
         encoder = OrdinalEncoder(
             handle_unknown="use_encoded_value",
-            unknown_value=-1,
-            encoded_missing_value=-2,
+            unknown_value=_UNKNOWN_CATEGORY,
+            encoded_missing_value=_MISSING_CATEGORY,
             max_categories=_MOST_CATEGORIES,
         )
     categories = Pipeline([("plain", PlainColumns()), ("encode", encoder)])
 
-    parts = []
+    transformers = []
     if columns.numbers:
-        parts.append(("numbers", numbers, columns.numbers))
+        transformers.append(("numbers", numbers, columns.numbers))
     if columns.categories:
-        parts.append(("texts", categories, columns.categories))
-    return [("columns", ColumnTransformer(parts))]
+        transformers.append(("texts", categories, columns.categories))
+    return [("columns", ColumnTransformer(transformers))]
 
 
 def columns_of(X: Any) -> Columns | None:
-    """Tell columns of numbers from columns of categories; None for an array of numbers.
+    """List the columns of numbers and the columns of categories; None for an array of numbers.
 
-    A frame's columns go by their types, truth values are categories. A column of an array of
-    objects holds categories if one of its cells is a text.
+    In a frame the type of a column decides, and truth values are categories. A column of an array
+    of objects holds categories if one of its cells is a text.
     """
     if is_frame(X):
         return _columns_by({name: _holds_numbers(X[name].dtype) for name in X.columns})
 
     values = X if hasattr(X, "dtype") else np.asarray(X)
-    if values.dtype.kind in "iufb":
+    is_of_numbers = values.dtype.kind in "iufb"  # integers, floats, truth values
+    if is_of_numbers:
         return None
 
     holds_numbers = {}
@@ -208,7 +228,7 @@ def columns_of(X: Any) -> Columns | None:
 
 
 def _columns_by(holds_numbers: Mapping[Any, bool]) -> Columns:
-    """List the columns that hold numbers, and the others as categories."""
+    """Divide columns, {name: whether it holds numbers}, into numbers and categories."""
     return Columns(
         numbers=[name for name, is_number in holds_numbers.items() if is_number],
         categories=[name for name, is_number in holds_numbers.items() if not is_number],

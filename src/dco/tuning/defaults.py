@@ -78,7 +78,10 @@ class Models:
     def _make_defaults(
         self, resampling: Resampling, scores: Mapping[str, Score] | None
     ) -> dict[str, Any]:
-        """Make the default models that were asked for, or the usual ones."""
+        """Make the default models that were asked for, or the usual ones.
+
+        If the caller chose the scores, models that give nothing for any of them are left out.
+        """
         recipe = self._recipe(resampling)
         names = self.default_names
         if names is None:
@@ -87,10 +90,10 @@ class Models:
         if scores is None:
             return models
 
-        readable = {name: model for name, model in models.items() if _gives_for(model, scores)}
-        if not readable and not self.own:
-            return models  # and the error that follows says what they lack
-        return readable
+        suitable = {name: model for name, model in models.items() if _suits_a_score(model, scores)}
+        if not suitable and not self.own:
+            return models  # the error that follows says what each of them lacks
+        return suitable
 
     def _recipe(self, resampling: Resampling) -> Recipe:
         """Read off the rows what default models are made for."""
@@ -116,32 +119,35 @@ class Models:
                 return tuple(CLASSIFIERS)
             return tuple(name for name in CLASSIFIERS if name != "forest")
 
-        left_out = set()
+        excluded = set()
 
-        # 1. A forest is for few rows; beside it, where a logarithm suits, boosting is left out.
+        # 1. Models of the logarithm need targets that have one.
+        if recipe.log is None:
+            excluded |= {"linear-log", "boosting-log"}
+
+        # 2. A forest is for few rows. Beside it and boosting of the logarithm, plain boosting is
+        # left out.
         takes_forest = n_rows <= _FOREST_UP_TO
         if not takes_forest:
-            left_out.add("forest")
-        if recipe.log is None:
-            left_out |= {"linear-log", "boosting-log"}
-        elif takes_forest:
-            left_out.add("boosting")
+            excluded.add("forest")
+        if takes_forest and recipe.log is not None:
+            excluded.add("boosting")
 
-        # 2. Very few rows do not pay for boosting.
+        # 3. On very few rows boosting costs more than it gains.
         if recipe.is_small:
-            left_out |= {"boosting", "boosting-log"}
+            excluded |= {"boosting", "boosting-log"}
 
-        # 3. The default scores do not need every model that gives more than a point prediction.
+        # 4. The default scores do not need every model that gives more than a point prediction.
         if scores is None:
-            left_out.add("spread")  # levelled scores do its work at a fifth of its cost
+            excluded.add("spread")  # levelled scores do its work at a fifth of its cost
         if scores is None and resampling.is_by_folds and n_rows < FOLDS_BELOW:
-            left_out.add("quantiles")
+            excluded.add("quantiles")
 
-        return tuple(name for name in REGRESSORS if name not in left_out)
+        return tuple(name for name in REGRESSORS if name not in excluded)
 
 
-def _gives_for(model: Any, scores: Mapping[str, Score]) -> bool:
-    """Return whether the model gives a record that one of the scores reads."""
+def _suits_a_score(model: Any, scores: Mapping[str, Score]) -> bool:
+    """Return whether one of the scores reads a type of prediction that the model gives."""
     offered = records_of(model)
     return any(record in score.needs for score in scores.values() for record in offered)
 
@@ -149,30 +155,37 @@ def _gives_for(model: Any, scores: Mapping[str, Score]) -> bool:
 def default_scores_of(
     model: Any, *, of_classes: bool, transforms: Sequence[str] = ()
 ) -> dict[str, Score]:
-    """List the scores that are tried on a model where the caller names none.
+    """List the scores that are tried on a model where the caller names none, by name.
 
-    For classes these are the registered ones, so that no set is empty. For numbers the residual
-    scores come on the scale of the targets and on the scales of `transforms`.
+    Parameters
+    ----------
+    of_classes
+        Whether targets are labels. Then the registered scores are tried, so that no set is empty.
+    transforms
+        Scales of the targets, such as "log", on which residuals are tried besides the plain one.
     """
-    offered = records_of(model)
-    registered = [score for record in offered for score in default_scores(record)]
+    offered_records = records_of(model)
+    registered = [score for record in offered_records for score in default_scores(record)]
     if of_classes:
         return named_scores(never_empty(score) for score in registered)
 
-    gives_medians = getattr(last_model(model), "median", False)
     scores = [*_RESIDUALS, *registered]
-    scores += [Transformed(score, name) for score in _RESIDUALS for name in transforms]
+    for residual in _RESIDUALS:
+        scores += [Transformed(residual, transform) for transform in transforms]
+
+    gives_medians = getattr(last_model(model), "median", False)
     if not gives_medians:
         scores = [score for score in scores if score != QuantileResidual(kind="median")]
     return named_scores(
-        score for score in scores if any(record in score.needs for record in offered)
+        score for score in scores if any(record in score.needs for record in offered_records)
     )
 
 
 def suiting_transforms(resampling: Resampling) -> list[str]:
-    """Choose the scales, flatter towards large targets, on which scores are tried too.
+    """Choose the scales of the targets on which scores are tried besides the plain one.
 
-    Without tuning rows there is nothing to choose by, so one scale must do.
+    On all of them (such as "log") large targets lie closer together. Without tuning rows there is
+    nothing to choose by, so the plain scale must do.
     """
     if not len(resampling.tuning_rows):
         return []
@@ -188,5 +201,5 @@ def suiting_log(y: Floats) -> str | None:
     smallest = float(np.min(y))
     if smallest < 0:
         return None
-    is_far_from_zero = smallest > 0 and smallest >= float(np.median(y)) / 1000
-    return "log" if is_far_from_zero else "log1p"
+    nearly_zero = float(np.median(y)) / 1000
+    return "log" if smallest > 0 and smallest >= nearly_zero else "log1p"

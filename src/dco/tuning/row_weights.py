@@ -14,9 +14,10 @@ import numpy as np
 from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.ranks import order_statistic, size_quantile, tuning_rank
 
-_LARGE = 1e250  # the sum of sizes beyond may overflow
-_LARGEST_MACHINE_MASS = 2**62
-_TAIL = Fraction(1, 20)
+_LARGE = 1e250  # sums of larger values may overflow
+_LARGEST_MACHINE_MASS = 2**62  # sums of larger masses may overflow 64 bits
+_LARGEST_EXACT_INTEGER = 2**53  # in double precision
+_ABOVE_P95 = Fraction(1, 20)  # the share of the weight above a 95 % quantile
 
 
 class RowWeights(ABC):
@@ -94,26 +95,26 @@ class EqualClusters(RowWeights):
     @cached_property
     def masses(self) -> Integers:
         """Whole-number weights of the rows, so that sums of them are exact."""
-        present, positions, sizes = np.unique(
+        clusters, cluster_of_row, sizes = np.unique(
             self.clusters, return_inverse=True, return_counts=True
         )
-        common = math.lcm(*sizes.tolist())
-        mass_by_cluster = np.array([common // size for size in sizes.tolist()], dtype=object)
-        masses: Integers = mass_by_cluster[positions]
+        cluster_mass = math.lcm(*sizes.tolist())  # so that every row gets a whole number
+        row_mass = np.array([cluster_mass // size for size in sizes.tolist()], dtype=object)
+        masses: Integers = row_mass[cluster_of_row]
 
-        fits_machine_integers = common * len(present) < _LARGEST_MACHINE_MASS
-        return masses.astype(np.int64) if fits_machine_integers else masses
+        total_mass = cluster_mass * len(clusters)
+        return masses.astype(np.int64) if total_mass < _LARGEST_MACHINE_MASS else masses
 
     @cached_property
     def shares(self) -> Floats:
         """The weights of the rows, which sum to one."""
-        present, positions, sizes = np.unique(
+        clusters, cluster_of_row, sizes = np.unique(
             self.clusters, return_inverse=True, return_counts=True
         )
-        return np.asarray(1 / (len(present) * sizes[positions]))
+        return np.asarray(1 / (len(clusters) * sizes[cluster_of_row]))
 
     def smallest_threshold(self, scores: Floats, alpha: Fraction) -> float:
-        """Add up masses from the smallest score until few enough are left."""
+        """Add up masses from the smallest score on, until at most a share alpha is above."""
         order = np.argsort(scores, kind="stable")
         mass_up_to = np.cumsum(self.masses[order])
         total = int(mass_up_to[-1])
@@ -133,14 +134,17 @@ class EqualClusters(RowWeights):
 
     def p95(self, sizes: Floats) -> float:
         """Return the smallest size that at most a twentieth of the weight exceeds."""
-        return self.smallest_threshold(sizes, _TAIL)
+        return self.smallest_threshold(sizes, _ABOVE_P95)
 
     def count_hits(self, slices: Integers, covered: Bools) -> tuple[Floats, Floats]:
-        """Count clusters; a cluster that is covered in part counts in part."""
+        """Count clusters: the share of a slice that is covered, times its number of clusters."""
         mass = np.bincount(slices, self.shares)
         covered_mass = np.bincount(slices, self.shares * covered)
-        pairs = np.unique(np.stack([slices, self.clusters]), axis=1)
-        n_clusters = np.bincount(pairs[0], minlength=len(mass)).astype(np.float64)
+
+        # Each slice and cluster that have a row in common count once.
+        slices_with_clusters = np.unique(np.stack([slices, self.clusters]), axis=1)
+        slice_of_pair = slices_with_clusters[0]
+        n_clusters = np.bincount(slice_of_pair, minlength=len(mass)).astype(np.float64)
 
         covered_share = np.divide(covered_mass, mass, out=np.zeros_like(mass), where=mass > 0)
         return covered_share * n_clusters, n_clusters
@@ -159,6 +163,6 @@ def exact_mean(values: Floats) -> float:
         return math.fsum(values / len(values))
 
     are_whole = bool(np.all(values == np.rint(values)))
-    if are_whole and largest * len(values) < 2**53:
-        return float(values.sum()) / len(values)  # whole numbers add up without rounding
+    if are_whole and largest * len(values) < _LARGEST_EXACT_INTEGER:
+        return float(values.sum()) / len(values)  # no sum is rounded
     return math.fsum(values) / len(values)

@@ -54,7 +54,7 @@ def tune(
 def rank_evaluated(
     evaluated: Sequence[EvaluatedCandidate], *, alpha: Level, objective: Aimed = "mean_size"
 ) -> Ranking:
-    """Rank candidates as `tune` does whose scores and size curves are already there."""
+    """Rank candidates as `tune` does, from their scores and set sizes instead of predictions."""
     lengths = {len(candidate) for candidate in evaluated}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
@@ -91,7 +91,10 @@ def tuning_threshold(scores: Floats, *, alpha: Level) -> Threshold:
 
 
 def checked_pairs(candidates: Candidates) -> dict[str, tuple[Score, TuningPredictions]]:
-    """Check that candidates are a dict {name: (score, prediction), ...}."""
+    """Check that candidates are a dict {name: (score, prediction), ...}, and return it.
+
+    Each prediction is of all tuning rows and comes back as `TuningPredictions`.
+    """
     if not isinstance(candidates, Mapping):
         raise ValueError(
             f"candidates must be a dict {{name: (score, prediction), ...}}, got "

@@ -42,7 +42,7 @@ _RELATIVE_SLACK = 1e-12
 _ABSOLUTE_SLACK = 1e-300  # for intervals that are points, whose ends were rounded outwards
 _MOST_HALVINGS = 100
 _FAR_CUTOFF = 2.0**64  # so far out that only the growth of an interval shows in its ends
-_LARGEST_CUTOFF = 2.0**1000  # so that products with cut-offs stay finite
+_LARGEST_CUTOFF = 2.0**1000  # since only a finite range can be halved
 _LARGEST_SLOPE = 2.0**900  # so that sums over rows stay finite
 
 

@@ -32,7 +32,10 @@ _FIFTHS_OF_CONFIDENCE = (
 
 @dataclass(frozen=True, eq=False)
 class Slicing:
-    """A way to cut the tuning rows into slices: the number of each row's slice, and their names."""
+    """A way to cut the tuning rows into slices, such as by class.
+
+    `numbers` has the number of each row's slice, from 0, and `names` the name of each slice.
+    """
 
     numbers: Integers
     names: Sequence[str]
@@ -45,7 +48,8 @@ class Slicing:
     def by_value(cls, values: AnyArray, *, column_name: str) -> Slicing:
         """Cut by the values of a column."""
         return cls(
-            number_values(values), [f"{column_name} = {value}" for value in distinct(values)]
+            numbers=number_values(values),
+            names=[f"{column_name} = {value}" for value in distinct(values)],
         )
 
     @classmethod
@@ -57,13 +61,17 @@ class Slicing:
     @classmethod
     def by_prediction(cls, centres: Floats, *, of_classes: bool) -> Slicing:
         """Cut into fifths of the prediction; for classes, of the largest probability."""
-        return cls(fifths(centres), _FIFTHS_OF_CONFIDENCE if of_classes else _FIFTHS)
+        names = _FIFTHS_OF_CONFIDENCE if of_classes else _FIFTHS
+        return cls(fifths(centres), names)
 
 
 def named_slicings(
     rows: Rows, columns: Sequence[Any], thresholds: ThresholdKind
 ) -> tuple[Slicing, ...]:
-    """Cut the tuning rows by the columns (or functions of X) of an objective, and by condition."""
+    """Slice the tuning rows by each column (or function of X) of an objective, and by condition.
+
+    A condition is what gives rows a threshold of their own.
+    """
     slicings = []
     for column in columns:
         check_condition(column, rows.X, parameter="by")

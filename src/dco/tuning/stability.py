@@ -13,7 +13,7 @@ from dco.tuning.evaluated import EvaluatedCandidate
 from dco.tuning.ranking import RankingRow
 
 N_HALVES = 50
-_STREAM = 3  # of random numbers: other ones than those that deal rows to roles and folds
+_STREAM = 3  # of random numbers: other ones than those that dealt roles and clusters
 
 
 def share_of_wins(
