@@ -9,6 +9,7 @@ import time
 import pandas as pd
 import pytest
 
+from dco.cli import watching
 from dco.foundations import files
 
 from .conftest import make_table
@@ -103,7 +104,7 @@ def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch, late):
     from dco.service.monitor import Monitor
 
     state = rows / "watch.json"
-    owner, name = (files, "wait_for_folder") if late else (Monitor, "update_all")
+    owner, name = (watching, "wait_for_folder") if late else (Monitor, "update_all")
     whole = getattr(owner, name)
 
     def interrupted(*given):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -55,11 +54,9 @@ def command(
     come, none of which trained or tuned the model; after an alarm of `dco watch`, rows that came
     later. The new certificate names the old one.
     """
-    from dco.cli.model_files import ModelFile, fitted_layout, open_model
     from dco.cli.outputs import check_outputs, finish_from_here
-    from dco.cli.tables.fitted import rows_with_targets
+    from dco.cli.recalibrating import RecalibrateOrder, recalibrate_model
     from dco.foundations.files import write_files
-    from dco.recalibration import recalibrate
     from dco.storage import pack
 
     if not in_parts and (rest or work.is_asked_for()):
@@ -67,43 +64,27 @@ def command(
             "--rest, --jobs and --scheduler are for calibration in parts: add --in-parts."
         )
     check_outputs({"out": out, "certificate": certificate}, force=force, inputs=[model, data])
-    with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
-        old = open_model(model, trust)
-        layout = fitted_layout(old)
-        reading_with_groups = replace(reading, by=None if layout is None else layout.groups)
-        if in_parts:
-            from dco.cli.parts import recalibrate_in_parts
 
-            new = recalibrate_in_parts(
-                old,
-                ModelFile(model.resolve(), trust),
-                data,
-                reading=reading_with_groups,
-                rest=rest,
-                work=work,
-                quiet=as_json,
-            )
-        else:
-            rows = rows_with_targets(old, data, reading_with_groups)
-            new = recalibrate(old, rows.X, rows.y, groups=rows.by)
-        contents: dict[Path, str | bytes] = {out: pack(new)}
+    order = RecalibrateOrder(model, data, reading, trust, in_parts=in_parts, rest=rest, work=work)
+    with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
+        new_model = recalibrate_model(order, quiet=as_json)
+        new_certificate = new_model.certificate_
+        contents: dict[Path, str | bytes] = {out: pack(new_model)}
         if certificate is not None:
-            contents[certificate] = new.certificate_.to_json() + "\n"
+            contents[certificate] = new_certificate.to_json() + "\n"
         finish_from_here()
         write_files(contents, overwrite=force)
+
     if as_json:
-        facts = json.loads(new.certificate_.to_json())
-        return print_json(
-            {
-                "certificate": facts,
-                "replaces": new.certificate_.provenance.replaces,
-                "notes": notes,
-                "model": str(out),
-            }
-        )
-    say(
-        f"{counted(new.certificate_.provenance.rows['calibrate'], 'calibration row')} of {data}.",
-        *str(new.certificate_).splitlines(),
-    )
+        facts = {
+            "certificate": json.loads(new_certificate.to_json()),
+            "replaces": new_certificate.provenance.replaces,
+            "notes": notes,
+            "model": str(out),
+        }
+        print_json(facts)
+        return
+    n_rows = new_certificate.provenance.rows["calibrate"]
+    say(f"{counted(n_rows, 'calibration row')} of {data}.", *str(new_certificate).splitlines())
     print_notes(notes)
-    return say(f"Wrote {out}." + ("" if certificate is None else f" Wrote {certificate}."))
+    say(" ".join(f"Wrote {path}." for path in contents))
