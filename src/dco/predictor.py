@@ -97,7 +97,7 @@ def fit_decoupled(
     # 5. Take the thresholds, and write down what they guarantee.
     calibration = statement.calibrate(opened.scored)
     certificate = certify(structure, calibration, choice, roles, tuning=tuning, seed=seed)
-    calibration_notes = calibration.notes(dealt_from=roles.n_dealt, classes=structure.classes)
+    calibration_notes = calibration.notes(n_in_fit=roles.n_dealt, classes=structure.classes)
 
     return DecoupledPredictor(
         structure=structure,

@@ -285,7 +285,7 @@ def test_rows_of_new_conditions_are_counted(new, rows, pattern):
     [(13, "and there are 13 in all"), (14, "leave calibrate_size and tune_size out")],
 )
 def test_the_default_sizes_are_advised_where_rows_are_left_to_fit_with(n_rows, advice):
-    assert advice in note_of(calibrate(np.arange(5.0), alpha=0.1), dealt_from=n_rows)
+    assert advice in note_of(calibrate(np.arange(5.0), alpha=0.1), n_in_fit=n_rows)
 
 
 def test_files_write_each_condition_once():

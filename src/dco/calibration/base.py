@@ -149,13 +149,12 @@ class Calibration(ABC):
         """Return what a certificate states of this calibration."""
 
     @abstractmethod
-    def notes(
-        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
-    ) -> list[Note]:
+    def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         """Say which thresholds are infinite, why, and what helps.
 
-        `dealt_from` is how many rows (or clusters) the fit dealt to roles, for advice on sizes;
-        `classes` are all labels of the fit, to name those without calibration rows.
+        `n_in_fit` is how many rows (or clusters) the fit divided among training, tuning and
+        calibration, for advice on these sizes; `classes` are all labels of the fit, to name those
+        without calibration rows.
         """
 
     @property

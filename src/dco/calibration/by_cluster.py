@@ -131,14 +131,12 @@ class ClusterThreshold(_ClusterCalibration):
             thresholds=tuple(condition.certified() for condition in self.conditions),
         )
 
-    def notes(
-        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
-    ) -> list[Note]:
+    def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         return note_full_sets(
             self.conditions[0].threshold,
             smallest=self.calibrator.smallest_size(alpha=self.alpha),
             unit="group",
-            dealt_from=dealt_from,
+            n_in_fit=n_in_fit,
         )
 
 
@@ -165,15 +163,13 @@ class OnePerClusterThreshold(_ClusterCalibration):
             takes_one_of_each_cluster=True,
         )
 
-    def notes(
-        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
-    ) -> list[Note]:
+    def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         name = self.calibrator.guarantee.name.upper()
         return note_full_sets(
             self.conditions[0].threshold,
             smallest=self.calibrator.smallest_size(alpha=self.alpha),
             unit="group",
-            dealt_from=dealt_from,
+            n_in_fit=n_in_fit,
             reason=f" (a {name} statement uses one row of each)",
         )
 

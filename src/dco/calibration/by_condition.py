@@ -173,9 +173,7 @@ class ThresholdPerCondition(Calibration):
             thresholds=tuple(condition.certified() for condition in self.conditions),
         )
 
-    def notes(
-        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
-    ) -> list[Note]:
+    def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         """Say which labels have no calibration rows, and which conditions have too few."""
         condition = self.calibrator.condition
         smallest = self.calibrator.smallest_size(alpha=self.alpha)

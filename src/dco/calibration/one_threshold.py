@@ -61,11 +61,9 @@ class ThresholdForAll(Calibration):
             thresholds=tuple(condition.certified() for condition in self.conditions),
         )
 
-    def notes(
-        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
-    ) -> list[Note]:
+    def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         return note_full_sets(
             self.conditions[0].threshold,
             smallest=self.calibrator.smallest_size(alpha=self.alpha),
-            dealt_from=dealt_from,
+            n_in_fit=n_in_fit,
         )

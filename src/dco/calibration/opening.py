@@ -11,7 +11,7 @@ import numpy as np
 
 from dco.calibration.base import Calibrator
 from dco.calibration.by_cluster import one_row_per_group
-from dco.foundations.arrays import AnyArray, Bools, Floats
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.display import counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
 from dco.foundations.notes import Message, Note
@@ -21,7 +21,14 @@ from dco.rows.seal import SealedRows
 from dco.scores.inverse import check_inverse, is_ours
 from dco.structure import ScoredRows, Structure, rows_scored_again
 
-_LARGER = "such scores are infinite, so the statement stays valid and sets are larger."
+_STAYS_VALID = "such scores are infinite, so the statement stays valid and sets are larger."
+
+# How far scores of the same row may differ in batches of another size (`same_but_for_rounding`).
+_ROUNDING_OF_SCORE = 1e-5  # as a share of the score itself
+_ROUNDING_OF_USUAL_SIZE = 1e-4  # as a share of the size that scores usually have
+_ROUNDING_OF_REPEATABLE = 0.01  # the same, for a model that repeats itself exactly on a batch
+_SMALLEST_ROUNDING = 1e-8
+_SAFETY_FACTOR = 4  # a few rows are compared, and others may differ by more
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +47,52 @@ def open_calibration_rows(
     support: tuple[float, float] | None,
     seed: int,
 ) -> OpenedRows:
-    """Open the calibration rows for this structure, score them, and check the scores.
+    """Open the sealed calibration rows for this structure, score them, and check the scores.
 
-    A structure that cannot score the rows is an error, and no other takes its place: which one is
-    calibrated may not depend on what the calibration rows hold, a missing value in them included.
+    `calibrator` says what else is needed of each row, `support` where y lies by what the caller
+    knows, and `seed` is that of the fit.
     """
     rows = sealed.open_for(structure.fingerprint)
-    X = rows.X
-    y = rows.y
-    clusters = rows.clusters
-    picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
-    one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
+
+    # 1. Pick a row of each cluster before any score is seen.
+    one_per_cluster = pick_one_per_cluster(rows.clusters, seed=seed)
+
+    # 2. Score the rows. Sets and scores of the library are compared in its tests.
+    scores = _score_opened_rows(structure, rows.X, rows.y)
+    if not is_ours(structure.score):
+        check_inverse(structure.score, structure.prediction(rows.X), rows.y, scores)
+    scored = ScoredRows(
+        scores=scores,
+        covariates=calibrator.covariates(rows.X, rows.y),
+        clusters=rows.clusters,
+        one_per_cluster=one_per_cluster,
+    )
+
+    # 3. Check that a fixed function scored them.
+    return OpenedRows(
+        scored=settle_scores(scored, structure, calibrator, rows.X, rows.y),
+        notes=tuple(note_targets(structure, rows.y, support=support)),
+    )
+
+
+def pick_one_per_cluster(clusters: AnyArray | None, *, seed: int) -> Integers | None:
+    """Pick the position of one row of each cluster at random; None without clusters.
+
+    `seed` is that of the fit, which dealt roles by other draws.
+    """
+    if clusters is None:
+        return None
+    return one_row_per_group(clusters, seed=np.random.default_rng([seed, 2]))
+
+
+def _score_opened_rows(structure: Structure, X: Any, y: AnyArray) -> Floats:
+    """Score calibration rows; a structure that cannot is an error, and no other takes its place.
+
+    Which structure is calibrated may not depend on what the calibration rows hold, a missing value
+    in them included.
+    """
     try:
-        scores = structure.scores(X, y)
+        return structure.scores(X, y)
     except DcoError:
         raise
     except Exception as error:  # whatever a user's model raises
@@ -63,78 +103,77 @@ def open_calibration_rows(
             f"imputer, say) before it."
         ) from error
 
-    if not is_ours(structure.score):  # ours are compared in the tests
-        check_inverse(structure.score, structure.prediction(X), y, scores)
-    scored = ScoredRows(
-        scores=scores,
-        covariates=calibrator.covariates(X, y),
-        clusters=clusters,
-        one_per_cluster=one_per_cluster,
-    )
-    return OpenedRows(
-        scored=settle_scores(scored, structure, calibrator, X, y),
-        notes=tuple(note_targets(structure, y, support=support)),
-    )
-
 
 def settle_scores(
     scored: ScoredRows, structure: Structure, calibrator: Calibrator, X: Any, y: AnyArray
 ) -> ScoredRows:
-    """Check scores and covariates against smaller batches, and round tied scores up.
+    """Check that scores and covariates are a fixed function of a row, and round tied scores up.
 
-    X may hold those rows alone that `rows_scored_again` chooses.
+    Some rows are computed again in smaller batches. X must hold those that `rows_scored_again`
+    chooses; y and `scored` have all rows.
     """
     check_scores_repeat(structure, X, y, scored.scores)
     calibrator.check_covariates(X, y, scored.covariates)
+
     rounding = tie_rounding(structure.scores, X, y, scored.scores)
     try:
         scores = checked_scores(scored.scores + rounding)
-    except ValueError as error:  # once the seal is open, no other structure may take its place
+    except ValueError as error:  # NaN, say: name the structure
         message = f"The chosen structure ({structure.name}) cannot be calibrated: {error}"
         raise type(error)(message) from None
     return replace(scored, scores=scores, rounding=rounding)
 
 
 def check_scores_repeat(structure: Structure, X: Any, y: AnyArray, scores: Floats) -> None:
-    """Score some rows again, and raise if the scores differ.
+    """Score some rows again in smaller batches, and raise if their scores change.
 
-    A model that learns in predict, or leaves dropout on, gives other scores the second time. Rows
-    come in smaller batches, so that a model is seen that compares the rows of a batch. Those may
-    round otherwise, in single precision to a few digits where features are large: that is not held
-    against a model that gives the same scores to the same batch, up to a hundredth of a score's
-    usual size.
+    They do if the model learns in predict, leaves dropout on, or compares the rows of a batch.
+    `scores` are those of all rows, scored together.
     """
     first_rows, _ = rows_scored_again(len(y))
     half = first_rows[: len(first_rows) // 2]
     batches = [first_rows, half] if half.size else [first_rows]
 
     for rows in batches:
-        batch = take_features(X, rows)
-        again = structure.scores(batch, y[rows])
-        if same_but_for_rounding(again, scores[rows]).all():
-            continue
+        if not _scores_repeat(structure, take_features(X, rows), y[rows], scores[rows], scores):
+            raise SealBrokenError(
+                f"The scores of {structure.name} change when the same rows are scored again, so "
+                f"they are not those of one fixed function of a row: the model learns, draws at "
+                f"random, compares rows or changes them in place in predict. Fix its seed, let it "
+                f"copy, or freeze it."
+            )
 
-        is_near = same_but_for_rounding(again, scores[rows], among=scores, share=0.01).all()
-        if is_near:
-            a_third_time = structure.scores(batch, y[rows])
-            if same_but_for_rounding(a_third_time, again).all():
-                continue
-        raise SealBrokenError(
-            f"The scores of {structure.name} change when the same rows are scored again, so they "
-            f"are not those of one fixed function of a row: the model learns, draws at random, "
-            f"compares rows or changes them in place in predict. Fix its seed, let it copy, or "
-            f"freeze it."
-        )
+
+def _scores_repeat(
+    structure: Structure, X: Any, y: AnyArray, scores: Floats, all_scores: Floats
+) -> bool:
+    """Return whether a batch of rows gets the same scores as it got among all rows.
+
+    `scores` are those that the rows of the batch got then, and `all_scores` those of all rows. A
+    small batch may be rounded differently, in single precision to a few digits where features are
+    large. Such differences are accepted if the batch gets the same scores once more.
+    """
+    scores_now = structure.scores(X, y)
+    if same_but_for_rounding(scores_now, scores).all():
+        return True
+
+    is_near = same_but_for_rounding(
+        scores_now, scores, among=all_scores, share=_ROUNDING_OF_REPEATABLE
+    )
+    if not is_near.all():
+        return False
+    scores_once_more = structure.scores(X, y)
+    return bool(same_but_for_rounding(scores_once_more, scores_now).all())
 
 
 def tie_rounding(
     scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats
 ) -> float:
-    """Return how much to add to every score so that tied rows stay covered when they come alone.
+    """Return how much to add to every calibration score because some scores are tied: 0 if none is.
 
-    Where scores are distinct that is nothing. Where some are tied, many rows may share the score at
-    the threshold, and a last digit could cost all of them in a batch of another size: every score
-    is then raised by what batches round differently, which keeps their order.
+    Many rows may share the score that becomes the threshold. In a batch of another size their
+    scores may be larger in the last digit, and all of them would be missed at once. Raising every
+    score by as much as batches round differently prevents that, and keeps the order.
     """
     if len(np.unique(scores)) == scores.size:
         return 0.0
@@ -144,65 +183,98 @@ def tie_rounding(
 def batch_rounding(
     scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats
 ) -> float:
-    """Return four times the largest difference between a row's score alone and among the others.
+    """Estimate by how much a row's score may differ when the row comes alone.
 
-    A matrix product of one row may round otherwise than one of many. A larger jump is none of that
-    (two labels that change places, in a score of ranks) and does not count.
+    A matrix product of one row may round differently from one of many rows. Some rows are scored
+    alone by `scores_of(X, y)` and compared with their `scores` among all rows; the estimate is four
+    times the largest difference. Larger jumps are no rounding (two labels that change places, in a
+    score of ranks) and do not count.
     """
-    _, rows_alone = rows_scored_again(len(y))
-    together = scores[rows_alone]
-    batches_of_one = rows_alone[:, None]
-    alone = np.array([scores_of(take_features(X, row), y[row])[0] for row in batches_of_one])
+    _, rows_to_compare = rows_scored_again(len(y))
+    scores_together = scores[rows_to_compare]
+    batches_of_one = rows_to_compare[:, None]
+    scores_alone = np.array(
+        [scores_of(take_features(X, batch), y[batch])[0] for batch in batches_of_one]
+    )
 
-    is_rounding = same_but_for_rounding(alone, together) & np.isfinite(together)
-    differences = np.abs(alone[is_rounding] - together[is_rounding])
-    return 4 * float(differences.max(initial=0.0))
+    is_finite = np.isfinite(scores_together)
+    is_rounding = is_finite & same_but_for_rounding(scores_alone, scores_together)
+    differences = np.abs(scores_alone[is_rounding] - scores_together[is_rounding])
+    return _SAFETY_FACTOR * float(differences.max(initial=0.0))
 
 
 def same_but_for_rounding(
-    again: Floats, scores: Floats, *, among: Floats | None = None, share: float = 1e-4
+    again: Floats,
+    scores: Floats,
+    *,
+    among: Floats | None = None,
+    share: float = _ROUNDING_OF_USUAL_SIZE,
 ) -> Bools:
-    """Return where scores differ by no more than batches of another size may round differently.
+    """Say for each row whether two scores of it differ by no more than rounding.
 
-    A small residual is the difference of large numbers and keeps their rounding (seven digits, in
-    single precision), so what counts is a share of the size that scores usually have: the median of
-    the finite ones `among` which they are, without their sign.
+    Batches of another size may be rounded differently. A small residual is the difference of large
+    numbers and keeps their rounding, so a difference may be up to `share` of the size that scores
+    usually have: the median of the finite |scores|, or of |among| if other rows shall decide it.
     """
     sizes = np.abs(scores if among is None else among)
-    finite = sizes[np.isfinite(sizes)]
-    usual_size = float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
-    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + share * usual_size, equal_nan=True)
+    finite_sizes = sizes[np.isfinite(sizes)]
+    usual_size = 0.0
+    if finite_sizes.size > 0:
+        usual_size = float(np.quantile(finite_sizes, 0.5, method="lower"))
+
+    return np.isclose(
+        again,
+        scores,
+        rtol=_ROUNDING_OF_SCORE,
+        atol=_SMALLEST_ROUNDING + share * usual_size,
+        equal_nan=True,
+    )
 
 
 def note_targets(
     structure: Structure, y: AnyArray, *, support: tuple[float, float] | None
 ) -> list[Note]:
-    """Count calibration targets that score +inf: outside the support, or of unseen labels."""
+    """Note calibration targets whose scores are infinite: outside the support, or unseen labels.
+
+    `support` are the bounds of y that the caller knows.
+    """
     notes = []
-    rows = counted(len(y), "calibration row")
-
     if support is not None:
-        low, high = support
-        n_outside = int(np.count_nonzero((y < low) | (y > high)))
-        if n_outside:
-            have_target = f"{have(n_outside)} a target outside the support"
-            text = f"{n_outside} of {rows} {have_target}: {_LARGER}"
-            remedy = Message("Widen ⟨support⟩, or correct these targets.")
-            notes.append(Note("outside-support", text, remedy))
-
+        notes += _note_outside_support(y, support)
     if structure.classes is not None:
-        known_labels = np.asarray(getattr(structure.model, "classes_", structure.classes))
-        labels_of_model = set(known_labels.tolist())
-        unseen = Counter(label for label in y.tolist() if label not in labels_of_model)
-        if unseen:
-            shown = first_few(
-                [f"{label!r}: {counted(n, 'row')}" for label, n in unseen.most_common()]
-            )
-            n_unseen = unseen.total()
-            have_labels = "has a label" if n_unseen == 1 else "have labels"
-            text = (
-                f"{n_unseen} of {rows} {have_labels} that the chosen model never saw ({shown}): "
-                f"{_LARGER}"
-            )
-            notes.append(Note("unseen-labels", text, "Bring training rows of them."))
+        labels_of_model = np.asarray(getattr(structure.model, "classes_", structure.classes))
+        notes += _note_unseen_labels(y, set(labels_of_model.tolist()))
     return notes
+
+
+def _note_outside_support(y: AnyArray, support: tuple[float, float]) -> list[Note]:
+    """Note how many calibration targets lie outside the support; nothing if none does."""
+    low, high = support
+    n_outside = int(np.count_nonzero((y < low) | (y > high)))
+    if n_outside == 0:
+        return []
+
+    text = (
+        f"{n_outside} of {counted(len(y), 'calibration row')} {have(n_outside)} a target outside "
+        f"the support: {_STAYS_VALID}"
+    )
+    remedy = Message("Widen ⟨support⟩, or correct these targets.")
+    return [Note("outside-support", text, remedy)]
+
+
+def _note_unseen_labels(y: AnyArray, labels_of_model: set[Any]) -> list[Note]:
+    """Note calibration labels that the model was not trained on; nothing if it knows all."""
+    n_rows_of = Counter(label for label in y.tolist() if label not in labels_of_model)
+    if not n_rows_of:
+        return []
+
+    n_unseen = n_rows_of.total()
+    have_labels = "has a label" if n_unseen == 1 else "have labels"
+    examples = first_few(
+        [f"{label!r}: {counted(n, 'row')}" for label, n in n_rows_of.most_common()]
+    )
+    text = (
+        f"{n_unseen} of {counted(len(y), 'calibration row')} {have_labels} that the chosen model "
+        f"never saw ({examples}): {_STAYS_VALID}"
+    )
+    return [Note("unseen-labels", text, "Bring training rows of them.")]

@@ -202,9 +202,7 @@ class ThresholdPerPattern(Calibration):
             groups=tuple(sorted(sizes.items())),
         )
 
-    def notes(
-        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
-    ) -> list[Note]:
+    def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         """Say how many thresholds are infinite, and which groups have too few rows."""
         n_infinite = sum(np.isinf(condition.threshold.value) for condition in self.conditions)
         if not n_infinite:

@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 
 from dco.calibration.base import Calibrator
-from dco.calibration.by_cluster import one_row_per_group
-from dco.calibration.opening import OpenedRows, note_targets, settle_scores
+from dco.calibration.opening import (
+    OpenedRows,
+    note_targets,
+    pick_one_per_cluster,
+    settle_scores,
+)
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.foundations.tables import missing_cells, stack_features, take_features
@@ -25,9 +29,9 @@ from dco.structure import ScoredRows, Structure
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
-    """Features of some rows of a table, found by their positions in the table.
+    """Features of some rows of a table, which stand in for the table.
 
-    It stands in for the table where only these rows are asked for.
+    They are asked for by their positions in the whole table, and no other rows may be asked for.
     """
 
     features: Any
@@ -61,12 +65,15 @@ class ScoredBatch:
 def score_rows(
     structure: Structure, calibrator: Calibrator, rows: Rows, *, score_again: Integers
 ) -> ScoredBatch:
-    """Score some rows of a table, and keep the features of those at the positions `score_again`.
+    """Score one batch of calibration rows, and read what else the calibrator needs of them.
 
-    The rows kept are scored a second time after all batches are joined.
+    Features are dropped, but for the rows at the positions `score_again` of the batch: they are
+    scored a second time after all batches are joined.
     """
-    if structure.classes is not None:  # a label that the model never saw scores +inf
+    # Labels that the model never saw must be among the classes, to score +inf.
+    if structure.classes is not None:
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
+
     return ScoredBatch(
         y=rows.y,
         hashes=row_fingerprints(rows.X, rows.y),
@@ -79,39 +86,42 @@ def score_rows(
 
 
 def join_batches(batches: Sequence[ScoredBatch]) -> ScoredBatch:
-    """Put batches together, in their order."""
-    # Positions within a batch become positions among all rows.
-    sizes = [len(batch) for batch in batches]
-    starts = np.cumsum([0, *sizes[:-1]])
-    positions = [
-        batch.scored_again.positions + start for batch, start in zip(batches, starts, strict=True)
-    ]
-    features = [
-        batch.scored_again.features for batch in batches if batch.scored_again.positions.size
-    ]
-    all_features = reduce(stack_features, features)
-
+    """Join scored batches into one, in their order."""
     return ScoredBatch(
         y=np.concatenate([batch.y for batch in batches]),
         hashes=np.concatenate([batch.hashes for batch in batches]),
         scores=np.concatenate([batch.scores for batch in batches]),
-        covariates=_join([batch.covariates for batch in batches]),
-        clusters=_join([batch.clusters for batch in batches]),
+        covariates=_concatenate_if_any([batch.covariates for batch in batches]),
+        clusters=_concatenate_if_any([batch.clusters for batch in batches]),
         missing_cells=np.sum([batch.missing_cells for batch in batches], axis=0),
-        scored_again=SelectedRows(all_features, np.concatenate(positions)),
+        scored_again=_join_selected_rows(batches),
     )
 
 
-def _join(parts: Sequence[AnyArray | None]) -> AnyArray | None:
-    """Join arrays; None if these rows have no such values."""
-    arrays = [part for part in parts if part is not None]
-    return np.concatenate(arrays) if arrays else None
+def _join_selected_rows(batches: Sequence[ScoredBatch]) -> SelectedRows:
+    """Join the rows of each batch that are scored again; their positions count from the first."""
+    features = []
+    positions = []
+    batch_start = 0  # the position of the batch's first row among all rows
+    for batch in batches:
+        selected = batch.scored_again
+        if selected.positions.size > 0:
+            features.append(selected.features)
+            positions.append(batch_start + selected.positions)
+        batch_start += len(batch)
+    return SelectedRows(reduce(stack_features, features), np.concatenate(positions))
+
+
+def _concatenate_if_any(arrays: Sequence[AnyArray | None]) -> AnyArray | None:
+    """Concatenate arrays, without those that are None; None if all are."""
+    present = [array for array in arrays if array is not None]
+    return np.concatenate(present) if present else None
 
 
 class SealedScores(SealedRows):
     """Calibration rows that were scored in batches, under a seal.
 
-    They were hashed in the moment in which they were scored, so the hashes are those of the seal.
+    Their hashes were computed together with their scores, and the seal takes them from there.
     """
 
     def __init__(self, scored: ScoredBatch) -> None:
@@ -134,18 +144,20 @@ class SealedScores(SealedRows):
         support: tuple[float, float] | None,
         seed: int,
     ) -> OpenedRows:
-        """Open the rows and check their scores, as `open_calibration_rows` does in memory."""
+        """Open the rows and check their scores, as `open_calibration_rows` does in memory.
+
+        `structure` scored the rows and `calibrator` read their covariates; `support` is where y
+        lies by what the caller knows, and `seed` is that of the fit.
+        """
         rows = self.open_for(structure.fingerprint)
-        one_per_cluster = None
-        if rows.clusters is not None:
-            picks = np.random.default_rng([seed, 2])
-            one_per_cluster = one_row_per_group(rows.clusters, seed=picks)
         scored = ScoredRows(
             scores=self._scored.scores,
             covariates=self._scored.covariates,
             clusters=rows.clusters,
-            one_per_cluster=one_per_cluster,
+            one_per_cluster=pick_one_per_cluster(rows.clusters, seed=seed),
         )
+
+        # `rows.X` has features of those rows alone that are scored again.
         return OpenedRows(
             scored=settle_scores(scored, structure, calibrator, rows.X, rows.y),
             notes=tuple(note_targets(structure, rows.y, support=support)),

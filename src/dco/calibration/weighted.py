@@ -240,13 +240,11 @@ class ThresholdPerWeight(Calibration):
             weights=summarise_weights(self.calibrator.weights, self.weights),
         )
 
-    def notes(
-        self, *, dealt_from: int | None = None, classes: AnyArray | None = None
-    ) -> list[Note]:
+    def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         return note_full_sets(
             self.conditions[0].threshold,
             smallest=self.calibrator.smallest_size(alpha=self.alpha),
-            dealt_from=dealt_from,
+            n_in_fit=n_in_fit,
         )
 
 
