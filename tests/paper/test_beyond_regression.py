@@ -11,12 +11,18 @@ from dco import conformal_rank
 from dco.datasets import Table
 from dco.paper import METHODS, Options, SplitRecord, rows_of
 from dco.paper import beyond_regression as beyond
-from dco.paper.beyond_regression import BeyondOutcome, SizesRow, StrongerClass, cut_after, reserve
+from dco.paper.beyond_regression import (
+    BeyondOutcome,
+    SizesRow,
+    StrongerClass,
+    calibration_reserve,
+    move_cut,
+)
 from dco.paper.beyond_regression_class import (
     CLASSES,
     PAIR,
-    Class,
-    Fits,
+    CandidateClass,
+    FittedClass,
     Structure,
     fit_class,
     mean_model,
@@ -26,14 +32,14 @@ from dco.paper.beyond_regression_class import (
 from dco.paper.regression_splits import paper_split
 
 LEVELS = Options(alphas=(0.2, 0.1))
-SMALL = Class(
+SMALL = CandidateClass(
     study="concrete",
     averaged=("extra trees", "support vectors"),
     fixed="average, residual / (spread + 0.3)",
     chosen_on="other rows",
     alone=("ridge",),
 )
-QUICK = Class(
+QUICK = CandidateClass(
     study="concrete",
     averaged=("ridge", "support vectors"),
     fixed="average, absolute residual",
@@ -63,7 +69,7 @@ def records():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(beyond, "load_rows", lambda name, data_home: small_table())
         return [
-            SplitRecord(seed, tuple(beyond.run_split(seed, LEVELS, members=SMALL)), 1.0)
+            SplitRecord(seed, tuple(beyond.run_split(seed, LEVELS, candidate_class=SMALL)), 1.0)
             for seed in (0, 1)
         ]
 
@@ -89,9 +95,9 @@ def test_only_the_grown_split_has_its_own_tuning_rows(records):
         for row in rows_of([record], BeyondOutcome):
             assert row.n_tune + row.n == sizes["tune"] + sizes["calibrate"]
             assert row.n_test == sizes["test"]
-            if row.method == beyond.GROWN:
+            if row.method == beyond.AUTO_SPLIT:
                 assert row.stopped in ("settled", "limit")
-                assert row.n >= reserve(sizes["calibrate"])
+                assert row.n >= calibration_reserve(sizes["calibrate"])
                 assert row.rank == conformal_rank(row.n, alpha=row.alpha)
             else:
                 assert (row.n_tune, row.n) == (sizes["tune"], sizes["calibrate"])
@@ -104,18 +110,18 @@ def test_only_the_grown_split_has_its_own_tuning_rows(records):
 def test_steps_add_up(records):
     gains = {step: gain.mean for step, gain in beyond.measure_gains(records, 0.2).items()}
     first_three = gains["class"] + gains["refit"] + gains["search"]
-    assert first_three == pytest.approx(gains[beyond.ALL_BUT_GROWTH])
+    assert first_three == pytest.approx(gains[beyond.ALL_BUT_AUTO_SPLIT])
     assert first_three + gains["auto tuning split"] == pytest.approx(gains["all together"])
 
 
 @pytest.fixture(scope="module")
 def tables(records):
-    return beyond.make_tables(records, LEVELS, members=SMALL, title="Small")
+    return beyond.make_tables(records, LEVELS, candidate_class=SMALL, title="Small")
 
 
 def test_the_main_table_and_the_steps_show_the_grown_split(tables):
     main, gain, _, _ = tables
-    assert main.column("method").count(beyond.GROWN) == len(LEVELS.alphas)
+    assert main.column("method").count(beyond.AUTO_SPLIT) == len(LEVELS.alphas)
     assert gain.column("step").count("auto tuning split") == len(LEVELS.alphas)
 
 
@@ -125,7 +131,7 @@ def test_every_split_has_chosen_a_structure(tables, records):
 
 
 def test_the_table_of_growth_has_the_fewest_and_the_most_tuning_rows(tables, records):
-    n_tune = [row.n_tune for row in beyond.outcomes_at(records, 0.2)[beyond.GROWN]]
+    n_tune = [row.n_tune for row in beyond.outcomes_at(records, 0.2)[beyond.AUTO_SPLIT]]
     assert (tables[3].column("least")[0], tables[3].column("most")[0]) == (
         min(n_tune),
         max(n_tune),
@@ -137,11 +143,11 @@ def test_the_table_of_growth_has_the_fewest_and_the_most_tuning_rows(tables, rec
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_has_its_fixed_structure_an_average_and_a_pair(name):
-    members = CLASSES[name]
-    structures = structures_of(members)
-    assert members.fixed in structures
+    candidate_class = CLASSES[name]
+    structures = structures_of(candidate_class)
+    assert candidate_class.fixed in structures
     assert PAIR in structures
-    assert structures["average, absolute residual"].models == members.averaged
+    assert structures["average, absolute residual"].models == candidate_class.averaged
     assert any(structure.floor is not None for structure in structures.values())
 
 
@@ -166,8 +172,8 @@ def test_a_model_that_is_misspelt_is_not_another_one():
 def test_a_quantile_pair_is_trained_for_its_level(alpha, tolerance):
     """On the rows it was fitted on, the share between the two quantiles is near 1 - alpha."""
     table = small_table(600)
-    fits = Fits(table.X, table.y, table.X, {}, seed=0)
-    _, predict = fits.predictor(Structure(()), alpha=alpha)
+    fits = FittedClass(table.X, table.y, table.X, {}, seed=0)
+    _, predict = fits.score_and_predictor(Structure(()), alpha=alpha)
     pair = predict(np.arange(600))
     inside = np.mean((pair.lower <= table.y) & (table.y <= pair.upper))
     assert inside == pytest.approx(1 - alpha, abs=tolerance)
@@ -175,7 +181,7 @@ def test_a_quantile_pair_is_trained_for_its_level(alpha, tolerance):
 
 @pytest.mark.parametrize("n_calibrate", [113, 263, 765])
 def test_half_of_the_calibration_rows_are_kept_and_no_rank_is_wasted(n_calibrate):
-    n = reserve(n_calibrate)
+    n = calibration_reserve(n_calibrate)
     assert n_calibrate / 2 - 1 < n < n_calibrate / 2 + 20
     assert all((n + 1) % inverse_alpha == 0 for inverse_alpha in (5, 10, 20))
 
@@ -187,11 +193,11 @@ def choose_on(table, splits, *, alpha, seed):
     """Grow the split and choose on it; return the new split, the choice and its refitted
     predictions.
     """
-    fits = fit_class(table, splits.train, members=QUICK, seed=seed)
+    fits = fit_class(table, splits.train, candidate_class=QUICK, seed=seed)
     stronger = StrongerClass(table, QUICK, fits)
-    grown = cut_after(splits, stronger.grow_split(splits, alpha=alpha, seed=seed).n_tune)
+    grown = move_cut(splits, stronger.find_tuning_size(splits, alpha=alpha, seed=seed).n_tune)
     best = METHODS["dco_warmstart"](stronger.make_task(grown, alpha)).candidate
-    _, predict = refit_class(fits, table, grown.tune).predictor(
+    _, predict = refit_class(fits, table, grown.tune).score_and_predictor(
         structures_of(QUICK)[best], alpha=alpha
     )
     prediction = predict(np.arange(len(table)))
@@ -246,7 +252,7 @@ def test_the_grown_split_is_a_beginning_of_the_dealt_order(table):
 
 
 def fit_quick(table, splits):
-    return fit_class(table, splits.train, members=QUICK, seed=0)
+    return fit_class(table, splits.train, candidate_class=QUICK, seed=0)
 
 
 def test_a_refit_changes_predictions():
@@ -268,4 +274,4 @@ def test_a_refit_holds_out_tuning_rows_by_models_that_never_saw_them():
 
 
 def test_a_threshold_on_fewer_rows_has_its_own_rank():
-    assert conformal_rank(reserve(113), alpha=0.2) == math.ceil(60 * 0.8)
+    assert conformal_rank(calibration_reserve(113), alpha=0.2) == math.ceil(60 * 0.8)

@@ -8,7 +8,7 @@ import pytest
 import dco
 from dco import Points
 from dco.foundations.ranks import size_quantile, tuning_rank
-from dco.paper.growing_split import GrownSplit, grow_tuning_split
+from dco.paper.growing_split import TuningSize, grow_tuning_split
 from dco.paper.methods import OnRoles, ScoredRows, Task
 from dco.paper.stability import bootstrap_stability
 from dco.paper.threshold_grid import GRID_DCO, THRESHOLDS, choose_on_grid, grid_of, try_on_grid
@@ -130,7 +130,7 @@ def test_looks_come_at_growing_numbers_of_rows_until_one_has_settled():
         looks.append(n)
         return n >= 12
 
-    assert grow_tuning_split(has_settled, start=4, largest=50, growth=2) == GrownSplit(16, True)
+    assert grow_tuning_split(has_settled, start=4, largest=50, growth=2) == TuningSize(16, True)
     assert looks == [4, 8, 16]
 
 
@@ -141,7 +141,7 @@ def test_growth_by_little_still_moves_on():
 
 
 def test_growth_ends_where_calibration_needs_the_rest():
-    assert grow_tuning_split(lambda n: False, start=20, largest=50, growth=2) == GrownSplit(
+    assert grow_tuning_split(lambda n: False, start=20, largest=50, growth=2) == TuningSize(
         50, False
     )
 

@@ -1,15 +1,20 @@
-"""Beyond the paper on its regression data: a stronger class, refit and a tuning split that grows,
-at the same level.
+"""Beyond the paper on its regression data: a stronger class, refit, and an auto tuning split.
 
 Same splits, same levels, same statement (marginal coverage by split CP) as the paper's DCO. The
-class and the structure called "fixed" were chosen on rows or seeds that no split here uses: for
+"stronger class" has nonlinear models where the paper's has linear ones. "Refit" fits the winner
+again on training and tuning rows. The "auto tuning split" takes rows for tuning until selection has
+settled.
+
+The class and the structure called "fixed" were chosen on rows or seeds that no split here uses: for
 California Housing on the 17,640 districts outside the subsample, for Concrete and Diabetes on
 splits with seeds from 1000 on.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -22,15 +27,15 @@ from dco.foundations.ranks import smallest_marginal_n
 from dco.paper import figures
 from dco.paper.beyond_regression_class import (
     CLASSES,
-    Class,
-    Fits,
+    CandidateClass,
+    FittedClass,
     fit_class,
     refit_class,
     structures_of,
 )
 from dco.paper.coverage_z import bonferroni_point, law_of_mean, target
 from dco.paper.experiment import Experiment, Options, Records, Row, group_by, needs_file, rows_of
-from dco.paper.growing_split import SETTLED_REGRET, GrownSplit, grow_tuning_split
+from dco.paper.growing_split import SETTLED_REGRET, TuningSize, grow_tuning_split
 from dco.paper.methods import (
     DCO_FIXED,
     DCO_FIXED_REFIT,
@@ -56,15 +61,17 @@ from dco.paper.regression_splits import (
     standard_deviation,
 )
 from dco.paper.stability import bootstrap_stability
-from dco.paper.tables import Cells, Measured, ResultTable
+from dco.paper.tables import Cells, Measured, ResultTable, join_sentences
 
+# Titles of the rows of the tables: the paper's DCO, and methods on the stronger class.
 BASE = "DCO (paper's class)"
 FIXED = "stronger class, fixed"
 FIXED_REFIT = f"{FIXED}, refit"
 SEARCHED = "stronger class, searched"
 REFIT = f"{SEARCHED}, refit"
 REFIT_PAC = f"{REFIT}, PAC"
-GROWN = f"{REFIT}, auto tuning split"
+AUTO_SPLIT = f"{REFIT}, auto tuning split"
+
 DCO = METHODS["dco_warmstart"]
 STRONGER_METHODS = {
     FIXED: DCO_FIXED,
@@ -73,9 +80,13 @@ STRONGER_METHODS = {
     REFIT: DCO_REFIT,
     REFIT_PAC: DCO_PAC_REFIT,
 }
-FIRST_LOOK = 20  # tuning rows at the first look of a split that grows
-GROWTH = 1.5
-WHOLE = 20  # a multiple of 1 / alpha at all levels of these tables
+
+# The auto tuning split looks at 20 tuning rows first, and at half as many more each time.
+FIRST_TUNING_ROWS = 20
+TUNING_GROWTH = 1.5
+RANK_STEP = 20  # a multiple of 1 / alpha at all levels of these tables
+SETTLED = "settled"
+LIMIT = "limit"
 
 
 @dataclass(frozen=True)
@@ -87,8 +98,9 @@ class SizesRow(Row):
 
 @dataclass(frozen=True)
 class BeyondOutcome(Outcome):
-    """An outcome with its number of tuning rows, and why a split stopped growing: "settled" or
-    "limit"; empty where it does not grow.
+    """An outcome, with its number of tuning rows, and why no more rows tuned.
+
+    `stopped` is "settled" or "limit" for the auto tuning split, and empty for the others.
     """
 
     n_tune: int
@@ -98,111 +110,153 @@ class BeyondOutcome(Outcome):
 # ---- one split
 
 
-def run_split(seed: int, options: Options, *, members: Class) -> list[Row]:
-    """Run the paper's DCO and the stronger class on one split, with and without search, refit and a
-    tuning part that grows.
-    """
-    table = load_rows(members.study, options.data_home)
+def run_split(seed: int, options: Options, *, candidate_class: CandidateClass) -> list[Row]:
+    """Run the paper's DCO and the methods on the stronger class on one random split."""
+    # 1. The paper's split and models.
+    study = STUDIES[candidate_class.study]
+    table = load_rows(study.name, options.data_home)
     splits = paper_split(len(table), seed)
     unit = standard_deviation(table, splits)
+    priors = fit_priors(table, splits, seed=seed, draws=study.draws).on_train
+    paper_candidates = {name: score_density(model, table, splits) for name, model in priors.items()}
 
-    priors = fit_priors(table, splits, seed=seed, draws=STUDIES[members.study].draws).on_train
-    linear = {name: score_density(model, table, splits) for name, model in priors.items()}
-    stronger = StrongerClass(
-        table, members, fit_class(table, splits.train, members=members, seed=seed)
-    )
+    # 2. The stronger class on the same training rows.
+    fitted = fit_class(table, splits.train, candidate_class=candidate_class, seed=seed)
+    stronger = StrongerClass(table, candidate_class, fitted)
 
+    # 3. At each level, all methods on the paper's roles, and the auto split on its own.
     rows: list[Row] = [SizesRow(sizes=splits.sizes)]
+    n_tune = len(splits.tune)
     for alpha in options.alphas:
-        base = Task(linear, y_tune=table.y[splits.tune], fixed=WIDE_PRIOR, alpha=alpha)
+        paper_task = Task(
+            paper_candidates, y_tune=table.y[splits.tune], fixed=WIDE_PRIOR, alpha=alpha
+        )
         task = stronger.make_task(splits, alpha)
-        deployments = [Deployment(BASE, DCO, DCO(base))]
+        deployments = [Deployment(BASE, DCO, DCO(paper_task))]
         for title, method in STRONGER_METHODS.items():
             deployments.append(Deployment(title, method, method(task)))
         for outcome in measure(deployments, unit=unit):
-            rows.append(BeyondOutcome(**outcome.cells(), n_tune=len(splits.tune), stopped=""))
+            rows.append(add_tuning(outcome, n_tune=n_tune, stopped=""))
 
-        grown = stronger.grow_split(splits, alpha=alpha, seed=seed)
-        grown_task = stronger.make_task(cut_after(splits, grown.n_tune), alpha)
-        deployment = Deployment(GROWN, DCO_REFIT, DCO_REFIT(grown_task))
-        (outcome,) = measure([deployment], unit=unit)
-        stopped = "settled" if grown.has_settled else "limit"
-        rows.append(BeyondOutcome(**outcome.cells(), n_tune=grown.n_tune, stopped=stopped))
+        tuning = stronger.find_tuning_size(splits, alpha=alpha, seed=seed)
+        auto_task = stronger.make_task(move_cut(splits, tuning.n_tune), alpha)
+        auto_split = Deployment(AUTO_SPLIT, DCO_REFIT, DCO_REFIT(auto_task))
+        (outcome,) = measure([auto_split], unit=unit)
+        stopped = SETTLED if tuning.has_settled else LIMIT
+        rows.append(add_tuning(outcome, n_tune=tuning.n_tune, stopped=stopped))
     return rows
 
 
-class StrongerClass:
-    """The stronger class on the rows of one split; it is refitted once for each tuning part."""
+def add_tuning(outcome: Outcome, *, n_tune: int, stopped: str) -> BeyondOutcome:
+    """Add to an outcome how many rows tuned, and why no more."""
+    return BeyondOutcome(**outcome.cells(), n_tune=n_tune, stopped=stopped)
 
-    def __init__(self, table: Table, members: Class, fits: Fits) -> None:
+
+class StrongerClass:
+    """The stronger class of a data set, fitted on the training rows of one split.
+
+    It makes the tasks that methods get, and is fitted again where they ask for it.
+    """
+
+    def __init__(self, table: Table, candidate_class: CandidateClass, fitted: FittedClass) -> None:
         self.table = table
-        self.members = members
-        self.fits = fits
-        self.structures = structures_of(members)
-        self._refits: dict[int, Fits] = {}
+        self.candidate_class = candidate_class
+        self.fitted = fitted
+        self.structures = structures_of(candidate_class)
+        self._fitted_with_tuning: dict[int, FittedClass] = {}  # by the number of tuning rows
 
     def make_task(self, splits: Splits, alpha: float) -> Task:
-        """Show methods every structure of the class, with refit on training and tuning rows."""
-        n_tune = len(splits.tune)
-        if n_tune not in self._refits:  # tuning rows are the first ones of a fixed order
-            self._refits[n_tune] = refit_class(self.fits, self.table, splits.tune)
-        refits = self._refits[n_tune]
+        """Make the task that methods get: every structure of the class, scored on each role.
+
+        A structure that is asked for by `refit` is fitted on training and tuning rows.
+        """
+        fitted_with_tuning = self.fit_with_tuning(splits.tune)
+        candidates = {
+            name: self.score_structure(name, self.fitted, splits, alpha) for name in self.structures
+        }
+
+        @cache  # several methods ask for the same structure
+        def refit(name: str) -> OnRoles:
+            return self.score_structure(name, fitted_with_tuning, splits, alpha)
+
         return Task(
-            candidates={
-                name: self.score(self.fits, name, splits, alpha) for name in self.structures
-            },
+            candidates=candidates,
             y_tune=self.table.y[splits.tune],
-            fixed=self.members.fixed,
+            fixed=self.candidate_class.fixed,
             alpha=alpha,
-            refit=cache(lambda name: self.score(refits, name, splits, alpha)),
+            refit=refit,
         )
 
-    def score(self, fits: Fits, name: str, splits: Splits, alpha: float) -> OnRoles:
-        """Score a structure on the rows of each role."""
-        score, predict = fits.predictor(self.structures[name], alpha=alpha)
+    def fit_with_tuning(self, tuning_rows: Integers) -> FittedClass:
+        """Fit the class again, on training and tuning rows.
+
+        Tuning rows are always the first ones of the same order, so that their number tells them:
+        for each number the class is fitted once.
+        """
+        n_tune = len(tuning_rows)
+        if n_tune not in self._fitted_with_tuning:
+            self._fitted_with_tuning[n_tune] = refit_class(self.fitted, self.table, tuning_rows)
+        return self._fitted_with_tuning[n_tune]
+
+    def score_structure(
+        self, name: str, fitted: FittedClass, splits: Splits, alpha: float
+    ) -> OnRoles:
+        """Score the rows of each role by one structure of a fit of the class."""
+        score, predict = fitted.score_and_predictor(self.structures[name], alpha=alpha)
         return score_on_split(score, predict, self.table.y, splits)
 
-    def grow_split(self, splits: Splits, *, alpha: float, seed: int) -> GrownSplit:
-        """Find how many rows tune: until selection has settled at this level.
+    def find_tuning_size(self, splits: Splits, *, alpha: float, seed: int) -> TuningSize:
+        """Find how many rows tune: as many as it takes until selection has settled at this level.
 
         Rows are taken from tune, then from calibrate, in the order in which the split dealt them: a
         fixed random order. The verdict sees the targets of the rows taken and no others, so their
         number is a stopping time and coverage has the law of the calibration rows that are left.
         """
-        order = np.concatenate([splits.tune, splits.calibrate])
+        order = tuning_then_calibration(splits)
 
         def has_settled(n_tune: int) -> bool:
-            stability = bootstrap_stability(
-                self.score_rows(order[:n_tune], alpha),
-                alpha=alpha,
-                rng=np.random.default_rng([seed, n_tune]),
-            )
-            return stability.relative_regret <= SETTLED_REGRET
+            return self.has_settled_on(order[:n_tune], alpha=alpha, seed=seed)
 
-        n_to_calibrate = max(reserve(len(splits.calibrate)), smallest_marginal_n(alpha=alpha))
+        n_to_calibrate = max(
+            calibration_reserve(len(splits.calibrate)), smallest_marginal_n(alpha=alpha)
+        )
         return grow_tuning_split(
-            has_settled, start=FIRST_LOOK, largest=len(order) - n_to_calibrate, growth=GROWTH
+            has_settled,
+            start=FIRST_TUNING_ROWS,
+            largest=len(order) - n_to_calibrate,
+            growth=TUNING_GROWTH,
         )
 
-    def score_rows(self, rows: Integers, alpha: float) -> dict[str, ScoredRows]:
-        """Score every structure on some rows."""
+    def has_settled_on(self, tuning_rows: Integers, *, alpha: float, seed: int) -> bool:
+        """Say whether choosing on bootstrap samples of these rows costs next to nothing."""
         scored: dict[str, ScoredRows] = {}
         for name, structure in self.structures.items():
-            score, predict = self.fits.predictor(structure, alpha=alpha)
-            scored[name] = ScoredRows.of(score, predict(rows), self.table.y[rows])
-        return scored
+            score, predict = self.fitted.score_and_predictor(structure, alpha=alpha)
+            scored[name] = ScoredRows.of(score, predict(tuning_rows), self.table.y[tuning_rows])
+
+        rng = np.random.default_rng([seed, len(tuning_rows)])
+        stability = bootstrap_stability(scored, alpha=alpha, rng=rng)
+        return stability.relative_regret <= SETTLED_REGRET
 
 
-def reserve(n_calibrate: int) -> int:
-    """Return half of the calibration rows, or a few more so that (m + 1) (1 - alpha) is whole and
-    no part of a rank is wasted.
+def calibration_reserve(n_calibrate: int) -> int:
+    """Return how many of the paper's calibration rows never tune: about half of them, m.
+
+    It is rounded up so that m + 1 is a multiple of `RANK_STEP`: then (m + 1) (1 - alpha) is whole,
+    and no part of a rank is wasted. 113 -> 59.
     """
-    return -(-(n_calibrate // 2 + 1) // WHOLE) * WHOLE - 1
+    half = n_calibrate // 2
+    return RANK_STEP * math.ceil((half + 1) / RANK_STEP) - 1
 
 
-def cut_after(splits: Splits, n_tune: int) -> Splits:
-    """Cut tuning and calibration rows at another place."""
-    order = np.concatenate([splits.tune, splits.calibrate])
+def tuning_then_calibration(splits: Splits) -> Integers:
+    """Return the row numbers of the tuning part, followed by those of the calibration part."""
+    return np.concatenate([splits.tune, splits.calibrate])
+
+
+def move_cut(splits: Splits, n_tune: int) -> Splits:
+    """Return the split in which the first `n_tune` of tuning and calibration rows tune."""
+    order = tuning_then_calibration(splits)
     return Splits(
         train=splits.train,
         tune=order[:n_tune],
@@ -214,137 +268,170 @@ def cut_after(splits: Splits, n_tune: int) -> Splits:
 
 # ---- tables
 
-ALL_BUT_GROWTH = "class, refit and search"
+# The gain of each step: its name, and the titles of the methods after and before it.
+ALL_BUT_AUTO_SPLIT = "class, refit and search"
 STEPS = (
     ("class", FIXED, BASE),
     ("refit", FIXED_REFIT, FIXED),
     ("search", REFIT, FIXED_REFIT),
-    (ALL_BUT_GROWTH, REFIT, BASE),
-    ("auto tuning split", GROWN, REFIT),
-    ("all together", GROWN, BASE),
+    (ALL_BUT_AUTO_SPLIT, REFIT, BASE),
+    ("auto tuning split", AUTO_SPLIT, REFIT),
+    ("all together", AUTO_SPLIT, BASE),
 )
 
 
 def make_tables(
-    records: Records, options: Options, *, members: Class, title: str
+    records: Records, options: Options, *, candidate_class: CandidateClass, title: str
 ) -> list[ResultTable]:
-    """Make the tables of a data set."""
+    """Make the tables of a data set from the records of its splits."""
     return [
-        outcome_table(records, options, members, title),
+        outcome_table(records, options, candidate_class, title),
         gain_table(records, options, title),
         chosen_table(records, options, title),
-        grown_split_table(records, options, title),
+        auto_split_table(records, options, title),
     ]
 
 
 def outcomes_at(records: Records, alpha: float) -> dict[str, list[BeyondOutcome]]:
-    """Return the outcomes of every row of the tables at one level."""
+    """Return the outcomes at one level, by the title of the method, in order of seed."""
     outcomes = [row for row in rows_of(records, BeyondOutcome) if row.alpha == alpha]
     return group_by(outcomes, key=lambda row: row.method)
 
 
-def outcome_table(records: Records, options: Options, members: Class, title: str) -> ResultTable:
-    """Show coverage beside its law, and widths."""
-    rows: list[Cells] = []
-    for alpha in options.alphas:
-        for method, outcomes in outcomes_at(records, alpha).items():
-            law = law_of_mean(outcomes)
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "method": method,
-                    "guarantee": outcomes[0].guarantee,
-                    "tuning rows": round(float(np.mean([row.n_tune for row in outcomes]))),
-                    "coverage": Measured.of(row.coverage for row in outcomes),
-                    "by law": law.expected,
-                    "z": law.z,
-                    "width": Measured.of(row.width for row in outcomes),
-                    "P95": Measured.of(row.p95 for row in outcomes),
-                }
-            )
-    return ResultTable.of(
-        f"Beyond the paper: {title}",
-        f"{len(records)} splits. Same rows, same level, same rule as the paper's DCO; only the "
-        "candidate class, refit, search and the cut of tune + calibrate differ. The class and its "
-        f"fixed structure ({members.fixed}) were chosen on {members.chosen_on}. Models: "
-        f"{', '.join(members.models)}; and a quantile pair of boosted trees. Auto tuning split: "
-        "tuning takes rows until selection has settled (expected regret at most 1 % of the width), "
-        "or until about half of the paper's calibration rows are left; 'tuning rows' is the mean "
-        "over splits. z against the Beta-binomial law of each split's own rank and calibration "
-        f"rows: |z| below {bonferroni_point(len(rows)):.2f} in all {len(rows)} rows with "
-        "probability 99 %. Widths in standard deviations of the split's training targets.",
-        rows,
+def outcome_table(
+    records: Records, options: Options, candidate_class: CandidateClass, title: str
+) -> ResultTable:
+    """Show every method at every level: coverage beside its law, and widths."""
+    rows = [
+        describe_method(method, outcomes, alpha)
+        for alpha in options.alphas
+        for method, outcomes in outcomes_at(records, alpha).items()
+    ]
+
+    what_differs = (
+        "Same rows, same level, same rule as the paper's DCO; only the candidate class, refit, "
+        "search and the cut of tune + calibrate differ."
     )
+    where_chosen = (
+        f"The class and its fixed structure ({candidate_class.fixed}) were chosen on "
+        f"{candidate_class.chosen_on}."
+    )
+    models = f"Models: {', '.join(candidate_class.models)}; and a quantile pair of boosted trees."
+    auto_split = (
+        "Auto tuning split: tuning takes rows until selection has settled (expected regret at most "
+        "1 % of the width), or until about half of the paper's calibration rows are left; 'tuning "
+        "rows' is the mean over splits."
+    )
+    bound = bonferroni_point(len(rows))
+    z_column = (
+        "z against the Beta-binomial law of each split's own rank and calibration rows: |z| below "
+        f"{bound:.2f} in all {len(rows)} rows with probability 99 %."
+    )
+    caption = join_sentences(
+        f"{len(records)} splits.",
+        what_differs,
+        where_chosen,
+        models,
+        auto_split,
+        z_column,
+        "Widths in standard deviations of the split's training targets.",
+    )
+    return ResultTable.of(f"Beyond the paper: {title}", caption, rows)
+
+
+def describe_method(method: str, outcomes: Sequence[BeyondOutcome], alpha: float) -> Cells:
+    """Make the row of one method at one level: its coverage beside its law, and its widths."""
+    law = law_of_mean(outcomes)
+    return {
+        "target": target(alpha),
+        "method": method,
+        "guarantee": outcomes[0].guarantee,
+        "tuning rows": round(float(np.mean([row.n_tune for row in outcomes]))),
+        "coverage": Measured.of(row.coverage for row in outcomes),
+        "by law": law.expected,
+        "z": law.z,
+        "width": Measured.of(row.width for row in outcomes),
+        "P95": Measured.of(row.p95 for row in outcomes),
+    }
 
 
 def gain_table(records: Records, options: Options, title: str) -> ResultTable:
     """Show how much narrower each step makes the intervals."""
-    rows: list[Cells] = [
-        {
-            "target": target(alpha),
-            "step": step,
-            "narrower %": gain.mean,
-            "low %": gain.low,
-            "high %": gain.high,
-            "p": gain.p_value,
-        }
-        for alpha in options.alphas
-        for step, gain in measure_gains(records, alpha).items()
-    ]
-    return ResultTable.of(
-        f"Beyond the paper: {title}, the gain in steps",
+    rows: list[Cells] = []
+    for alpha in options.alphas:
+        for step, gain in measure_gains(records, alpha).items():
+            rows.append(
+                {
+                    "target": target(alpha),
+                    "step": step,
+                    "narrower %": gain.mean,
+                    "low %": gain.low,
+                    "high %": gain.high,
+                    "p": gain.p_value,
+                }
+            )
+
+    gain_column = (
         "How much narrower in % of the mean width of the paper's DCO, with paired Student 95 % "
-        "intervals over these splits and Wilcoxon's p. Class: the fixed structure of the stronger "
-        "class in place of the paper's DCO. Refit: the same structure refitted on train + tune. "
-        "Search: the structure chosen on tuning rows in place of the fixed one. Auto tuning split: "
-        "the same search and refit with a tuning part that grew until selection had settled.",
-        rows,
-        digits=2,
+        "intervals over these splits and Wilcoxon's p."
     )
+    class_step = "Class: the fixed structure of the stronger class in place of the paper's DCO."
+    refit_step = "Refit: the same structure refitted on train + tune."
+    search_step = "Search: the structure chosen on tuning rows in place of the fixed one."
+    auto_split_step = (
+        "Auto tuning split: the same search and refit with a tuning part that grew until selection "
+        "had settled."
+    )
+    caption = join_sentences(gain_column, class_step, refit_step, search_step, auto_split_step)
+    return ResultTable.of(f"Beyond the paper: {title}, the gain in steps", caption, rows, digits=2)
 
 
 def measure_gains(records: Records, alpha: float) -> dict[str, PercentChange]:
-    """Measure each step in % of the mean width of the paper's DCO; positive is narrower."""
+    """Measure how much narrower the intervals get by each step, in % of the paper's DCO."""
     widths = {
         method: [row.width for row in outcomes]
         for method, outcomes in outcomes_at(records, alpha).items()
     }
     base = float(np.mean(widths[BASE]))
-    return {
-        step: percent_change(widths[before], widths[after], base=base)
-        for step, after, before in STEPS
-    }
+
+    gains: dict[str, PercentChange] = {}
+    for step, after, before in STEPS:
+        # Before less after, so that a gain is positive.
+        gains[step] = percent_change(widths[before], widths[after], base=base)
+    return gains
 
 
 def chosen_table(records: Records, options: Options, title: str) -> ResultTable:
-    """Show how often each structure was chosen."""
+    """Show in how many splits each structure was chosen, on the paper's tuning rows and by the auto
+    split.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         outcomes = outcomes_at(records, alpha)
-        fixed_split = Counter(row.chosen for row in outcomes[REFIT])
-        grown_split = Counter(row.chosen for row in outcomes[GROWN])
-        for name in sorted(fixed_split | grown_split, key=lambda name: -fixed_split[name]):
+        counts = Counter(row.chosen for row in outcomes[REFIT])
+        auto_counts = Counter(row.chosen for row in outcomes[AUTO_SPLIT])
+        most_frequent_first = sorted(counts | auto_counts, key=lambda name: -counts[name])
+        for name in most_frequent_first:
             rows.append(
                 {
                     "target": target(alpha),
                     "structure": name,
-                    "splits": fixed_split[name],
-                    "auto split": grown_split[name],
+                    "splits": counts[name],
+                    "auto split": auto_counts[name],
                 }
             )
-    return ResultTable.of(
-        f"Beyond the paper: {title}, structures chosen",
+    caption = (
         "How often each structure had the smallest mean width on the tuning rows: the paper's, and "
-        "those of the auto split.",
-        rows,
+        "those of the auto split."
     )
+    return ResultTable.of(f"Beyond the paper: {title}, structures chosen", caption, rows)
 
 
-def grown_split_table(records: Records, options: Options, title: str) -> ResultTable:
-    """Show how many rows the growing split tuned on, and in how many splits selection settled."""
+def auto_split_table(records: Records, options: Options, title: str) -> ResultTable:
+    """Show how many rows the auto split tuned on, and in how many splits selection settled."""
     rows: list[Cells] = []
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha)[GROWN]
+        outcomes = outcomes_at(records, alpha)[AUTO_SPLIT]
         n_tune = [row.n_tune for row in outcomes]
         rows.append(
             {
@@ -353,27 +440,32 @@ def grown_split_table(records: Records, options: Options, title: str) -> ResultT
                 "least": min(n_tune),
                 "most": max(n_tune),
                 "calibration rows": Measured.of(row.n for row in outcomes),
-                "settled": sum(row.stopped == "settled" for row in outcomes),
+                "settled": sum(row.stopped == SETTLED for row in outcomes),
                 "of": len(outcomes),
             }
         )
-    return ResultTable.of(
-        f"Beyond the paper: {title}, the auto tuning split",
+    caption = (
         "How many rows tuning took, how many calibration kept, and in how many splits selection "
-        "settled before calibration needed all that was left.",
-        rows,
+        "settled before calibration needed all that was left."
     )
+    return ResultTable.of(f"Beyond the paper: {title}, the auto tuning split", caption, rows)
+
+
+# ---- the figure
 
 
 def make_figures(records: Records, options: Options) -> figures.Files:
-    """Draw the gain in steps at each level."""
+    """Draw how much narrower each step makes the intervals, at each level.
+
+    There is no figure where an interval is infinite: its gain is not a number.
+    """
     bars: dict[str, dict[str, figures.Interval]] = {}
     for alpha in options.alphas:
         gains: dict[str, figures.Interval] = {}
         for step, gain in measure_gains(records, alpha).items():
             if gain.mean is None or gain.low is None or gain.high is None:
-                return {}  # infinite intervals have no gain
-            if step != ALL_BUT_GROWTH:
+                return {}
+            if step != ALL_BUT_AUTO_SPLIT:
                 gains[step] = figures.Interval(gain.mean, gain.low, gain.high)
         bars[f"{target(alpha):.2f}"] = gains
     return figures.size_reductions(bars, name="gain")
@@ -390,16 +482,19 @@ def make_experiment(
     alphas: tuple[float, ...],
     file: str | None = None,
 ) -> Experiment:
-    """Declare the experiment of one data set; Diabetes needs no file."""
-    members = CLASSES[name]
+    """Declare the experiment of one data set; `file` is None where the data need none."""
+    candidate_class = CLASSES[name]
+    summary = (
+        f"{title}: a stronger class, refit and auto tuning split at the same guarantee, against "
+        f"the paper's DCO."
+    )
     return Experiment(
         name=f"beyond-{name}",
-        summary=f"{title}: a stronger class, refit and auto tuning split at the same guarantee, "
-        f"against the paper's DCO.",
+        summary=summary,
         needs=file or "nothing",
         minutes=minutes,
-        run_split=partial(run_split, members=members),
-        tables=partial(make_tables, members=members, title=title),
+        run_split=partial(run_split, candidate_class=candidate_class),
+        tables=partial(make_tables, candidate_class=candidate_class, title=title),
         figures=make_figures,
         row_kinds=(SizesRow, BeyondOutcome),
         missing=None if file is None else needs_file(f"beyond-{name}", file),

@@ -1,8 +1,9 @@
-"""Beyond the paper: a stronger candidate class for its regression data.
+"""Beyond the paper: a stronger class of candidates for its regression data.
 
-Structures are a mean model (trees, boosting, on small data a Gaussian process, and the average of
-some) with a score: absolute residual, or the residual over a spread that a forest learnt from
-out-of-fold residuals; and a quantile pair for the level.
+The paper's candidates are linear models. Here a structure is a mean model (trees, boosting, on
+small data a Gaussian process, or the average of some) with a score: the absolute residual, or the
+residual over a spread that a forest learns from out-of-fold residuals. One more structure is a
+pair of quantile models, for the level at hand.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,16 +26,26 @@ FOLDS = 3
 FLOORS = (0.3, 1.0)  # added to the spread, in mean absolute out-of-fold residuals
 PAIR = "quantile pair"
 
-Predictor: TypeAlias = Callable[[Integers], Any]  # from row numbers to a prediction record
+# From row numbers to the record of predictions that a score needs.
+Predictor: TypeAlias = Callable[[Integers], Points | PointsWithSpread | Quantiles]
 
 
 @dataclass(frozen=True)
-class Class:
-    """Which mean models a data set gets, and the structure that stands for the class when nothing
-    is searched.
+class CandidateClass:
+    """The mean models that a data set gets, and the structure that is used without a search.
 
-    `averaged` models are structures one by one and in their average; those `alone` are offered to
-    the search only.
+    Attributes
+    ----------
+    study
+        The data set.
+    averaged
+        Models that are structures one by one, and in their average.
+    fixed
+        The name of the structure that stands for the class where nothing is searched.
+    chosen_on
+        The rows on which class and fixed structure were chosen, in words.
+    alone
+        Models that are structures one by one, and not part of the average.
     """
 
     study: str
@@ -46,24 +56,24 @@ class Class:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """All mean models."""
+        """The names of all mean models."""
         return self.averaged + self.alone
 
 
 CLASSES = {
-    "diabetes": Class(
+    "diabetes": CandidateClass(
         study="diabetes",
         averaged=("ridge", "support vectors", "gaussian process", "extra trees"),
         fixed="average, residual / (spread + 1)",
         chosen_on="splits with seeds from 1000 on",
     ),
-    "california": Class(
+    "california": CandidateClass(
         study="california",
         averaged=("histogram boosting", "gradient boosting", "extra trees"),
         fixed="average, residual / (spread + 0.3)",
         chosen_on="the 17,640 districts outside the subsample",
     ),
-    "concrete": Class(
+    "concrete": CandidateClass(
         study="concrete",
         averaged=("histogram boosting", "slow gradient boosting"),
         fixed="average, residual / (spread + 1)",
@@ -75,73 +85,100 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class Structure:
-    """The average of some mean models, scored by the residual over spread + floor.
+    """The average of some mean models with the score |y - mean| / (spread + floor).
 
-    Without a floor the residual is not divided; without models it is the quantile pair.
+    Without a floor the score is |y - mean|; without models the structure is the quantile pair.
     """
 
     models: tuple[str, ...]
     floor: float | None = None
 
 
-def structures_of(members: Class) -> dict[str, Structure]:
-    """Return every structure of a class by its name."""
-    groups: dict[str, tuple[str, ...]] = {name: (name,) for name in members.models}
-    groups["average"] = members.averaged
+def structures_of(candidate_class: CandidateClass) -> dict[str, Structure]:
+    """Return every structure of a class by its name, such as "average, absolute residual"."""
+    models_of_mean: dict[str, tuple[str, ...]] = {name: (name,) for name in candidate_class.models}
+    models_of_mean["average"] = candidate_class.averaged
 
     structures: dict[str, Structure] = {}
-    for group, models in groups.items():
-        structures[f"{group}, absolute residual"] = Structure(models)
+    for mean, models in models_of_mean.items():
+        structures[f"{mean}, absolute residual"] = Structure(models)
         for floor in FLOORS:
-            structures[f"{group}, residual / (spread + {floor:g})"] = Structure(models, floor)
+            structures[f"{mean}, residual / (spread + {floor:g})"] = Structure(models, floor)
     structures[PAIR] = Structure(())
     return structures
 
 
+# ---- mean models
+
+
 def mean_model(name: str, *, n_columns: int, seed: int) -> Any:
-    """Make an unfitted regressor by its name."""
-    from sklearn.compose import TransformedTargetRegressor
-    from sklearn.ensemble import (
-        ExtraTreesRegressor,
-        GradientBoostingRegressor,
-        HistGradientBoostingRegressor,
-    )
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+    """Make an unfitted regressor of scikit-learn by its name, for rows with so many columns."""
+    from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
     from sklearn.linear_model import RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
     from sklearn.svm import SVR
 
-    def standardise(model: Any) -> Any:
-        return TransformedTargetRegressor(
-            make_pipeline(StandardScaler(), model), transformer=StandardScaler()
-        )
+    match name:
+        case "histogram boosting":
+            return HistGradientBoostingRegressor(
+                max_iter=500,
+                learning_rate=0.05,
+                max_leaf_nodes=8,
+                min_samples_leaf=10,
+                random_state=seed,
+            )
+        case "gradient boosting":
+            return gradient_boosting(300, learning_rate=0.08, max_depth=5, seed=seed)
+        case "slow gradient boosting":
+            return gradient_boosting(400, learning_rate=0.07, max_depth=4, seed=seed)
+        case "extra trees":
+            smallest_leaf = 1 if n_columns < 10 else 3
+            return ExtraTreesRegressor(150, min_samples_leaf=smallest_leaf, random_state=seed)
+        case "ridge":
+            return standardise(RidgeCV(np.logspace(-1, 3, 20)))
+        case "support vectors":
+            return standardise(SVR(C=1.0, gamma=0.02))
+        case "gaussian process":
+            return standardise(gaussian_process(n_columns))
+    raise ValueError(f"there is no mean model {name!r}.")
 
-    boosting = partial(
-        GradientBoostingRegressor, subsample=0.5, max_features=0.5, random_state=seed
+
+def gradient_boosting(n_trees: int, *, learning_rate: float, max_depth: int, seed: int) -> Any:
+    """Make gradient boosting in which each tree sees half of the rows and half of the columns."""
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    return GradientBoostingRegressor(
+        n_estimators=n_trees,
+        learning_rate=learning_rate,
+        max_depth=max_depth,
+        subsample=0.5,
+        max_features=0.5,
+        random_state=seed,
     )
-    kernel = ConstantKernel() * Matern(2.0 * np.sqrt(n_columns / 3), nu=1.5) + WhiteKernel(0.05)
-    models = {
-        "histogram boosting": HistGradientBoostingRegressor(
-            max_iter=500,
-            learning_rate=0.05,
-            max_leaf_nodes=8,
-            min_samples_leaf=10,
-            random_state=seed,
-        ),
-        "gradient boosting": boosting(n_estimators=300, learning_rate=0.08, max_depth=5),
-        "slow gradient boosting": boosting(n_estimators=400, learning_rate=0.07, max_depth=4),
-        "extra trees": ExtraTreesRegressor(
-            150, min_samples_leaf=1 if n_columns < 10 else 3, random_state=seed
-        ),
-        "ridge": standardise(RidgeCV(np.logspace(-1, 3, 20))),
-        "support vectors": standardise(SVR(C=1.0, gamma=0.02)),
-        "gaussian process": standardise(GaussianProcessRegressor(kernel, alpha=1e-8)),
-    }
-    if name not in models:
-        raise ValueError(f"there is no mean model {name!r}.")
-    return models[name]
+
+
+def gaussian_process(n_columns: int) -> Any:
+    """Make a Gaussian process with a Matérn kernel and noise, for standardised rows.
+
+    Distances between such rows grow with the root of the number of columns, and so does the length
+    scale that the fit starts from.
+    """
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    length_scale = 2.0 * np.sqrt(n_columns / 3)
+    kernel = ConstantKernel() * Matern(length_scale, nu=1.5) + WhiteKernel(0.05)
+    return GaussianProcessRegressor(kernel, alpha=1e-8)
+
+
+def standardise(model: Any) -> Any:
+    """Let a model see inputs and targets with mean 0 and standard deviation 1."""
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return TransformedTargetRegressor(
+        make_pipeline(StandardScaler(), model), transformer=StandardScaler()
+    )
 
 
 # ---- the class, fitted
@@ -149,17 +186,18 @@ def mean_model(name: str, *, n_columns: int, seed: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """The residual that a forest expects at each new row, and the mean absolute residual."""
+    """How large residuals are: expected at each new row, and on average over the fitted rows."""
 
     expected: Floats
-    unit: float
+    mean_residual: float
 
 
-class Fits:
-    """Models fitted on (X, y) when they are first asked for, with their predictions for new rows.
+class FittedClass:
+    """The models of a class on rows (X, y), and what they predict for the rows `X_new`.
 
-    `held_out` has for each fitted row a prediction by a model that had not seen it: the spread is
-    learnt from these.
+    Each model is fitted when it is first asked for, and its predictions are kept. `held_out` has
+    by model a prediction for each fitted row, by a model that had not seen that row: the size of
+    residuals is learnt from these.
     """
 
     def __init__(
@@ -174,48 +212,54 @@ class Fits:
         self._spreads: dict[tuple[str, ...], Spread] = {}
         self._pairs: dict[float, Quantiles] = {}
 
-    def predictor(self, structure: Structure, *, alpha: float) -> tuple[Score, Predictor]:
-        """Return the structure's score, and what it predicts for new rows by their numbers.
+    def score_and_predictor(self, structure: Structure, *, alpha: float) -> tuple[Score, Predictor]:
+        """Return the score of a structure, and a function that predicts for rows of `X_new`.
 
-        `alpha` sets the levels of a quantile pair.
+        The function takes row numbers. `alpha` is the level of the quantile pair: it predicts the
+        quantiles alpha / 2 and 1 - alpha / 2.
         """
         if not structure.models:
-            pair = self.pair(alpha)
+            pair = self.quantile_pair(alpha)
             return QuantileResidual(), lambda rows: Quantiles(pair.lower[rows], pair.upper[rows])
 
         mean = self.mean(structure.models)
         if structure.floor is None:
             return AbsoluteResidual(), lambda rows: Points(mean[rows])
 
+        # The floor is in units of the mean residual.
         spread = self.spread(structure.models)
-        divisor = spread.expected + structure.floor * spread.unit
+        divisor = spread.expected + structure.floor * spread.mean_residual
         return NormalisedResidual(), lambda rows: PointsWithSpread(mean[rows], divisor[rows])
 
-    def mean(self, names: tuple[str, ...]) -> Floats:
-        """Average these models' predictions for the new rows."""
-        for name in names:
+    def mean(self, models: tuple[str, ...]) -> Floats:
+        """Average the predictions of these models for the new rows."""
+        for name in models:
             if name not in self._means:
                 model = mean_model(name, n_columns=self.X.shape[1], seed=self.seed)
                 with without_convergence_warnings():
                     self._means[name] = model.fit(self.X, self.y).predict(self.X_new)
-        return np.asarray(np.mean([self._means[name] for name in names], axis=0))
+        return np.asarray(np.mean([self._means[name] for name in models], axis=0))
 
-    def spread(self, names: tuple[str, ...]) -> Spread:
-        """Learn the size of residuals by a forest, from held-out predictions."""
+    def spread(self, models: tuple[str, ...]) -> Spread:
+        """Learn by a forest how large the residuals of these models' average are, row by row.
+
+        The forest is trained on residuals of held-out predictions. It sees the inputs and the
+        prediction itself.
+        """
         from sklearn.ensemble import RandomForestRegressor
 
-        if names not in self._spreads:
-            held_out = np.mean([self.held_out[name] for name in names], axis=0)
+        if models not in self._spreads:
+            held_out = np.mean([self.held_out[name] for name in models], axis=0)
             residuals = np.abs(self.y - held_out)
             forest = RandomForestRegressor(
                 50, min_samples_leaf=10, max_features=0.5, random_state=self.seed
             )
             forest.fit(np.column_stack([self.X, held_out]), residuals)
-            expected = forest.predict(np.column_stack([self.X_new, self.mean(names)]))
-            self._spreads[names] = Spread(expected, float(residuals.mean()))
-        return self._spreads[names]
+            expected = forest.predict(np.column_stack([self.X_new, self.mean(models)]))
+            self._spreads[models] = Spread(expected, float(residuals.mean()))
+        return self._spreads[models]
 
-    def pair(self, alpha: float) -> Quantiles:
+    def quantile_pair(self, alpha: float) -> Quantiles:
         """Predict the quantiles alpha / 2 and 1 - alpha / 2 at the new rows."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -228,9 +272,13 @@ class Fits:
         return self._pairs[alpha]
 
 
-def fit_class(table: Table, rows: Integers, *, members: Class, seed: int) -> Fits:
-    """Fit the class on these rows; predictions are held out by three folds. Of the other rows it
-    gets inputs only.
+def fit_class(
+    table: Table, rows: Integers, *, candidate_class: CandidateClass, seed: int
+) -> FittedClass:
+    """Fit a class on some rows of a table, to predict for all of them.
+
+    Held-out predictions for the fitted rows come from cross-validation. Of the other rows only the
+    inputs are used.
     """
     from sklearn.model_selection import KFold, cross_val_predict
 
@@ -238,33 +286,34 @@ def fit_class(table: Table, rows: Integers, *, members: Class, seed: int) -> Fit
     y = table.y[rows]
     folds = KFold(FOLDS, shuffle=True, random_state=seed)
     held_out: dict[str, Floats] = {}
-    for name in members.models:
+    for name in candidate_class.models:
         model = mean_model(name, n_columns=X.shape[1], seed=seed)
         with without_convergence_warnings():
             held_out[name] = np.asarray(cross_val_predict(model, X, y, cv=folds))
-    return Fits(X, y, table.X, held_out, seed)
+    return FittedClass(X, y, table.X, held_out, seed)
 
 
-def refit_class(fits: Fits, table: Table, rows: Integers) -> Fits:
-    """Fit the class again on the earlier rows and these; for these rows the earlier fits give the
-    held-out predictions.
+def refit_class(fitted: FittedClass, table: Table, more_rows: Integers) -> FittedClass:
+    """Fit a class again, on its rows and on `more_rows` of the same table.
+
+    The earlier fit has not seen the rows that are added, so its predictions for these are the
+    held-out ones; those for the earlier rows stay.
     """
-    held_out = {
-        name: np.concatenate([earlier, fits.mean((name,))[rows]])
-        for name, earlier in fits.held_out.items()
-    }
-    return Fits(
-        X=np.concatenate([fits.X, table.X[rows]]),
-        y=np.concatenate([fits.y, table.y[rows]]),
+    held_out: dict[str, Floats] = {}
+    for name, earlier in fitted.held_out.items():
+        held_out[name] = np.concatenate([earlier, fitted.mean((name,))[more_rows]])
+    return FittedClass(
+        X=np.concatenate([fitted.X, table.X[more_rows]]),
+        y=np.concatenate([fitted.y, table.y[more_rows]]),
         X_new=table.X,
         held_out=held_out,
-        seed=fits.seed,
+        seed=fitted.seed,
     )
 
 
 @contextmanager
 def without_convergence_warnings() -> Iterator[None]:
-    """Ignore warnings about a kernel parameter at its bound: an input then does not matter."""
+    """Ignore the warning that a kernel parameter is at its bound: that input does not matter."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():

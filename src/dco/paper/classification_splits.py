@@ -33,7 +33,7 @@ from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import size_quantile, smallest_marginal_n
 from dco.paper.beyond_classification import FIXED_STRUCTURE, score_structures
 from dco.paper.experiment import Options, Row
-from dco.paper.growing_split import SETTLED_REGRET, GrownSplit, grow_tuning_split
+from dco.paper.growing_split import SETTLED_REGRET, TuningSize, grow_tuning_split
 from dco.paper.heads import (
     CANDIDATE_BY_NAME,
     FIXED_CANDIDATE,
@@ -548,7 +548,8 @@ def add_refits(task: Task, refitted: Mapping[str, OnRoles]) -> Task:
 def run_methods(task: Task, *, features: str, seed: int) -> list[Outcome]:
     """Run every method of the paper's tables at one level, and measure its sets on the test rows.
 
-    `seed` is for the Dirichlet draws of BQ's confidence.
+    A method chooses a candidate and a threshold for the task. `seed` is for the Dirichlet draws of
+    BQ's confidence.
     """
     outcomes: list[Outcome] = []
     for title, method in HEAD_METHODS.items():
@@ -561,7 +562,10 @@ def run_methods(task: Task, *, features: str, seed: int) -> list[Outcome]:
 
 
 def measure(title: str, choice: Choice, *, features: str) -> MethodOutcome:
-    """Measure on the test rows what a method deployed: coverage, mean size and P95 size."""
+    """Measure on the test rows what a method deployed: coverage, mean size and P95 size.
+
+    `title` names the method in tables; `choice` is the candidate and the threshold that it deploys.
+    """
     threshold = choice.threshold
     test_rows = choice.deployed.test
     assert test_rows is not None
@@ -584,7 +588,11 @@ def measure(title: str, choice: Choice, *, features: str) -> MethodOutcome:
 
 
 def add_confidence(outcome: MethodOutcome, choice: Choice, seed: int) -> BQOutcome:
-    """Add BQ's confidence P(L+ <= alpha) at its threshold: a Beta tail, and 1,000 draws of it."""
+    """Add to BQ's outcome its confidence that the risk at its threshold is at most alpha.
+
+    The paper writes it P(L+ <= alpha). It follows from the 0/1 losses of the pool, on which BQ
+    (Bayesian quadrature) calibrates: exactly, as a Beta tail, and by 1,000 Dirichlet draws.
+    """
     pool_scores = choice.deployed.pool.scores
     losses = (pool_scores > choice.threshold.value).astype(float)
     drawn = bq_confidence(
@@ -602,7 +610,10 @@ def add_confidence(outcome: MethodOutcome, choice: Choice, seed: int) -> BQOutco
 
 
 def describe_tuning(task: Task, alpha: float, *, features: str, n_test: int) -> TuningOutcome:
-    """Write down how every candidate did on the tuning rows, in order of their numbers."""
+    """Make the row of a record that says how every candidate did on the tuning rows.
+
+    Its lists are in the order of the candidates. `n_test` is only written down beside them.
+    """
     trials = [task.ranking[name] for name in task.candidates]
     return TuningOutcome(
         features=features,
@@ -728,7 +739,7 @@ def make_stronger_tasks(
 
 def choose_tuning_size(
     pool_tables: Mapping[str, ScoreTable], *, alphas: Sequence[float]
-) -> GrownSplit:
+) -> TuningSize:
     """Choose how many rows of the pool tune: as many as it takes until selection has settled.
 
     `pool_tables` are the scores of each candidate on the rows of the pool, in their random order.

@@ -1,5 +1,6 @@
-"""Beyond the paper (its Section 6 calls it open): a tuning split that grows until selection has
-settled, and leaves the rest to calibration.
+"""Beyond the paper (its Section 6 calls it open): tune on more rows until selection has settled.
+
+The rows that are left calibrate.
 
 Why the guarantee survives: the rows come in an order fixed in advance, and whether to take more is
 decided by rows already taken, so the final number of tuning rows is a stopping time; given it and
@@ -13,11 +14,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-SETTLED_REGRET = 0.01  # selection has settled where its expected regret is at most 1 % of the size
+# Selection has settled where choosing on other tuning rows would cost at most 1 % of the size.
+SETTLED_REGRET = 0.01
 
 
 @dataclass(frozen=True)
-class GrownSplit:
+class TuningSize:
     """How many of the first rows tune, and whether selection had settled on them."""
 
     n_tune: int
@@ -26,12 +28,20 @@ class GrownSplit:
 
 def grow_tuning_split(
     has_settled: Callable[[int], bool], *, start: int, largest: int, growth: float
-) -> GrownSplit:
-    """Take the first rows of a fixed order for tuning until selection has settled on them.
+) -> TuningSize:
+    """Find how many rows tune: more and more of them, until selection has settled.
 
-    ``has_settled(n)`` may look at the first n rows and at nothing else of these rows. It is asked
-    at `start` rows and then whenever their number has grown by the factor `growth`; calibration
-    needs what lies beyond `largest`.
+    Parameters
+    ----------
+    has_settled
+        Says whether selection has settled on the first n rows of a fixed order. It may look at
+        these rows and at no others.
+    start
+        The number of rows that is tried first.
+    largest
+        The number of rows at which to stop in any case; calibration needs the others.
+    growth
+        The factor between one number and the next.
     """
     if largest < 1:
         raise ValueError(
@@ -41,6 +51,7 @@ def grow_tuning_split(
     n_tune = min(start, largest)
     while not has_settled(n_tune):
         if n_tune == largest:
-            return GrownSplit(n_tune, has_settled=False)
-        n_tune = min(max(n_tune + 1, math.ceil(n_tune * growth)), largest)
-    return GrownSplit(n_tune, has_settled=True)
+            return TuningSize(n_tune, has_settled=False)
+        more_rows = max(n_tune + 1, math.ceil(n_tune * growth))
+        n_tune = min(more_rows, largest)
+    return TuningSize(n_tune, has_settled=True)

@@ -21,7 +21,7 @@ def make_experiment(
     alphas: tuple[float, ...],
     file: str | None = None,
 ) -> Experiment:
-    """Declare the experiment of one data set; Diabetes needs no file."""
+    """Declare the experiment of one data set; `file` is None where the data need none."""
     study = STUDIES[study_name]
     return Experiment(
         name=study_name,
