@@ -26,13 +26,18 @@ from dco.report.numbers import MOST_CONDITIONS, ReportNumbers, ScoreHistogram
 from dco.report.words import size_axis_name
 
 FORMATS = ("svg", "png")
+HEIGHT = 2.6  # inches, of a figure with one panel
+DOTS_PER_INCH = 160
 NO_SIZES = "Sizes need rows: make the numbers with X and y."
 
 
 def save_figures(
     numbers: ReportNumbers, folder: Any, *, formats: Sequence[str] = FORMATS
 ) -> list[Path]:
-    """Write every figure that these numbers allow into a folder; return the files."""
+    """Write every figure that these numbers allow into a folder; return the files.
+
+    Figures of sizes need rows. `formats` are "svg" and "png".
+    """
     unknown = [name for name in formats if name not in FORMATS]
     if unknown:
         raise ValueError(f"Figures are written as {' or '.join(FORMATS)}, not as {unknown[0]!r}.")
@@ -42,48 +47,56 @@ def save_figures(
         draw_by_name["size-distribution"] = size_distribution
         draw_by_name["size-against-alpha"] = size_against_alpha
 
+    # Each file is drawn anew: saving a figure moves its parts a little.
     contents = {
-        Path(folder) / f"{name}.{kind}": file_content(draw(numbers), kind)
+        Path(folder) / f"{name}.{file_format}": file_content(draw(numbers), file_format)
         for name, draw in draw_by_name.items()
-        for kind in formats
+        for file_format in formats
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_files(contents, overwrite=True)
     return list(contents)
 
 
-def file_content(figure: Any, kind: str) -> bytes:
-    """Return a figure as the content of a file, without dates and names of programs."""
+def file_content(figure: Any, file_format: str) -> bytes:
+    """Return a figure as the content of a file, without dates and names of programs.
+
+    The same numbers then give the same bytes.
+    """
     svg_without_names = {"Date": None, "Creator": None}
     png_without_names = {"Software": None}
-    metadata = svg_without_names if kind == "svg" else png_without_names
+    metadata = svg_without_names if file_format == "svg" else png_without_names
     content = io.BytesIO()
     with drawing_style():
-        figure.savefig(content, format=kind, metadata=metadata, dpi=160)
+        figure.savefig(content, format=file_format, metadata=metadata, dpi=DOTS_PER_INCH)
     return content.getvalue()
 
 
 def score_distribution(numbers: ReportNumbers) -> Any:
-    """Draw calibration scores with their threshold; with conditions, one panel for each."""
+    """Draw the calibration scores with their threshold; with conditions, one panel for each."""
     histograms = numbers.histograms
     n_panels = len(histograms)
-    height = 2.6 if n_panels == 1 else 0.9 * n_panels + 0.6
+    height = HEIGHT if n_panels == 1 else 0.9 * n_panels + 0.6
     with drawing_style():
         figure, panels = empty_figure(height=height, panels=n_panels)
         for panel, histogram in zip(panels, histograms, strict=True):
-            panel.stairs(histogram.counts, numbers.score_edges, fill=True, color=PALE)
-            low = numbers.score_edges[0]
-            high = numbers.score_edges[-1]
-            if low <= histogram.threshold <= high:
-                panel.axvline(histogram.threshold, color=INK)
-            panel.set_title(panel_title(numbers, histogram), loc="left", fontsize=9)
-            panel.set_ylabel("rows")
+            draw_scores(panel, numbers, histogram)
         panels[-1].set_xlabel("score of the true value")
     return figure
 
 
+def draw_scores(panel: Any, numbers: ReportNumbers, histogram: ScoreHistogram) -> None:
+    """Draw one histogram of scores, with a line at its threshold unless that is off the axis."""
+    edges = numbers.score_edges
+    panel.stairs(histogram.counts, edges, fill=True, color=PALE)
+    if edges[0] <= histogram.threshold <= edges[-1]:
+        panel.axvline(histogram.threshold, color=INK)
+    panel.set_title(panel_title(numbers, histogram), loc="left", fontsize=9)
+    panel.set_ylabel("rows")
+
+
 def panel_title(numbers: ReportNumbers, histogram: ScoreHistogram) -> str:
-    """Name the threshold of a histogram, and its rank."""
+    """Name the threshold of a histogram, and its rank: "threshold 0.83, rank 181 of 200"."""
     threshold = next(
         threshold
         for threshold in numbers.certificate.thresholds
@@ -101,7 +114,7 @@ def coverage_law(numbers: ReportNumbers) -> Any:
     """Draw coverage against its law, or that of each condition against its own."""
     n_conditions = sum(threshold.group is not None for threshold in numbers.certificate.thresholds)
     n_lines = min(n_conditions, MOST_CONDITIONS)
-    height = 0.3 * n_lines + 1.2 if n_lines else 2.6
+    height = 0.3 * n_lines + 1.2 if n_lines else HEIGHT
     with drawing_style():
         figure, (panel,) = empty_figure(height=height)
         if numbers.evaluation is None:
@@ -114,7 +127,7 @@ def coverage_law(numbers: ReportNumbers) -> Any:
 
 
 def size_distribution(numbers: ReportNumbers) -> Any:
-    """Draw the sizes of the sets of the rows given; the last bar holds all that are larger."""
+    """Draw a histogram of the sizes of the sets; the last bar holds all that are larger."""
     if numbers.rows is None:
         raise ValueError(NO_SIZES)
     display = SizeDisplay(

@@ -16,7 +16,10 @@ HALVES_UP = 1e-9  # added before rounding, so that Python and the script of the 
 
 
 def number(value: float) -> str:
-    """Write four significant digits, and no exponent where a person would write none."""
+    """Write four significant digits, and no exponent where a person would write none.
+
+    0.123456 -> "0.1235", 12345 -> "12 345", 1.5e-7 -> "1.5e−7", infinity -> "∞".
+    """
     if math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -39,7 +42,10 @@ def with_signs(text: str) -> str:
 
 
 def decimals_for(values: Iterable[float], *, digits: int = 4) -> int:
-    """Return how many decimals give the largest value so many digits: one number for a column."""
+    """Return how many decimals the numbers of a column need, at most 6.
+
+    They give the largest of the values so many significant digits: [0.5, 12.3] -> 2 for four.
+    """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest == 0:
         return 0
@@ -49,7 +55,7 @@ def decimals_for(values: Iterable[float], *, digits: int = 4) -> int:
 def fixed(value: float, decimals: int) -> str:
     """Write a number with so many decimals, to stand under others in a column.
 
-    What these decimals would write as 0 is written in full.
+    A number that these decimals would write as 0 has four digits instead, as does one too large.
     """
     would_be_zero = value != 0 and round(value, decimals) == 0
     too_small = decimals >= 6 and 0 < abs(value) < 1e-4
@@ -69,7 +75,7 @@ def percent(share: float | None) -> str:
 
 
 def level_percent(alpha: float) -> str:
-    """Write 1 - alpha in per cent, with the digits that tell it from 100."""
+    """Write 1 - alpha in per cent, with the digits that tell it from 100: "90 %", "99.9999 %"."""
     decimals = max(4, -math.floor(math.log10(alpha)))
     digits = f"{100 * (1 - alpha):.{decimals}f}".rstrip("0").rstrip(".")
     return f"{digits}{NARROW_SPACE}%"

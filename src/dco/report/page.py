@@ -30,10 +30,12 @@ from dco.report.numbers import (
 )
 from dco.report.rendering import render_template, strict_json
 
-# characters; of a longer one the beginning is shown, and the whole is packed for copying
+# Characters. Of a longer certificate the beginning is shown, and the whole is packed for copying.
 LONG_CERTIFICATE = 60_000
+SHOWN_OF_LONG_CERTIFICATE = 15_000
 MOST_CANDIDATES = 30
 FIRST_CANDIDATES = 8  # before the rest is unfolded
+LARGEST_NUMBER = 1e300  # that the script of the page reads as a number
 
 
 def write_page(
@@ -47,7 +49,10 @@ def write_page(
     source: str | None = None,
     names: Sequence[str] | None = None,
 ) -> Path:
-    """Write `page_html` to `path`; an existing file is replaced only by a whole one."""
+    """Write the page of `page_html`, which see, to a file.
+
+    An existing file is replaced only when the page is complete.
+    """
     html = page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names)
     write_file(path, html, overwrite=True)
     return Path(path)
@@ -130,25 +135,31 @@ def check_names(names: Sequence[str] | None, y: Any) -> None:
 
 
 def certificate_texts(text: str) -> tuple[str, str | None]:
-    """Return what is shown of a certificate and, where that is not all, the whole one packed."""
+    """Return the text of a certificate that is shown, and the whole text packed for copying.
+
+    A short certificate is shown whole, and nothing is packed (None). Of a long one whole lines from
+    the beginning are shown; all of it is compressed, in base64.
+    """
     if len(text) <= LONG_CERTIFICATE:
         return text, None
+    end_of_line = text.rfind("\n", 0, SHOWN_OF_LONG_CERTIFICATE)
     packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-    last_line = text.rfind("\n", 0, LONG_CERTIFICATE // 4)
-    return f"{text[:last_line]}\n…", packed
+    return f"{text[:end_of_line]}\n…", packed
 
 
 def candidate_decimals(numbers: ReportNumbers) -> int:
-    """Return the decimals of the sizes of candidates."""
+    """Return the decimals of the candidates' sizes: two for labels, three digits for lengths."""
     if numbers.n_classes is not None:
         return 2
-    return decimals_for([row.mean_size for row in numbers.ranking.table[:1]], digits=3)
+    sizes_of_best = [row.mean_size for row in numbers.ranking.table[:1]]
+    return decimals_for(sizes_of_best, digits=3)
 
 
 def level_arrays(numbers: ReportNumbers) -> dict[str, Any]:
-    """Return the arrays that the control of levels reads: one entry for each level.
+    """Return the data that the script of the page reads when another level is picked.
 
-    Arrays with unknown numbers are left out. Numbers have nine digits, and infinity is text.
+    They are arrays with an entry for each level; those with unknown numbers are left out. `start`
+    is the position of the certified level.
     """
     levels = numbers.levels
     arrays: dict[str, list[float | None]] = {
@@ -171,14 +182,17 @@ def level_arrays(numbers: ReportNumbers) -> dict[str, Any]:
 
 
 def plain_numbers(values: Iterable[float | None]) -> list[float | str]:
-    """Return finite numbers with nine digits, and other values as the page writes them."""
+    """Return finite numbers with nine digits, and other values as the page writes them.
+
+    Infinity is "∞", and the threshold at the lowest of all scores is "lowest score".
+    """
     return [
-        threshold_in_words(value) if is_word(value) else float(f"{value:.9g}")
+        threshold_in_words(value) if is_written_as_text(value) else float(f"{value:.9g}")
         for value in values
         if value is not None
     ]
 
 
-def is_word(value: float) -> bool:
-    """Decide whether a value is written as a word or sign."""
-    return math.isinf(value) or abs(value) > 1e300
+def is_written_as_text(value: float) -> bool:
+    """Decide whether a value is infinite, or as good as that: the lowest of all scores."""
+    return math.isinf(value) or abs(value) > LARGEST_NUMBER

@@ -33,7 +33,12 @@ FILTERS = {
 def render_template(
     name: str, *, script: str | None = None, images: bool = False, **values: object
 ) -> str:
-    """Fill a template; the content policy allows its one style and script, and nothing else."""
+    """Fill a template of this folder with values, and return the page.
+
+    The content policy of the page, which the browser enforces, allows its one style and its
+    `script` (a file of this folder), with `images` also images inside the page, and nothing else.
+    A value that the template needs and does not get is an error.
+    """
     jinja = require("jinja2", extra="report")
     environment = jinja.Environment(
         loader=jinja.FunctionLoader(source_of),
@@ -44,6 +49,7 @@ def render_template(
     )
     environment.filters |= FILTERS
 
+    # Style and script are known to the policy by their digests.
     style = source_of("page.css")
     code = "" if script is None else source_of(script)
     policy = [
@@ -56,6 +62,7 @@ def render_template(
         policy.append(f"script-src '{digest_of(code)}'")
     if images:
         policy.append("img-src data:")
+
     template = environment.get_template(name)
     return str(template.render(values, policy="; ".join(policy), style=style, code=code))
 
@@ -71,9 +78,12 @@ def strict_json(value: object) -> str:
     return text
 
 
-def data_address(kind: str, content: bytes) -> str:
-    """Return an address that holds a whole file, such as an image."""
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+def data_address(media_type: str, content: bytes) -> str:
+    """Return an address that holds a whole file: "data:image/png;base64,...".
+
+    `media_type` is "image/png", for example.
+    """
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
 def source_of(name: str) -> str:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
@@ -18,10 +18,20 @@ from dco.report.finding import Finding, explain_method, find_differences
 from dco.report.rendering import data_address, render_template
 
 IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
-MOST_ROWS = 200  # of a table that is shown
-PHONE_WIDTH = 46  # characters of a line of a table
 METHOD_COLUMNS = ("method", "first", "second")
-NUMBER = re.compile(r"–|[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?")
+NUMBER = re.compile(  # "1 234.5", "−3.2 %", "0.91 ± 0.02", "1.5 (0.1)", "∞"; a dash is none
+    r"–|[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?"
+)
+LINE_BETWEEN_HEAD_AND_ROWS = re.compile(r"[\s:|-]+")  # "|---|:--:|" of a table in Markdown
+
+# How tables are shown. Widths are in characters.
+MOST_ROWS = 200
+MANY_COLUMNS = 10  # a table with more is in small print
+PHONE_WIDTH = 46  # of a line; wider tables are blocks on a phone
+LONG_CELL = 40  # a longer one is a sentence
+LONG_WORDS = 16  # a longer cell of words may be wrapped
+NARROWEST_WORDS = 14  # to which a column of words is wrapped
+SPACE_BETWEEN_COLUMNS = 2
 
 
 @dataclass(frozen=True)
@@ -34,9 +44,9 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a result; `left_out` of its rows are not shown.
+    """A table of a result, with the names of its columns in `head`.
 
-    A column is aligned right where all its cells are numbers.
+    A column is aligned right where all its cells are numbers. `left_out` rows are not shown.
     """
 
     head: tuple[str, ...]
@@ -46,9 +56,9 @@ class Table:
 
     @classmethod
     def of(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-        """Make a table; a row may be longer than the head."""
-        width = max(map(len, rows), default=0)
-        missing_names = [""] * (width - len(head))
+        """Make a table; columns beyond the head have no name."""
+        n_columns = max(map(len, rows), default=0)
+        missing_names = [""] * (n_columns - len(head))
         return cls(
             head=(*head, *missing_names),
             rows=tuple(map(tuple, rows[:MOST_ROWS])),
@@ -57,11 +67,9 @@ class Table:
 
     @cached_property
     def columns(self) -> tuple[tuple[str, ...], ...]:
-        """The cells of each column that hold text."""
-        if not self.rows:
-            return ((),) * len(self.head)
-        columns = zip_longest(*self.rows, fillvalue="")
-        return tuple(tuple(cell for cell in column if cell.strip()) for column in columns)
+        """The cells of each column that hold text, without the head."""
+        columns = zip_longest(self.head, *self.rows, fillvalue="")
+        return tuple(tuple(cell for cell in cells if cell.strip()) for _, *cells in columns)
 
     @cached_property
     def numeric(self) -> tuple[bool, ...]:
@@ -81,42 +89,48 @@ class Table:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """The classes of the table: small print, columns of sentences, blocks on a phone."""
-        n_sentence_columns = sum(
-            any(len(cell) > 40 for cell in cells)
-            for cells, is_numeric in zip(self.columns, self.numeric, strict=True)
-            if not is_numeric
-        )
+        """The CSS classes of the table.
+
+        "wide" is small print, "prose" has columns of sentences, "stack" is blocks on a phone.
+        """
+        sentence_columns = [
+            position
+            for position, cells in enumerate(self.columns)
+            if not self.numeric[position] and any(len(cell) > LONG_CELL for cell in cells)
+        ]
         classes = []
-        if len(self.head) > 10:
+        if len(self.head) > MANY_COLUMNS:
             classes.append("wide")
-        if n_sentence_columns > 1:
+        if len(sentence_columns) > 1:
             classes.append("prose")
         if self.narrowest_width() > PHONE_WIDTH:
             classes.append("stack")
         return tuple(classes)
 
     def narrowest_width(self) -> int:
-        """Count the characters that a line takes at least: words are wrapped, numbers are not."""
-        total = 0
-        for head, cells, is_numeric in zip(self.head, self.columns, self.numeric, strict=True):
-            unbroken = head.split()
-            narrowest = 0
-            if is_numeric:
-                unbroken += cells
-            else:
-                unbroken += " ".join(cells).split()
-                narrowest = min(14, max(map(len, cells), default=0))
-            total += 2 + max([narrowest, *map(len, unbroken)])
-        return total
+        """Count the characters that a line of the table takes at least."""
+        widths = [self.narrowest_column(position) for position in range(len(self.head))]
+        return sum(SPACE_BETWEEN_COLUMNS + width for width in widths)
+
+    def narrowest_column(self, position: int) -> int:
+        """Count the characters that a column takes at least: words are wrapped, numbers are not."""
+        cells = self.columns[position]
+        words_of_head = self.head[position].split()
+        if self.numeric[position]:
+            return max(map(len, [*words_of_head, *cells]), default=0)
+
+        words = " ".join(cells).split()
+        longest_word = max(map(len, [*words_of_head, *words]), default=0)
+        longest_cell = max(map(len, cells), default=0)
+        return max(longest_word, min(NARROWEST_WORDS, longest_cell))
 
     def kind(self, column: int, cell: str) -> str:
-        """Return the class of a cell: a number, or words by how much room they need."""
+        """Return the CSS class of a cell: "n" for a number, or words by the width they need."""
         if self.numeric[column]:
             return "n"
-        if len(cell) > 40:
+        if len(cell) > LONG_CELL:
             return "long"
-        has_long_words = any(len(other) > 16 for other in self.columns[column])
+        has_long_words = any(len(other) > LONG_WORDS for other in self.columns[column])
         return "short wordy" if has_long_words else "short"
 
     def methods(self) -> list[str]:
@@ -164,8 +178,6 @@ def results_html(folder: Path | str, *, title: str | None = None) -> str:
 
     kicker, usual_title = headings(Path(folder))
     tables = [table for result in results for table in result.tables()]
-    methods = dict.fromkeys(cell for table in tables for cell in table.methods())
-    explanations = {name: explain_method(name) for name in methods}
     return render_template(
         "results.html",
         images=True,
@@ -174,24 +186,39 @@ def results_html(folder: Path | str, *, title: str | None = None) -> str:
         findings=findings_of(results),
         results=results,
         has_tables=bool(tables),
-        explained={name: words for name, words in explanations.items() if words is not None},
+        explained=explain_methods(tables),
     )
+
+
+def explain_methods(tables: Iterable[Table]) -> dict[str, str]:
+    """Explain the methods of the paper that tables name, by name, in the order of the tables."""
+    names = dict.fromkeys(name for table in tables for name in table.methods())  # each once
+    explained = {}
+    for name in names:
+        explanation = explain_method(name)
+        if explanation is not None:
+            explained[name] = explanation
+    return explained
 
 
 def findings_of(results: Iterable[Result]) -> tuple[Finding, ...]:
-    """Return what the tables of the results found, which a page says first."""
-    findings = (
-        find_differences(result.title, table.head, table.rows)
-        for result in results
-        for table in result.tables()
-    )
-    return tuple(finding for finding in findings if finding is not None)
+    """Say how DCO's sets compare with BQ's, for each table that compares them.
+
+    A page says this first.
+    """
+    findings = []
+    for result in results:
+        for table in result.tables():
+            finding = find_differences(result.title, table.head, table.rows)
+            if finding is not None:
+                findings.append(finding)
+    return tuple(findings)
 
 
 def headings(folder: Path) -> tuple[str, str]:
-    """Say what kind of results these are, and return a title.
+    """Return the line above the title, which says what kind of results these are, and the title.
 
-    `dco compare` leaves its settings beside its tables.
+    A folder of `dco compare` is known by its settings, which that command leaves beside its tables.
     """
     try:
         target = json.loads((folder / "settings.json").read_text(encoding="utf-8"))["target"]
@@ -210,19 +237,19 @@ def read_results(folder: Path) -> tuple[Result, ...]:
     headings is a result, and other tables beside it are copies of these, or data. Otherwise each
     file name is a result; numbers in names are counted by value.
     """
-    results = results_of_files(folder)
-    finished_folders = [
-        entry
-        for entry in folder.iterdir()
-        if entry.is_dir() and not entry.name.startswith((".", "_"))
+    # Folders whose names begin with . or _ hold unfinished or hidden files.
+    inner_folders = [
+        path for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))
     ]
-    for inner in sorted(finished_folders, key=lambda entry: natural_key(entry.name)):
+
+    results = results_of_files(folder)
+    for inner in sorted(inner_folders, key=lambda path: natural_key(path.name)):
         results += [named_by_folder(result, inner.name) for result in results_of_files(inner)]
     return tuple(results)
 
 
 def named_by_folder(result: Result, folder_name: str) -> Result:
-    """Begin the title with the name of the folder, unless it does."""
+    """Put the name of the folder before the title, unless the title begins with it."""
     if re.match(rf"{re.escape(folder_name)}\b", result.title, re.IGNORECASE):
         return result
     return replace(result, title=f"{folder_name}: {result.title}")
@@ -230,20 +257,20 @@ def named_by_folder(result: Result, folder_name: str) -> Result:
 
 def results_of_files(folder: Path) -> list[Result]:
     """Read the results of the files that are directly in a folder."""
-    files = sorted(
-        (file for file in folder.iterdir() if file.is_file()),
-        key=lambda file: natural_key(file.stem),
-    )
+    paths = [path for path in folder.iterdir() if path.is_file()]
+    files = sorted(paths, key=lambda path: natural_key(path.stem))
+
+    # Where a file holds all tables, only figures are read besides.
+    results = []
+    readers = READERS
     if folder / "tables.md" in files:
         results = results_of_tables(folder / "tables.md")
         readers = {}
-    else:
-        results = []
-        readers = READERS
 
-    names = dict.fromkeys(file.stem for file in files if file.suffix in {*readers, *IMAGES})
+    endings = {*readers, *IMAGES}
+    names = dict.fromkeys(file.stem for file in files if file.suffix in endings)  # each once
     for name in names:
-        result = result_called(folder, name, files, readers)
+        result = result_of_name(name, folder, files, readers)
         if result is not None:
             results.append(result)
     return results
@@ -258,12 +285,13 @@ def results_of_tables(file: Path) -> list[Result]:
     ]
 
 
-def result_called(
-    folder: Path, name: str, files: Sequence[Path], readers: dict[str, Reader]
+def result_of_name(
+    name: str, folder: Path, files: Sequence[Path], readers: Mapping[str, Reader]
 ) -> Result | None:
-    """Read the result of all files of one name: the first table that is not empty, and a figure.
+    """Read the result of all files with one name: the first table that is not empty, and a figure.
 
-    None where there is neither.
+    `readers` has the function that reads a file for each ending, such as ".csv". None where there
+    is neither a table nor a figure.
     """
     content = Content("", ())
     for ending, read in readers.items():
@@ -272,10 +300,10 @@ def result_called(
             content = read(read_text(file))
 
     figure = None
-    for ending, kind in IMAGES.items():
+    for ending, media_type in IMAGES.items():
         file = folder / f"{name}{ending}"
         if file in files and figure is None:
-            figure = data_address(kind, file.read_bytes())
+            figure = data_address(media_type, file.read_bytes())
 
     if not content.blocks and figure is None:
         return None
@@ -290,33 +318,45 @@ def read_text(file: Path) -> str:
 
 
 def read_markdown(text: str) -> Content:
-    """Read headings, paragraphs and pipe tables; all else is shown as it is written."""
+    """Read headings, paragraphs and pipe tables; all else is shown as it is written.
+
+    The first heading is the title; later ones are paragraphs.
+    """
     title = ""
     blocks: list[Paragraph | Table] = []
-    for kind, group in groupby(map(str.strip, text.splitlines()), key=kind_of_line):
-        lines = list(group)
-        if kind == "#":
-            names = [line.lstrip("#").strip() for line in lines]
-            further_names = names if title else names[1:]
-            title = title or names[0]
-            blocks += [Paragraph(name) for name in further_names]
-        elif kind == "|" and len(lines) > 1 and re.fullmatch(r"[\s:|-]+", lines[1]):
-            # the second line only separates the head from the rows
-            blocks.append(Table.of(cells_of(lines[0]), [cells_of(line) for line in lines[2:]]))
-        elif kind:
+    stripped_lines = map(str.strip, text.splitlines())
+    for kind, neighbours in groupby(stripped_lines, key=kind_of_line):
+        lines = list(neighbours)
+        if kind == "heading":
+            headings = [line.lstrip("#").strip() for line in lines]
+            if not title:
+                title = headings.pop(0)
+            blocks += [Paragraph(heading) for heading in headings]
+        elif kind == "table" and is_whole_table(lines):
+            rows = [cells_of(line) for line in lines[2:]]
+            blocks.append(Table.of(cells_of(lines[0]), rows))
+        elif kind != "empty":
             blocks.append(Paragraph(" ".join(lines)))
     return Content(title, tuple(blocks))
 
 
 def kind_of_line(line: str) -> str:
-    """Return "#" for a heading, "|" for a row of a table, "text", or "" for an empty line."""
-    if line[:1] in ("#", "|", ""):
-        return line[:1]
-    return "text"
+    """Return whether a line is "empty", a "heading", the row of a "table", or "text"."""
+    if not line:
+        return "empty"
+    return {"#": "heading", "|": "table"}.get(line[0], "text")
+
+
+def is_whole_table(lines: Sequence[str]) -> bool:
+    """Decide whether lines with pipes are a head, the line below it, and rows."""
+    return len(lines) > 1 and LINE_BETWEEN_HEAD_AND_ROWS.fullmatch(lines[1]) is not None
 
 
 def cells_of(line: str) -> tuple[str, ...]:
-    """Cut a row of a table into its cells."""
+    """Cut a row of a table into its cells, without bold: "| a | **b** |" -> ("a", "b").
+
+    A pipe with a backslash before it is part of a cell.
+    """
     inside = line.removeprefix("|").removesuffix("|")
     cells = re.split(r"(?<!\\)\|", inside)
     return tuple(cell.strip().replace("\\|", "|").replace("**", "") for cell in cells)
@@ -335,6 +375,6 @@ READERS: dict[str, Reader] = {".md": read_markdown, ".csv": read_csv}
 
 
 def natural_key(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts numbers in names by their value."""
+    """Return a key that sorts numbers in names by their value: "run 9" before "run 10"."""
     parts = [part for part in re.split(r"(\d+)", name) if part]
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

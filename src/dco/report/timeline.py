@@ -25,7 +25,7 @@ SMALLEST_P_VALUE = 1e-6  # that is drawn; smaller ones are drawn there
 
 
 def timeline_html(monitor: Monitor, *, title: str) -> str:
-    """Make one self-contained page; without rows it has no figure."""
+    """Make one self-contained page about a monitor; without rows it has no figure."""
     report = monitor.report()
     lines = [Paragraph(line) for line in str(report).splitlines()]
     results = [Result("What is known", tuple(lines))]
@@ -79,8 +79,13 @@ def timeline_figure(monitor: Monitor) -> Any:
 
 
 def draw_p_values(panel: Any, p_values: Any, colour: str, label: str) -> None:
-    """Draw p-values over rows, a point for each change."""
+    """Draw the p-value after each row as a line of steps.
+
+    A long line of rows has few different p-values: only rows where it changes are drawn.
+    """
     values = np.maximum(p_values, SMALLEST_P_VALUE)
     changes = np.flatnonzero(np.diff(values)) + 1
-    rows = np.unique([0, *changes, values.size - 1])
+    first = 0
+    last = values.size - 1
+    rows = np.unique([first, *changes, last])
     panel.step(rows + 1, values[rows], where="post", color=colour, label=label)
