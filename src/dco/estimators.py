@@ -296,7 +296,11 @@ class Decoupled(HoldsModels, ABC):
         )
 
     def _make_objective(self, models: Models) -> Objective:
-        """Return the objective asked for; the default one depends on the models."""
+        """Return the objective that the choice among candidates minimises.
+
+        The default one is the mean size of the sets, or `EVEN` for a regression that tries default
+        models.
+        """
         if self.objective is not None:
             return objective_of(self.objective)
         if models.has_defaults and not models.of_classes:

@@ -160,7 +160,10 @@ class ClassRecord(Prediction):
     def labelled(
         self, classes: ArrayLike | None, uniforms: ArrayLike | None, unseen: ArrayLike | None
     ) -> Self:
-        """Return the same probabilities with these labels and uniforms."""
+        """Return a record of the same probabilities with other labels, uniforms and unseen labels.
+
+        `ClassProbabilities` says what these are.
+        """
         names = None if classes is None else _read_classes(classes, n_known=self.n_known)
         return self._with(
             classes=names,
@@ -502,7 +505,10 @@ class GaussianMixtures(Prediction):
 
 
 def fifths(values: Floats) -> Integers:
-    """Return the fifth of each row by its value, 0 to 4; equal values share the lower one."""
+    """Return which fifth of all values each value is in, from 0 (the lowest) to 4.
+
+    Equal values are in the same fifth.
+    """
     edges = np.quantile(values, (0.2, 0.4, 0.6, 0.8), method="inverted_cdf")
     return np.searchsorted(edges, values, side="left")
 

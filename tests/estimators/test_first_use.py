@@ -57,7 +57,7 @@ def test_several_targets_are_told_to_take_an_estimator_each(as_given):
 def test_a_regressor_names_the_classifier_to_text(as_given):
     with pytest.raises(
         ValueError,
-        match=r"y holds text \('[a-z]+'\), and a regressor needs numbers. Classes: "
+        match=r"y holds text \('[a-z]+'\), and a regressor needs numbers. For classes, use "
         r"DecoupledClass",
     ):
         dco.DecoupledRegressor(Ridge()).fit(X, as_given(np.where(X[:, 0] > 0, "up", "down")))

@@ -147,35 +147,43 @@ def _read_column(X: Any, column: Any, *, parameter: str) -> Any:
 
 
 def condition_names(values: Any) -> AnyArray:
-    """Convert values to conditions that can be looked up; all missing values are one condition."""
+    """Convert the values of a column to conditions that can be looked up in a dict.
+
+    Dates and durations become text. All missing values (NaN, None, NaT ...) become one condition.
+    """
     names = as_labels(values)
-    if names.dtype.kind in "mM":
+    if names.dtype.kind in "mM":  # durations and dates
         return np.where(np.isnat(names), MISSING, _times_as_text(names))
+
+    # Other values stay in their type, unless some are missing or there are several types.
     if names.dtype.kind == "f" and np.any(np.isnan(names)):
         names = names.astype(object)
     if names.dtype.kind != "O":
         return names
-
-    plain = [MISSING if is_missing(name) else _to_python(name) for name in names.ravel().tolist()]
-    return np.fromiter(plain, dtype=object, count=names.size).reshape(names.shape)
+    objects = [MISSING if is_missing(name) else _to_python(name) for name in names.ravel().tolist()]
+    return np.fromiter(objects, dtype=object, count=names.size).reshape(names.shape)
 
 
 def _times_as_text(times: AnyArray) -> AnyArray:
-    """Write dates and durations as text, the same in every unit.
+    """Write dates and durations as text that does not depend on their unit.
 
-    As Python objects, those of some units would be numbers.
+    The same day stored in days and in seconds gives "2024-05-01" for both. (Converted to Python
+    objects, those of some units would be numbers.)
     """
-    if times.dtype.kind == "m":
+    is_duration = times.dtype.kind == "m"
+    if is_duration:
         return times.astype("m8[ns]").astype(str)
 
+    # Units longer than a second are converted to seconds, shorter ones keep their digits.
     unit, _ = np.datetime_data(times.dtype)
-    in_seconds = times.astype("M8[s]") if unit in {"Y", "M", "W", "D", "h", "m"} else times
-    texts = [_shorten_time(text) for text in in_seconds.astype(str).ravel().tolist()]
+    if unit in {"Y", "M", "W", "D", "h", "m"}:
+        times = times.astype("M8[s]")
+    texts = [_shorten_time(text) for text in times.astype(str).ravel().tolist()]
     return np.asarray(texts).reshape(times.shape)
 
 
 def _shorten_time(text: str) -> str:
-    """Leave out zeros at the end of a fraction of a second, and midnight."""
+    """Drop midnight and trailing zeros: "2024-05-01T00:00:00.000" -> "2024-05-01"."""
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return text.removesuffix("T00:00:00")
@@ -184,9 +192,10 @@ def _shorten_time(text: str) -> str:
 def _to_python(name: Any) -> Any:
     """Convert a NumPy scalar to Python's own, which messages show without its type.
 
-    Dates are left, since some would become numbers.
+    Dates and durations stay, since some would become numbers.
     """
-    return name.item() if isinstance(name, np.generic) and name.dtype.kind not in "mM" else name
+    is_time = isinstance(name, np.datetime64 | np.timedelta64)
+    return name.item() if isinstance(name, np.generic) and not is_time else name
 
 
 # ------------------------------------------------------------------------------------------- divide
@@ -197,23 +206,28 @@ def rows_by_condition(names: AnyArray) -> dict[Any, Integers]:
 
     Conditions are sorted, numbers and text each by themselves; the missing value is last.
     """
-    # Number the conditions. np.unique cannot sort text and numbers of one column.
-    code_of: dict[Any, int] = {}
-    code_list = [code_of.setdefault(name, len(code_of)) for name in names.tolist()]
-    codes = np.asarray(code_list, dtype=np.int64)
+    # 1. Number the conditions. np.unique cannot, since text and numbers may share a column.
+    number_of: dict[Any, int] = {}
+    numbers = [number_of.setdefault(name, len(number_of)) for name in names.tolist()]
+    number_of_row = np.asarray(numbers, dtype=np.int64)
 
-    # Sort the rows by condition, and cut between conditions.
-    order = np.argsort(codes, kind="stable")
-    sizes = np.bincount(codes, minlength=1)
-    rows_by_code = np.split(order, np.cumsum(sizes)[:-1])
-    return {name: rows_by_code[code_of[name]] for name in _sort_conditions(set(code_of))}
+    # 2. Sort the rows by condition, and cut between conditions.
+    rows_in_order = np.argsort(number_of_row, kind="stable")
+    sizes = np.bincount(number_of_row, minlength=1)
+    rows_by_number = np.split(rows_in_order, np.cumsum(sizes)[:-1])
+    return {name: rows_by_number[number_of[name]] for name in _sort_conditions(set(number_of))}
 
 
 def _sort_conditions(names: set[Any]) -> list[Any]:
-    """Sort conditions; text and numbers each by themselves, and the missing one last."""
-    present = names - {MISSING}
+    """Sort conditions; text and numbers each by themselves, and the missing value last."""
+    known_names = names - {MISSING}
     try:
-        ordered = sorted(present)
+        ordered = sorted(known_names)
     except TypeError:  # text and numbers in one column
-        ordered = sorted(present, key=lambda name: (type(name).__name__, str(name)))
+        ordered = sorted(known_names, key=_type_and_text)
     return [*ordered, MISSING] if MISSING in names else ordered
+
+
+def _type_and_text(name: Any) -> tuple[str, str]:
+    """Return what conditions of several types are sorted by: 2 -> ("int", "2")."""
+    return type(name).__name__, str(name)
