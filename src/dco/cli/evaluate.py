@@ -92,6 +92,7 @@ def _facts(measured: Measured) -> dict[str, Any]:
 
 
 def _print_measured(measured: Measured, data: Path, notes: list[str]) -> None:
+    """Print the tables of an evaluation, the promise, the notes, and the verdict in words."""
     evaluation = measured.evaluation
     title = f"{counted(evaluation.n, 'row')} of {data}"
     if measured.statement is None:
@@ -105,7 +106,7 @@ def _print_measured(measured: Measured, data: Path, notes: list[str]) -> None:
 
 
 def _describe_promise(measured: Measured) -> str:
-    """Name the promise, where it is not that of the certificate."""
+    """Name the promise that was evaluated: "pac guarantee, alpha = 0.1, delta = 0.05"."""
     promise = measured.promise
     delta = "" if promise.delta is None else f", delta = {promise.delta:g}"
     return f"{promise.guarantee} guarantee, alpha = {promise.alpha:g}{delta}"

@@ -20,7 +20,7 @@ os.environ |= {
     "OMP_WAIT_POLICY": "PASSIVE",
 } | os.environ
 
-# name: the line of `dco --help`; the module dco.cli.<name> has the rest
+# Name of a command: its line of `dco --help`. The module dco.cli.<name> has the rest.
 COMMANDS = {
     "plan": "How many rows each role needs, and what they give, before you look at any row.",
     "fit": "Fit, tune and calibrate on a table; write a model file.",
@@ -73,10 +73,13 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the first word; for a misspelled one, suggest the nearest."""
+        """Find the command that the first word names, and return it with the other words.
+
+        A word that names no command is an error that suggests the most similar one.
+        """
         name = args[0]
-        is_misspelled = name not in COMMANDS and not name.startswith("-")
-        if is_misspelled and not ctx.resilient_parsing:
+        is_no_command = name not in COMMANDS and not name.startswith("-")
+        if is_no_command and not ctx.resilient_parsing:  # click completes words with the latter
             nearest = get_close_matches(name.lower(), COMMANDS, n=1)
             advice = f"there are {', '.join(COMMANDS)}."
             if nearest:
@@ -90,19 +93,22 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; any error becomes a sentence."""
+        """Run a command; every error ends as one sentence and an exit status.
+
+        With the environment variable DCO_TRACEBACK, errors are raised as they are.
+        """
         from dco.cli.outputs import finish_from_here
 
         _prepare_streams()
         try:
             with warnings.catch_warnings():
                 return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):  # click handles these
             raise
         except (BrokenPipeError, SystemExit) as error:
             if not _is_closed_pipe(error):
                 raise
-            sys.stdout = _open_nowhere()  # Python would complain about the pipe on the way out
+            sys.stdout = _open_nowhere()  # Python would complain about the pipe when it ends
             ctx.exit(_CLOSED_PIPE)
         except KeyboardInterrupt:
             click.echo(
@@ -115,13 +121,14 @@ class Commands(click.Group):
                 raise
             raise BadInputError(_explain(error)) from error
         finally:
-            finish_from_here()
+            finish_from_here()  # Ctrl-C while Python ends would print a traceback
 
 
 def _prepare_streams() -> None:
-    """Open the streams that whoever started this process had closed.
+    """Make sure that standard output and standard error can be written to.
 
-    A label that the terminal cannot show is no error.
+    A stream that was closed when the process began writes nowhere; a letter that the terminal
+    cannot show is printed as "?".
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -136,12 +143,15 @@ def _open_nowhere() -> TextIO:
 
 
 def _is_closed_pipe(error: BaseException) -> bool:
-    """Say whether the reader of the output has gone; Rich turns that into SystemExit."""
+    """Say whether the program that reads the output has ended, as in `dco ... | head`.
+
+    rich raises SystemExit then, in the context of the BrokenPipeError.
+    """
     return isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError)
 
 
 def _explain(error: Exception) -> str:
-    """Say in a sentence what went wrong and what to do."""
+    """Say in a sentence or two what went wrong and what to do."""
     from dco.cli.spelling import spell_error
     from dco.foundations.errors import DcoError
 
@@ -161,12 +171,13 @@ def _explain(error: Exception) -> str:
 
 
 def _explain_disk(error: OSError) -> str:
+    """Say in a sentence what a disk refused, for which file, and what to do."""
     if error.errno is None:  # a sentence of our own
         return str(error)
     reason = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        of_file = "" if error.filename is None else f" for {error.filename}"
-        return f"There is no space left on the disk{of_file}; make room, then run again."
+        for_file = "" if error.filename is None else f" for {error.filename}"
+        return f"There is no space left on the disk{for_file}; make room, then run again."
     if error.filename is None:
         return f"The disk refused to read or write: {reason}. Solve this, then run again."
     return f"{error.filename}: {reason}. Check the path and its permissions."

@@ -23,20 +23,23 @@ class Promise:
 
 @dataclass(frozen=True)
 class OtherPromise:
-    """Another promise from the calibration rows of a fitted model; None is as the fit had it."""
+    """The promise to make with a fitted model; None is as the fit had it.
+
+    Any level and guarantee can be had from the same calibration rows.
+    """
 
     alpha: float | None = None
     guarantee: str | None = None
     delta: float | None = None
 
     def is_of_the_fit(self) -> bool:
-        """Say whether nothing else than the promise of the fit is asked for."""
+        """Say whether no option asks for another promise than that of the fit."""
         return self == OtherPromise()
 
 
 @dataclass(frozen=True)
 class Work:
-    """Where work runs: in so many processes here, or on the Dask cluster at this address."""
+    """Where work runs: in `jobs` processes here, or on the Dask cluster at address `scheduler`."""
 
     jobs: int = 1
     scheduler: str | None = None
@@ -48,10 +51,10 @@ class Work:
 
 @dataclass(frozen=True)
 class AskedColumns:
-    """What the columns of a table to fit on are for, as far as options say it."""
+    """What options say about the columns of a table to fit on."""
 
     target: str
-    task: Task | None = None  # None: to be found out
+    task: Task | None = None  # None: the target decides
     conditions: tuple[str, ...] = ()  # columns whose values get thresholds of their own
     groups: str | None = None
     key: str | None = None  # the column that names the rows
@@ -66,6 +69,6 @@ class TargetOptions:
     """How to read a table with known targets for a fitted model; None is as the fit had it."""
 
     target: str | None = None
-    by: str | None = None  # a column of groups
-    ignore_new: bool = False  # columns that the fit did not have
+    by: str | None = None  # a column whose values are slices or groups of rows
+    ignore_new: bool = False  # allow columns that the fit did not have
     decimal: str | None = None

@@ -21,21 +21,25 @@ class LevelType(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the float that is nearest to the number as it was written."""
+        """Read a level exactly, and return the nearest float: "1/20" and "5%" -> 0.05."""
         text = str(value).strip()
         try:
-            exact = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
+            level = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
         except (ValueError, ZeroDivisionError):
             self.fail(f"{value!r} is not a number; write 0.1, 1/10 or 10%.", param, ctx)
-        if not 0 < exact < 1:
+
+        if not 0 < level < 1:
             is_alpha = param is not None and "--alpha" in param.opts
-            guess = _guess_percentage(text, exact, is_alpha=is_alpha)
-            self.fail(f"{value!r} must lie strictly between 0 and 1.{guess}", param, ctx)
-        return float(exact)
+            advice = _advise_percentage(text, level, is_alpha=is_alpha)
+            self.fail(f"{value!r} must lie strictly between 0 and 1.{advice}", param, ctx)
+        return float(level)
 
 
-def _guess_percentage(text: str, number: Fraction, *, is_alpha: bool) -> str:
-    """Guess what a number between 1 and 100 was meant to be; a large alpha is a coverage."""
+def _advise_percentage(text: str, number: Fraction, *, is_alpha: bool) -> str:
+    """Say what somebody meant who wrote 5 or 90 as a level; "" if that cannot be guessed.
+
+    A number above 50 for alpha, the share of misses, was meant as the share of hits.
+    """
     if not 1 < number < 100 or text.endswith("%"):
         return ""
     if not is_alpha or number <= 50:
@@ -58,10 +62,11 @@ class SizeType(click.ParamType[int | float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | float:
-        """Return an integer for a count, a float for a share."""
+        """Read a number of rows as an integer, a share as a float: "500" -> 500, "0.25" -> 0.25."""
         text = str(value).strip()
         if text.isdigit() and (int(text) > 0 or self.zero):
             return int(text)
+
         share = 0.0
         with suppress(ValueError):
             share = float(text)
@@ -78,9 +83,10 @@ class WholeType(click.IntRange):
 
 
 class NameType(click.ParamType[str]):
-    """The name of a registered member of a family.
+    """The name of a registered guarantee, objective or member of another family.
 
-    The family is imported only when a value is read or help is printed.
+    `family` says where the registry is ("dco.calibration:GUARANTEES"). It is imported only when a
+    value is read or help is printed, so that a command starts quickly.
     """
 
     def __init__(self, name: str, family: str) -> None:

@@ -27,7 +27,7 @@ Decorator: TypeAlias = Callable[[Any], Any]
 USUAL_ALPHA = 0.1
 _USUAL_DELTA = 0.05
 _OBJECTIVES = "dco.tuning.objectives:OBJECTIVES"
-_RULES = "dco.calibration:GUARANTEES"
+_GUARANTEES = "dco.calibration:GUARANTEES"
 _OF_MODEL = "that of the model"
 
 
@@ -46,10 +46,11 @@ def combine(*options: Decorator) -> Decorator:
 
 
 def as_record(name: str, record: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Hand options over to a command as one argument, `name`: what `record` makes of their values.
+    """Add options to a command, and pass their values to it as one argument, `name`.
 
-    The options have the names of the record's parameters. A parameter may also be an option that
-    the command has besides.
+    The argument is `record(...)`, a class or a function, called with the options that have the
+    names of its parameters. These may include options that the command has already. For example,
+    ``as_record("work", Work, jobs_option(), scheduler_option)`` gives the command a ``work``.
     """
     parameters = inspect.signature(record).parameters
 
@@ -57,7 +58,8 @@ def as_record(name: str, record: Callable[..., Any], *options: Decorator) -> Dec
         @wraps(command)
         def command_with_record(**values: Any) -> Any:
             fields = {field: values.pop(field) for field in parameters if field in values}
-            return command(**values, **{name: record(**fields)})
+            values[name] = record(**fields)
+            return command(**values)
 
         return combine(*options)(command_with_record)
 
@@ -73,7 +75,7 @@ def example(*lines: str) -> str:
 
 
 def _level_options(default: str) -> Decorator:
-    """Offer --alpha and --confidence, of which one may be given, once."""
+    """Add the options --alpha and --confidence = 1 - alpha; `default` is for their help."""
     return combine(
         click.option(
             "--alpha",
@@ -95,7 +97,7 @@ def _level_options(default: str) -> Decorator:
 def _refuse_twice(
     ctx: click.Context, param: click.Parameter, values: tuple[float, ...]
 ) -> float | None:
-    """Return the level; two are an error, where Click would keep the last."""
+    """Return the level, or None if it is not given; two levels are an error."""
     if len(values) > 1:
         listed = ", ".join(f"{value:g}" for value in values)
         raise click.UsageError(
@@ -106,7 +108,7 @@ def _refuse_twice(
 
 
 def _choose_alpha(alpha: float | None, confidence: float | None) -> float | None:
-    """Return the level that was asked for, in one way or the other."""
+    """Return alpha from the two options; None if neither is given."""
     if alpha is not None and confidence is not None:
         raise click.UsageError(
             "--alpha and --confidence say the same thing twice: give one of them."
@@ -122,12 +124,15 @@ def _choose_alpha_or_usual(alpha: float | None, confidence: float | None) -> flo
 
 
 def _guarantee_options(*, default: str | None) -> Decorator:
-    """Offer --guarantee and --delta; the default None is that of a fitted model."""
+    """Add the options --guarantee and --delta.
+
+    `default` is the guarantee without the option; None stands for that of a fitted model.
+    """
     default_delta = _OF_MODEL if default is None else _USUAL_DELTA
     return combine(
         click.option(
             "--guarantee",
-            type=NameType("guarantee", _RULES),
+            type=NameType("guarantee", _GUARANTEES),
             default=default,
             help=(
                 "marginal: coverage is at least 1 - alpha on average over draws of the calibration "
@@ -161,10 +166,10 @@ def _make_other_promise(
 
 
 def check_delta(guarantee: str, delta: float | None) -> None:
-    """Refuse a delta that would be ignored."""
-    rules = resolve_name(_RULES)
-    if delta is not None and not rules[guarantee].needs_delta:
-        names = " or ".join(name for name, rule in rules.items() if rule.needs_delta)
+    """Refuse a delta (failure probability) that the guarantee would ignore."""
+    guarantees = resolve_name(_GUARANTEES)
+    if delta is not None and not guarantees[guarantee].needs_delta:
+        names = " or ".join(name for name, rule in guarantees.items() if rule.needs_delta)
         raise click.UsageError(
             f"--delta belongs to --guarantee {names}: a {guarantee} guarantee has none. Give both "
             "or neither."
@@ -172,7 +177,7 @@ def check_delta(guarantee: str, delta: float | None) -> None:
 
 
 def note_large_alpha(alpha: float | None) -> list[Note]:
-    """Note an alpha above one half: it is often a coverage that was meant."""
+    """Write a note about an alpha above one half: often the coverage was meant."""
     if alpha is None or alpha <= 0.5:
         return []
     return [
@@ -203,7 +208,10 @@ model_options = as_record(
 def join_lists(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> list[str] | None:
-    """Return the names of a list that may be given in several parts, separated by commas."""
+    """Read names separated by commas: ("linear,forest", "boosting") -> three names.
+
+    The option may be repeated. None if it is not given.
+    """
     if not values:
         return None
     names = [name.strip().lower() for name in ",".join(values).split(",") if name.strip()]
@@ -215,12 +223,12 @@ def join_lists(
 def drop_repeats(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return each value once, in their order."""
+    """Return the values of an option without repeated ones, in their order."""
     return tuple(dict.fromkeys(values))
 
 
 def check_names(names: Sequence[str] | None, offered: Sequence[str], *, option: str) -> None:
-    """Refuse a name that is not offered for the task."""
+    """Raise an error if an option names something that is not offered for the task."""
     for name in names or ():
         if name not in offered:
             raise ValueError(
@@ -233,14 +241,14 @@ def check_names(names: Sequence[str] | None, offered: Sequence[str], *, option: 
 
 
 def _check_jobs(ctx: click.Context, param: click.Parameter, jobs: int | None) -> int | None:
-    """Refuse 0 processes before anything is read or written; joblib counts them as given."""
+    """Refuse 0 processes before anything is read or written."""
     if jobs == 0:
         raise click.BadParameter("0 processes can do nothing; give 1 or more, or -1 for all cores.")
     return jobs
 
 
 def jobs_option(**settings: Any) -> Decorator:
-    """Offer --jobs with a default and a help of the command's own."""
+    """Add the option --jobs; `settings` are its default and its help."""
     return click.option("--jobs", type=int, callback=_check_jobs, **settings)
 
 
@@ -270,7 +278,7 @@ seed_option = click.option(
 
 
 def decimal_option(*, default: str | None) -> Decorator:
-    """Offer --decimal; None is that of the model."""
+    """Add the option --decimal; the default None stands for the sign of the model."""
     text = "Decimal sign of numbers in text cells."
     return click.option(
         "--decimal",
@@ -374,16 +382,17 @@ folds_option = click.option(
 
 
 def objective_option(default: str | None) -> Decorator:
-    """Offer --objective, by name; None is as the estimators have it."""
+    """Add the option --objective; the default None leaves the choice to the estimator."""
     text = (
         "What the search minimises. even: the mean size, among candidates that cover each class, "
         "each fifth of the rows by prediction and each --by value nearly as promised."
     )
-    usual = "  [default: even for numbers, mean_size for labels]"
+    if default is None:
+        text += "  [default: even for numbers, mean_size for labels]"
     return click.option(
         "--objective",
         type=NameType("objective", _OBJECTIVES),
         default=default,
         show_default=default is not None,
-        help=text if default else text + usual,
+        help=text,
     )

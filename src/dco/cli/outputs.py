@@ -13,9 +13,9 @@ from dco.foundations.files import check_regular
 
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ()) -> None:
-    """Refuse an output that cannot be written or would replace something.
+    """Raise an error if an output cannot be written, or exists already and `force` is not given.
 
-    `inputs` are the files and folders that are read: not even --force replaces one of them.
+    `inputs` are the files and folders that the command reads: not even `force` replaces those.
     """
     if path.exists() and any(os.path.samefile(path, file) for file in _files_in(inputs)):
         raise ValueError(
@@ -33,7 +33,10 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ())
 def check_outputs(
     outputs: Mapping[str, Path | None], *, force: bool, inputs: Iterable[Path | None]
 ) -> None:
-    """Check the files that options name, by the names of the options; no two may be the same."""
+    """Check several outputs as `check_output` does, and that no two of them are the same file.
+
+    `outputs` has the files by the names of their options; None is not asked for.
+    """
     option_of: dict[Path, str] = {}
     for option, path in outputs.items():
         if path is None:
@@ -47,23 +50,20 @@ def check_outputs(
 
 
 def finish_from_here() -> None:
-    """Ignore Ctrl-C from now on: outputs are about to get their names, and the command finishes."""
-    with suppress(ValueError):  # only the main thread may say so
+    """Ignore Ctrl-C from now on: outputs get their names, and the command ends."""
+    with suppress(ValueError):  # only the main thread can ignore it
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def check_page(path: Path | None) -> None:
-    """Refuse a page that is not HTML or that cannot be made, before the work and not after it."""
+    """Refuse the name of a page that is not HTML, and pages if jinja2 is not installed."""
     if path is not None:
         check_suffix(path, ".html", ".htm")
         require("jinja2", extra="report")
 
 
 def check_apart(out: Path, data: Path) -> None:
-    """Refuse a folder of outputs that lies in the folder of inputs.
-
-    The outputs would be read the next time.
-    """
+    """Refuse an output folder in the folder of inputs: outputs would be read as inputs later."""
     if data.resolve() in (out.resolve(), *out.resolve().parents):
         raise ValueError(
             f"{out} is, or lies in, the folder {data} that is read; choose a folder elsewhere."
@@ -71,7 +71,7 @@ def check_apart(out: Path, data: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder in which no file can be made."""
+    """Refuse a folder that does not exist or cannot be written to."""
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder} to write to; make it first.")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -87,7 +87,7 @@ def check_suffix(path: Path, *suffixes: str) -> None:
 
 
 def _files_in(inputs: Iterable[Path | None]) -> Iterator[Path]:
-    """Yield the files that are read, those of folders too."""
+    """Yield the files that are read: each file, and the files of each folder."""
     for path in inputs:
         if path is not None and path.is_dir():
             from dco.cli.tables.files import files_of

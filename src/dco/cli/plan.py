@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dco import Plan
     from dco.certificate import Outlook
 
-_FACTORS = (0.25, 0.5, 1, 2, 4)  # of the rows, in the outlook
+_FACTORS = (0.25, 0.5, 1, 2, 4)  # times --rows: the numbers of rows that are compared
 _WIDEST_DRAWING = 25  # characters
 
 
@@ -124,7 +124,10 @@ def command(
 
 
 def _make_outlooks(plan_for: Callable[[int], Plan], rows: int) -> list[Outlook]:
-    """Plan for a quarter to four times as many rows, where these are enough."""
+    """Say what a quarter to four times as many rows would give, for numbers that are enough.
+
+    `plan_for` makes the plan for a number of rows.
+    """
     from dco import InfeasibleLevelError
 
     outlooks = []
@@ -135,6 +138,7 @@ def _make_outlooks(plan_for: Callable[[int], Plan], rows: int) -> list[Outlook]:
 
 
 def _print_plan(plan: Plan, outlooks: Sequence[Outlook], fit: str) -> None:
+    """Print the rows of each role, the coverage to expect, and the `dco fit` command `fit`."""
     print_table(
         ["role", "rows", "why"],
         [[row.role, row.rows, row.reason] for row in plan.rows],
@@ -145,7 +149,7 @@ def _print_plan(plan: Plan, outlooks: Sequence[Outlook], fit: str) -> None:
 
 
 def fit_command(plan: Plan, tune_folds: int | None) -> str:
-    """Write the `dco fit` that assigns the rows as planned."""
+    """Write the `dco fit` command that deals the rows to roles as planned."""
     words = ["dco", "fit", "DATA.csv", "--target", "COLUMN", "--alpha", f"{plan.alpha:g}"]
     if plan.delta is not None:
         words += ["--guarantee", plan.guarantee, "--delta", f"{plan.delta:g}"]
@@ -162,7 +166,10 @@ def fit_command(plan: Plan, tune_folds: int | None) -> str:
 
 
 def print_outlooks(outlooks: Sequence[Outlook], alpha: float) -> None:
-    """Print what other numbers of rows would give, with a drawing if there is room for one."""
+    """Print a table of the coverage to expect, a line for each number of rows.
+
+    If the terminal is wide enough, the last column draws the range of coverage.
+    """
     columns = ["rows", "train", "tune", "calibrate", "9 times in 10"]
     rows: list[list[Any]] = [
         [
@@ -176,63 +183,68 @@ def print_outlooks(outlooks: Sequence[Outlook], alpha: float) -> None:
     ]
     title = "Coverage to expect, by the number of rows"
 
-    width = width_left(columns, rows, at_most=_WIDEST_DRAWING)
-    if width >= len("coverage"):
+    drawing_width = width_left(columns, rows, at_most=_WIDEST_DRAWING)
+    if drawing_width >= len("coverage"):  # the heading
         columns.append("coverage")
-        for cells, drawing in zip(rows, _draw_lines(outlooks, alpha, width), strict=True):
+        drawings = _draw_ranges(outlooks, alpha, drawing_width)
+        for cells, drawing in zip(rows, drawings, strict=True):
             cells.append(drawing)
         title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
     print_table(columns, rows, title=title)
 
 
-def _draw_lines(outlooks: Sequence[Outlook], alpha: float, width: int) -> list[str]:
-    """Draw the range of each outlook with the level and the mean, all on one scale."""
+def _draw_ranges(outlooks: Sequence[Outlook], alpha: float, width: int) -> list[str]:
+    """Draw the range of coverage for each number of rows, as "──|─o───", all on one scale.
+
+    The line is where coverage lies 9 times in 10, "o" its mean, and "|" the level 1 - alpha. Each
+    drawing is `width` characters wide.
+    """
     level = 1 - alpha
     lowest = min(*(outlook.coverage_low for outlook in outlooks), level)
     highest = max(*(outlook.coverage_high for outlook in outlooks), level)
-    signs_per_unit = (width - 1) / (highest - lowest or 1.0)
+    characters_per_unit = (width - 1) / (highest - lowest or 1.0)
 
     def position(coverage: float) -> int:
-        return round((coverage - lowest) * signs_per_unit)
+        return round((coverage - lowest) * characters_per_unit)
 
-    lines = []
+    drawings = []
     for outlook in outlooks:
-        signs = [" "] * width
+        characters = [" "] * width
         start = position(outlook.coverage_low)
-        end = position(outlook.coverage_high)
-        signs[start : end + 1] = ["─"] * (end + 1 - start)
-        signs[position(level)] = "|"
-        signs[position(outlook.expected_coverage)] = "o"
-        lines.append("".join(signs))
-    return lines
+        stop = position(outlook.coverage_high) + 1
+        characters[start:stop] = ["─"] * (stop - start)
+        characters[position(level)] = "|"
+        characters[position(outlook.expected_coverage)] = "o"  # also in place of "|"
+        drawings.append("".join(characters))
+    return drawings
 
 
 def _write_plot(path: Path, outlooks: Sequence[Outlook], alpha: float, *, overwrite: bool) -> None:
-    """Draw the coverage to expect by the number of calibration rows, and write the picture."""
+    """Plot the coverage to expect against the number of rows, and write a PNG or SVG file."""
     from dco.foundations.extras import require
     from dco.foundations.files import write_file
 
+    # 1. Draw the range of coverage, its mean, and the level.
     matplotlib_figure = require("matplotlib.figure", extra="report")
     figure = matplotlib_figure.Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
     rows = [outlook.n for outlook in outlooks]
-    axes.fill_between(
-        rows,
-        [outlook.coverage_low for outlook in outlooks],
-        [outlook.coverage_high for outlook in outlooks],
-        alpha=0.25,
-        label="nine of ten draws of the calibration rows",
-    )
+    low_ends = [outlook.coverage_low for outlook in outlooks]
+    high_ends = [outlook.coverage_high for outlook in outlooks]
     means = [outlook.expected_coverage for outlook in outlooks]
+    level = 1 - alpha
+    label = "nine of ten draws of the calibration rows"
+    axes.fill_between(rows, low_ends, high_ends, alpha=0.25, label=label)
     axes.plot(rows, means, marker="o", label="mean coverage")
-    axes.axhline(
-        1 - alpha, linestyle="--", color="black", linewidth=1, label=f"1 − alpha = {1 - alpha:g}"
-    )
+    axes.axhline(level, linestyle="--", color="black", linewidth=1, label=f"1 − alpha = {level:g}")
+
+    # 2. Mark each number of rows on the axis.
     axes.set(xscale="log", xlabel="rows", ylabel="coverage", xticks=rows)
     axes.set_xticks(rows, [f"{n:,}" for n in rows])
     axes.minorticks_off()
     axes.legend(frameon=False)
 
+    # 3. Write the file.
     image = io.BytesIO()
     figure.savefig(image, format=path.suffix.lower().lstrip("."))
     write_file(path, image.getvalue(), overwrite=overwrite)

@@ -15,7 +15,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 
 
 def _split_columns(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """Return the columns of a list with commas."""
+    """Read names of columns separated by commas: "age, sex" -> ("age", "sex")."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 

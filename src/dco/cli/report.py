@@ -78,7 +78,10 @@ def command(
 
 
 def _files_read(model: Path) -> list[Path]:
-    """List the files that the page must not replace; a page may be written again."""
+    """List the files that the page must not replace: the model, or the results in a folder.
+
+    Pages in the folder are not among them: they may be written again.
+    """
     if not model.is_dir():
         return [model]
     return [
@@ -91,7 +94,7 @@ def _files_read(model: Path) -> list[Path]:
 def _refuse_options_of_models(
     data: Path | None, reading: TargetOptions, trust: tuple[str, ...]
 ) -> None:
-    """Refuse options that would have no effect on the page of a folder of results."""
+    """Refuse options that are for models only, on the page of a folder of results."""
     options = {"data": data, **vars(reading), "trust": trust}
     for name, value in options.items():
         if value not in (None, False, ()):
@@ -102,7 +105,7 @@ def _refuse_options_of_models(
 
 
 def _page_of_results(folder: Path, title: str | None) -> tuple[str, list[str]]:
-    """Make the page of a folder of results; return it and what was found in the tables."""
+    """Make the page of a folder of results; return it and a sentence about each finding."""
     from dco.report import findings_of, read_results, results_html
 
     findings = [
@@ -119,13 +122,17 @@ def _page_of_model(
     reading: TargetOptions,
     trust: tuple[str, ...],
 ) -> str:
-    """Make the page of a model file, with the rows of `data` if there are any."""
+    """Make the HTML page about a model file, with coverage and sizes on the rows of `data`.
+
+    Without `data` the page has neither. Without `title`, the page is named after the target.
+    """
     from dco.cli.model_files import fitted_layout, open_model
 
     if data is None and reading.by is not None:
         raise ValueError("--by needs rows to count: give them with --data.")
     estimator = open_model(model, trust)
     rows = None if data is None else _read_new_rows(estimator, data, reading)
+
     layout = fitted_layout(estimator)
     if title is None and layout is not None:
         target = reading.target or layout.target
@@ -134,7 +141,7 @@ def _page_of_model(
 
 
 def _read_new_rows(estimator: Any, data: Path, reading: TargetOptions) -> KnownRows:
-    """Read the rows to show; those of the fit prove nothing."""
+    """Read rows with known targets; the table of the fit is an error, since it proves nothing."""
     from dco.cli.tables.fitted import rows_with_targets, was_fitted_on
 
     rows = rows_with_targets(estimator, data, reading)
@@ -149,15 +156,16 @@ def _read_new_rows(estimator: Any, data: Path, reading: TargetOptions) -> KnownR
 def model_page(
     estimator: Any, *, title: str | None, model: Path, data: Path | None, rows: KnownRows | None
 ) -> str:
-    """Make the page about a model and the rows of a table, if there are any.
+    """Make the HTML page about a model, with the rows of a table if there are any.
 
-    The page says what it was made from, and when.
+    `model` and `data` are the files of the model and of the table: the page says what it was made
+    from, and when.
     """
     from dco.foundations.fingerprints import role_fingerprint, row_fingerprints
     from dco.report import page_html
 
-    # with hyphens at which no line is broken
-    today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")
+    today = datetime.now().astimezone().date().isoformat()
+    today = today.replace("-", "\u2011")  # hyphens at which no line is broken
     source = f"Model: {model.name}. Made on {today}."
     if data is None or rows is None:
         return page_html(estimator, title=title, source=source)

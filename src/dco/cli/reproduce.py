@@ -139,7 +139,7 @@ def command(
 
 
 def print_list(data_home: Path | None, *, as_json: bool) -> None:
-    """Print every experiment with what it needs and how long it takes."""
+    """Print all experiments, with what they need and how long they take."""
     from dco.paper import list_experiments
 
     entries = list_experiments(data_home=data_home)
@@ -153,7 +153,7 @@ def print_list(data_home: Path | None, *, as_json: bool) -> None:
 
 
 def make_backbone(features: str | None, images: Path | None, weights: Path | None) -> Any:
-    """Return what makes features from images; None where ready ones are used."""
+    """Return the network that makes features from images; None without --features."""
     from dco.datasets import Backbone
 
     if features is None and images is None and weights is None:
@@ -166,7 +166,10 @@ def make_backbone(features: str | None, images: Path | None, weights: Path | Non
 
 
 def print_result_table(table: Any) -> None:
-    """Print a table: whole as Markdown, or as wide as the terminal with its caption below."""
+    """Print a table of results: on a terminal as wide as it fits, elsewhere as Markdown.
+
+    If columns were left out on a narrow terminal, the last sentence says where they are.
+    """
     if not sys.stdout.isatty():
         say(table.to_markdown())
         return
@@ -180,8 +183,10 @@ def print_result_table(table: Any) -> None:
 
 
 def optional_columns(columns: Sequence[str]) -> list[str]:
-    """List the columns that a narrow terminal can leave out: differences and laws first, then
-    others from the right.
+    """List the columns that a narrow terminal may leave out, the first to go first.
+
+    Columns that follow from others ("z", "width off") go first, then the others from the right. The
+    first four columns and the guarantee always stay.
     """
     derived = [name for name in columns if name in ("z", "by law") or name.split()[-1] == "off"]
     others = [name for name in columns[4:] if name not in [*derived, "guarantee"]]

@@ -1,4 +1,4 @@
-"""Spell the parameters that a message of the library names as options of the command line."""
+"""Write messages of the library for the command line: calibrate_size=9 as --calibrate-size 9."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _MODEL_NAMES = {
 
 
 def spell_error(error: Exception, *, target: str | None = None) -> str:
-    """Return the message of an error or a warning: ⟨calibrate_size=9⟩ is --calibrate-size 9."""
+    """Return the message of an error or a warning, with options in place of parameters.
+
+    Messages mark parameters: ⟨calibrate_size=9⟩ becomes --calibrate-size 9. `target` is the column
+    of the target, if it is known.
+    """
     if isinstance(error, NoteWarning):
         return spell_note(error.note, target=target)
     message = error.args[0] if error.args else ""
@@ -24,12 +28,15 @@ def spell_error(error: Exception, *, target: str | None = None) -> str:
 
 
 def spell_note(note: Note, *, target: str | None = None) -> str:
-    """Return text and remedy of a note."""
+    """Return a note as text, with its advice, with options in place of parameters."""
     return note.spelled(partial(spell_parameter, target=target))
 
 
 def spell_parameter(name: str, value: str | None, *, target: str | None = None) -> str:
-    """Write a parameter as an option; the label is the column `target`."""
+    """Write a parameter of Python as an option: ("calibrate_size", "9") -> "--calibrate-size 9".
+
+    The value "label" of `condition_on` becomes the column of the target.
+    """
     if name == "support":
         return "--range" if value is None else "--range 0 inf"
 
