@@ -49,14 +49,14 @@ class GroupCounts:
 
 @dataclass(frozen=True)
 class PartCounts:
-    """Counts of a part of a table: of the rows that equal rows of the fit, and of the others.
+    """Counts of a part of a table: of rows that equal rows of the fit, and of new rows.
 
     `is_exact` is False if the fit kept only a sample of its rows, so that some rows that equal rows
-    of the fit are counted with the others.
+    of the fit are counted as new.
     """
 
     repeated: GroupCounts = field(default_factory=GroupCounts)
-    others: GroupCounts = field(default_factory=GroupCounts)
+    new: GroupCounts = field(default_factory=GroupCounts)
     is_exact: bool = True
 
     @classmethod
@@ -70,14 +70,14 @@ class PartCounts:
         is_repeated = recognised.is_recognised
         return cls(
             repeated=GroupCounts.of(outcomes, conditions, is_selected=is_repeated),
-            others=GroupCounts.of(outcomes, conditions, is_selected=~is_repeated),
+            new=GroupCounts.of(outcomes, conditions, is_selected=~is_repeated),
             is_exact=recognised.is_exact,
         )
 
     def __add__(self, other: PartCounts) -> PartCounts:
         return PartCounts(
             repeated=self.repeated + other.repeated,
-            others=self.others + other.others,
+            new=self.new + other.new,
             is_exact=self.is_exact and other.is_exact,
         )
 
@@ -89,7 +89,7 @@ class PartCounts:
     @property
     def rows(self) -> int:
         """The number of rows that were counted."""
-        return self.repeated.overall.rows + self.others.overall.rows
+        return self.repeated.overall.rows + self.new.overall.rows
 
 
 def evaluate_counts(
@@ -107,9 +107,9 @@ def evaluate_counts(
         by_chance=predictor.kept_rows.by_chance(counts.rows),
         is_exact=counts.is_exact,
     )
-    judged = counts.others
+    judged = counts.new
     if not repeats.left_out:
-        judged = counts.others + counts.repeated
+        judged = counts.new + counts.repeated
 
     # 2. Without a verdict, coverage is compared with no law.
     no_verdict = repeats.no_verdict or calibration.no_law

@@ -18,11 +18,11 @@ from dco.tuning.evaluated import ALL_ROWS, Positions
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Rows to fit on, and positions of the tuning rows to predict afterwards."""
+    """One fit of a model: the rows to fit on, and the rows to predict afterwards."""
 
     table: Rows
     fit_on: Cut | slice  # positions in the table
-    predicted: Positions
+    predicted: Positions  # among the tuning rows
 
     def training_rows(self) -> Rows:
         """Cut out the rows to fit on; those of all folds at once would be many times the table."""
@@ -81,7 +81,7 @@ class Holdout(Resampling):
 
 @dataclass(frozen=True, eq=False)
 class Folds(Resampling):
-    """Predict each fold of the rows by models that were fitted on the others."""
+    """Predict each fold of the rows by models that were fitted on the other folds."""
 
     tuning_rows: Rows
     n_folds: int
@@ -90,7 +90,7 @@ class Folds(Resampling):
 
     @property
     def training_rows(self) -> Rows:  # type: ignore[override]
-        """Return all rows: every fold trains the models of the others."""
+        """Return all rows: each is trained on, in the models that predict another fold."""
         return self.tuning_rows
 
     @property
@@ -99,7 +99,7 @@ class Folds(Resampling):
         return self.tuning_rows.y
 
     def parts(self) -> list[Part]:
-        """Return one part for each fold: fit on the others, predict it."""
+        """Return one part for each fold: fit on the other folds, predict this one."""
         rows = self.tuning_rows
         cuts = folds(len(rows), self.n_folds, groups=rows.clusters, seed=fold_seed(self.seed))
         return [Part(rows, fit_on=fit_on, predicted=held_out) for fit_on, held_out in cuts]
@@ -110,7 +110,10 @@ class Folds(Resampling):
 
 
 def resample(train: Rows, tune: Rows, *, n_folds: int | None, seed: int) -> Resampling:
-    """Compare candidates on the tuning rows, or by folds of the training rows."""
+    """Choose how candidates are compared: on the tuning rows, or by folds of the training rows.
+
+    Folds are taken if their number is given, and then there are no tuning rows.
+    """
     if n_folds is None:
         return Holdout(train, tune)
     return Folds(train, n_folds, seed)
