@@ -30,7 +30,7 @@ from dco.cli.printing import progress
 from dco.cli.sets_files import write_tables
 from dco.cli.tables.files import FOLDER, PARQUET, table_format
 from dco.cli.tables.table import Table
-from dco.cli.training import TrainingTable, read_training_table
+from dco.cli.training import TrainingTable, derive_seed, read_training_table
 from dco.cli.unfinished import UNFINISHED, find_plan_to_continue
 from dco.foundations.arrays import Integers
 from dco.foundations.files import plain, put_in_place, write_file, write_files
@@ -40,7 +40,7 @@ from dco.tuning import make_default_models
 
 _SETTINGS_FILE = "settings.json"
 _RECORDS_FILE = "records.jsonl"
-_HOLD_OUT_STREAM = 3  # any number: together with --seed it seeds the draw of the rows held out
+_HOLD_OUT_STREAM = 3  # differs from the number of every other draw that --seed decides
 _OUTPUT_FILES = (
     _RECORDS_FILE,
     "held-out.csv",
@@ -159,15 +159,13 @@ def _check_classes(source: TrainingTable) -> None:
 
 def _hold_rows_out(source: TrainingTable, order: CompareOrder) -> _RowPositions:
     """Draw the rows that --hold-out keeps out of the comparison, whole groups at a time."""
-    # another random stream than those of the splits, which start from order.seed as well
-    seed = int(np.random.SeedSequence([order.seed, _HOLD_OUT_STREAM]).generate_state(1)[0])
     splits = dco.assign_roles(
         len(source.y),
         tune=0,
         calibrate=0,
         test=order.hold_out or 0,
         groups=source.groups,
-        random_state=seed,
+        random_state=derive_seed(order.seed, _HOLD_OUT_STREAM),
     )
     return _RowPositions(compared=np.sort(splits.train), held_out=np.sort(splits.test))
 

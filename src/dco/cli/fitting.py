@@ -14,14 +14,14 @@ from dco.cli.options import check_names
 from dco.cli.tables.fitted import KnownRows, StoredTable
 from dco.cli.tables.layout import Layout, need_column
 from dco.cli.tables.rows import name_rows, read_groups
-from dco.cli.training import TrainingTable, read_training_table
+from dco.cli.training import TrainingTable, derive_seed, read_training_table
 from dco.foundations.arrays import Integers
 from dco.foundations.display import counted
 from dco.foundations.parallel import on_cluster
 from dco.scores import short_names
 
 _FEWEST_ROWS = 3  # one each to train, tune and calibrate
-_TEST_STREAM = 2  # any number: together with --seed it seeds the draw of the test rows
+_TEST_STREAM = 2  # differs from the number of every other draw that --seed decides
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,14 @@ def _choose_condition(layout: Layout) -> str | list[str] | None:
 
 def _draw_test_rows(table: TrainingTable, order: FitOrder) -> _RowPositions:
     """Draw the rows to evaluate on, whole groups at a time; the others are fitted."""
-    # another random stream than that of the other roles, which starts from order.seed as well
-    seed = int(np.random.SeedSequence([order.seed, _TEST_STREAM]).generate_state(1)[0])
     n_rows = len(table.y)
     splits = dco.assign_roles(
-        n_rows, tune=0, calibrate=0, test=order.test_size, groups=table.groups, random_state=seed
+        n_rows,
+        tune=0,
+        calibrate=0,
+        test=order.test_size,
+        groups=table.groups,
+        random_state=derive_seed(order.seed, _TEST_STREAM),
     )
     rows = _RowPositions(fitted=np.sort(splits.train), test=np.sort(splits.test))
     if rows.test.size and rows.fitted.size < _FEWEST_ROWS:

@@ -136,7 +136,8 @@ def _guarantee_options(*, default: str | None) -> Decorator:
             default=default,
             help=(
                 "marginal: coverage is at least 1 - alpha on average over draws of the calibration "
-                "rows. pac: it is for these calibration rows, except with probability delta.  "
+                "rows. pac: with these calibration rows it is at least 1 - alpha, except with "
+                "probability delta.  "
                 f"[default: {default or _OF_MODEL}]"
             ),
         ),

@@ -52,6 +52,11 @@ class TrainingTable:
         return len(self.table) if self.n_left_out else self.n_rows
 
 
+def derive_seed(seed: int, stream: int) -> int:
+    """Derive a seed for one purpose (`stream`) from --seed, so that draws do not go together."""
+    return int(np.random.SeedSequence([seed, stream]).generate_state(1)[0])
+
+
 def read_training_table(
     path: Path, asked: AskedColumns, *, sample_rows: int | None, seed: int
 ) -> TrainingTable:
