@@ -171,7 +171,7 @@ def further_rows(data_home):
     (experiment,) = further_splits.EXPERIMENTS
     if experiment.missing(options) is not None:
         pytest.skip("the data are not here")
-    return further_splits.run(0, options)
+    return further_splits.run_split(0, options)
 
 
 def test_further_splits_obey_the_law(further_rows):

@@ -1,12 +1,14 @@
 """Proposition 3.3 and Lemma B.3 on data whose truth is known.
 
-The proposition: the thresholds of DCO and of BQ agree in the limit of many calibration rows. The
-lemma: how far a calibration quantile is from the quantile of the population.
+The proposition: the thresholds of DCO and of BQ agree in the limit of many calibration rows m. The
+lemma: how far a calibration quantile is from the quantile of the population. The scores are
+|y - mean| / spread with the true mean and spread, so they are |N(0, 1)|.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +20,10 @@ from dco.datasets import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import order_statistic
 from dco.paper import figures
-from dco.paper.bounds import quantile_accuracy
+from dco.paper.bounds import QuantileMethod, quantile_accuracy
 from dco.paper.coverage_z import target
 from dco.paper.experiment import Experiment, Options, Records, Row, group_by, rows_of
-from dco.paper.tables import Cells, Measured, ResultTable
+from dco.paper.tables import Cells, Measured, ResultTable, join_sentences
 from dco.scores import NormalisedResidual
 from dco.theory import coverage_law_of_rank, pac_gap
 
@@ -33,12 +35,16 @@ LEMMA_ROWS = (50, 200, 1000, 5000)
 LEMMA_DISTANCES = (1.0, 2.0, 4.0)  # in units of 1 / sqrt(m)
 LEMMA_DRAWS = 200  # calibration sets per seed
 
+# How BQ's delta depends on the number m of calibration rows, as it is written in tables.
+FIXED_DELTA = "0.05"
+FALLING_DELTA = "1/m"
+
 
 @dataclass(frozen=True)
 class AgreementRow(Row):
-    """Both thresholds from the same m calibration rows, and the true coverage of their sets.
+    """The thresholds of DCO and of BQ from the same m calibration rows, and what they truly cover.
 
-    `schedule` is BQ's delta: "0.05", or "1/m".
+    `schedule` says what BQ's delta is: "0.05" or "1/m". `rank` is BQ's.
     """
 
     part: str  # "agreement"
@@ -55,7 +61,9 @@ class AgreementRow(Row):
 
 @dataclass(frozen=True)
 class LemmaRow(Row):
-    """In how many of the draws the quantile of m rows misses that of the population by more than
+    """In how many calibration sets of m rows the quantile was far from that of the population.
+
+    `misses` counts those of the `LEMMA_DRAWS` sets in which it was off by more than
     `distance` / sqrt(m).
     """
 
@@ -67,23 +75,35 @@ class LemmaRow(Row):
 
 
 def population_threshold(alpha: float) -> float:
-    """λ*: the score is |N(0, 1)|, so R(λ) = 2 Φ(-λ) = alpha at Φ⁻¹(1 - alpha / 2)."""
+    """Return λ*, the threshold at which the population's risk is alpha.
+
+    The score is |N(0, 1)|, so R(λ) = 2 Φ(-λ) = alpha at λ* = Φ⁻¹(1 - alpha / 2).
+    """
     return float(ndtri(1 - alpha / 2))
+
+
+def delta_of(schedule: str, m: int) -> float:
+    """Return BQ's delta at m calibration rows."""
+    return DELTA if schedule == FIXED_DELTA else 1 / m
 
 
 # ---- one split
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Draw calibration rows of every size, and take both thresholds from them."""
+    """Draw calibration rows of every number m, and take the thresholds of DCO and BQ from them.
+
+    Further calibration sets are drawn for the lemma, which needs many of the same m.
+    """
     rng = np.random.default_rng([seed, 1])
+    calibration_rows = QUICK_CALIBRATION_ROWS if options.quick else CALIBRATION_ROWS
     rows: list[Row] = []
-    for m in QUICK_CALIBRATION_ROWS if options.quick else CALIBRATION_ROWS:
+    for m in calibration_rows:
         X, y = POPULATION.sample(m, rng)
         scores = np.sort(NormalisedResidual().observed(POPULATION.prediction(X), y))
         for alpha in options.alphas:
-            rows.append(compare_thresholds(scores, alpha, schedule="0.05", delta=DELTA))
-            rows.append(compare_thresholds(scores, alpha, schedule="1/m", delta=1 / m))
+            for schedule in (FIXED_DELTA, FALLING_DELTA):
+                rows.append(compare_thresholds(scores, alpha, schedule=schedule))
 
     for m in LEMMA_ROWS:
         for alpha in options.alphas:
@@ -91,13 +111,14 @@ def run_split(seed: int, options: Options) -> list[Row]:
     return rows
 
 
-def compare_thresholds(
-    sorted_scores: Floats, alpha: float, *, schedule: str, delta: float
-) -> AgreementRow:
-    """Take the thresholds of DCO and of BQ from the same scores."""
+def compare_thresholds(sorted_scores: Floats, alpha: float, *, schedule: str) -> AgreementRow:
+    """Take the thresholds of DCO and of BQ from the same scores, and compute what they cover.
+
+    Both are order statistics: DCO's at the rank of split conformal prediction, BQ's at a PAC rank.
+    """
     m = len(sorted_scores)
     rank_dco = conformal_rank(m, alpha=alpha)
-    rank_bq = pac_rank(m, alpha=alpha, delta=delta)
+    rank_bq = pac_rank(m, alpha=alpha, delta=delta_of(schedule, m))
     threshold_dco = order_statistic(sorted_scores, rank_dco)
     threshold_bq = order_statistic(sorted_scores, rank_bq)
     return AgreementRow(
@@ -115,14 +136,17 @@ def compare_thresholds(
 
 
 def count_misses(m: int, alpha: float, rng: np.random.Generator) -> list[LemmaRow]:
-    """Draw sets of m scores and count how often their quantile is far from the population's."""
+    """Draw calibration sets of m scores, and count how often their quantile is far from the truth.
+
+    Each row that is returned is for one distance.
+    """
     rank = conformal_rank(m, alpha=alpha)
     scores = np.abs(rng.standard_normal((LEMMA_DRAWS, m)))
+    quantiles = np.full(LEMMA_DRAWS, np.inf)  # where m is too small for a finite threshold
     if rank <= m:
         quantiles = np.partition(scores, rank - 1, axis=1)[:, rank - 1]
-    else:
-        quantiles = np.full(LEMMA_DRAWS, np.inf)
     errors = np.abs(quantiles - population_threshold(alpha))
+
     return [
         LemmaRow(
             part="lemma",
@@ -135,165 +159,233 @@ def count_misses(m: int, alpha: float, rng: np.random.Generator) -> list[LemmaRo
     ]
 
 
-# ---- tables and the figure
+# ---- tables
 
 
 def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Show thresholds against λ* as m grows, and the quantile lemma against simulation."""
+    """Make the table of Proposition 3.3 and that of Lemma B.3."""
     return [agreement_table(records), lemma_table(records)]
 
 
 def agreement_table(records: Records) -> ResultTable:
-    """Show how far both thresholds are from the population's, and how far from one another."""
+    """Show how far the thresholds of DCO and BQ are from λ*, and their coverages from one another.
+
+    There is a row for each level, each schedule of BQ's delta, and each number m of calibration
+    rows.
+    """
     groups = group_by(
         rows_of(records, AgreementRow), key=lambda row: (row.alpha, row.schedule, row.m)
     )
-    rows: list[Cells] = []
-    for (alpha, schedule, m), same in groups.items():
-        truth = population_threshold(alpha)
-        exact = pac_gap(m, alpha=alpha, delta=DELTA if schedule == "0.05" else 1 / m)
-        gap = Measured.of(row.coverage_bq - row.coverage_dco for row in same)
-        bq = Measured.of(row.bq - truth for row in same)
-        rows.append(
-            {
-                "target": target(alpha),
-                "δ": schedule,
-                "m": m,
-                "DCO - λ*": Measured.of(row.dco - truth for row in same),
-                "BQ - λ*": bq if exact.pac_rank <= m else "no finite rank",
-                "gap": gap,
-                "exact gap": exact.exact,
-                "normal form": exact.approximate,
-                "z of gap": z_of_gap(
-                    gap.mean - exact.exact, exact.pac_rank - exact.marginal_rank, m, len(records)
-                ),
-            }
-        )
-    return ResultTable.of(
-        "Asymptotic agreement of DCO and BQ",
+    rows = [
+        describe_agreement(same, alpha, schedule, m)
+        for (alpha, schedule, m), same in groups.items()
+    ]
+
+    setting = (
         f"Known truth: the score is |N(0, 1)|. {len(records)} calibration sets of each size m; "
-        "both thresholds come from the same m rows, less the population threshold λ*. 'Gap': true "
-        "coverage of BQ's sets less that of DCO's, beside the exact (BQ's rank - DCO's rank) / "
-        "(m + 1) and its form z_(1-δ) sqrt(α(1-α)/m). Both thresholds approach λ*, as the "
-        "proposition says, for fixed δ and for δ = 1/m; their gap closes as m^(-1/2), for δ = 1/m "
-        "slower by sqrt(log m).",
-        rows,
-        digits=4,
+        "both thresholds come from the same m rows, less the population threshold λ*."
     )
+    gap = (
+        "'Gap': true coverage of BQ's sets less that of DCO's, beside the exact (BQ's rank - DCO's "
+        "rank) / (m + 1) and its form z_(1-δ) sqrt(α(1-α)/m)."
+    )
+    finding = (
+        "Both thresholds approach λ*, as the proposition says, for fixed δ and for δ = 1/m; their "
+        "gap closes as m^(-1/2), for δ = 1/m slower by sqrt(log m)."
+    )
+    caption = join_sentences(setting, gap, finding)
+    return ResultTable.of("Asymptotic agreement of DCO and BQ", caption, rows, digits=4)
 
 
-def z_of_gap(excess: float, ranks_apart: int, m: int, n_sets: int) -> float | None:
-    """Return the mean gap less its exact value, in standard errors; None where it is constant.
+def describe_agreement(
+    thresholds: Sequence[AgreementRow], alpha: float, schedule: str, m: int
+) -> Cells:
+    """Make the row of one level, one schedule and one m.
 
-    The gap between two order statistics of m uniforms is Beta(difference, m + 1 - difference).
+    `thresholds` are those of DCO and BQ on every calibration set of m rows.
     """
-    if not 0 < ranks_apart <= m:
+    truth = population_threshold(alpha)
+    exact = pac_gap(m, alpha=alpha, delta=delta_of(schedule, m))
+    gap = Measured.of(row.coverage_bq - row.coverage_dco for row in thresholds)
+    excess_of_bq = Measured.of(row.bq - truth for row in thresholds)
+    z = z_of_gap(
+        gap.mean - exact.exact,
+        rank_difference=exact.pac_rank - exact.marginal_rank,
+        m=m,
+        n_sets=len(thresholds),
+    )
+    return {
+        "target": target(alpha),
+        "δ": schedule,
+        "m": m,
+        "DCO - λ*": Measured.of(row.dco - truth for row in thresholds),
+        "BQ - λ*": excess_of_bq if exact.pac_rank <= m else "no finite rank",
+        "gap": gap,
+        "exact gap": exact.exact,
+        "normal form": exact.approximate,
+        "z of gap": z,
+    }
+
+
+def z_of_gap(excess: float, *, rank_difference: int, m: int, n_sets: int) -> float | None:
+    """Return the mean gap less its exact value (`excess`), in standard errors.
+
+    The gap in coverage between two order statistics of m scores, `rank_difference` = r ranks apart,
+    is that of m uniforms: it has the law Beta(r, m + 1 - r), here averaged over `n_sets`
+    independent sets. None where it is constant.
+    """
+    if not 0 < rank_difference <= m:
         return None
-    sd = float(coverage_law_of_rank(ranks_apart, m).std())
+    sd = float(coverage_law_of_rank(rank_difference, m).std())
     return excess / (sd / math.sqrt(n_sets))
 
 
 def lemma_table(records: Records) -> ResultTable:
-    """Show the chance of a quantile far from the population's, and two bounds on it."""
-    draws = LEMMA_DRAWS * len(records)
+    """Show P(|q - q*| > t) for the calibration quantile q: simulated, exact, and two bounds on it.
+
+    There is a row for each level, each number m of calibration rows, and each distance t.
+    """
     groups = group_by(rows_of(records, LemmaRow), key=lambda row: (row.alpha, row.m, row.distance))
     rows: list[Cells] = []
-    for (alpha, m, units), same in groups.items():
-        distance = units / math.sqrt(m)
-        simulated = sum(row.misses for row in same) / draws
-        exact = chance_of_miss(m, alpha, distance)
-        standard_error = math.sqrt(exact * (1 - exact) / draws)
+    for (alpha, m, distance), same in groups.items():
+        misses = sum(row.misses for row in same)
         rows.append(
-            {
-                "target": target(alpha),
-                "m": m,
-                "t": distance,
-                "simulated": simulated,
-                "true": exact,
-                "z of simulation": (simulated - exact) / standard_error if standard_error else None,
-                "bound, exact": bound_on_miss(m, alpha, distance, "exact"),
-                "bound, paper": bound_on_miss(m, alpha, distance, "paper"),
-            }
+            describe_misses(
+                misses, LEMMA_DRAWS * len(records), alpha=alpha, m=m, t=distance / math.sqrt(m)
+            )
         )
-    return ResultTable.of(
-        "Calibration quantile lemma",
+
+    caption = join_sentences(
         "P(|q - q*| > t) over calibration sets of m rows: simulated, true (Beta law), and bounded "
-        "from a lower bound on the density of scores alone. 'Exact' counts scores by the binomial "
-        "law; 'paper' is Lemma B.3.",
-        rows,
-        digits=4,
+        "from a lower bound on the density of scores alone.",
+        "'Exact' counts scores by the binomial law; 'paper' is Lemma B.3.",
     )
+    return ResultTable.of("Calibration quantile lemma", caption, rows, digits=4)
 
 
-def chance_of_miss(m: int, alpha: float, distance: float) -> float:
-    """P(|q - q*| > distance), by the law of coverage at the rank of q."""
+def describe_misses(misses: int, draws: int, *, alpha: float, m: int, t: float) -> Cells:
+    """Make the row of one level, one m and one t.
+
+    In `misses` of `draws` calibration sets the quantile was further than t from the truth.
+    """
+    simulated = misses / draws
+    exact = chance_of_miss(m, alpha, t)
+    standard_error = math.sqrt(exact * (1 - exact) / draws)
+    return {
+        "target": target(alpha),
+        "m": m,
+        "t": t,
+        "simulated": simulated,
+        "true": exact,
+        "z of simulation": (simulated - exact) / standard_error if standard_error else None,
+        "bound, exact": bound_on_miss(m, alpha, t, "exact"),
+        "bound, paper": bound_on_miss(m, alpha, t, "paper"),
+    }
+
+
+def chance_of_miss(m: int, alpha: float, t: float) -> float:
+    """Return P(|q - q*| > t) exactly, where q is the conformal threshold of m rows.
+
+    The share of scores at or below q has the Beta law of its rank. So the chance is that this share
+    is below F(q* - t), or above F(q* + t), where F(s) = 2 Φ(s) - 1 is the law of the scores.
+    """
     truth = population_threshold(alpha)
-    low = 2 * float(ndtr(max(0.0, truth - distance))) - 1
-    high = 2 * float(ndtr(truth + distance)) - 1
+    share_low = 2 * float(ndtr(max(0.0, truth - t))) - 1
+    share_high = 2 * float(ndtr(truth + t)) - 1
     law = coverage_law_of_rank(conformal_rank(m, alpha=alpha), m)
-    return float(law.cdf(low) + law.sf(high))
+    return float(law.cdf(share_low) + law.sf(share_high))
 
 
-def bound_on_miss(m: int, alpha: float, distance: float, method: Any) -> float:
-    """Bound P(|q - q*| > distance) by the least density of scores that near to q*."""
-    # the density of scores falls with the score, so it is least at the far end
-    far_end = population_threshold(alpha) + distance
+def bound_on_miss(m: int, alpha: float, t: float, method: QuantileMethod) -> float:
+    """Bound P(|q - q*| > t) from the lowest density that scores have within t of q*."""
+    # The density 2 φ(s) falls with the score s, so that it is lowest at the far end.
+    far_end = population_threshold(alpha) + t
     density = 2 * math.exp(-(far_end**2) / 2) / math.sqrt(2 * math.pi)
-    return quantile_accuracy(m, alpha=alpha, density=density, distance=distance, method=method)
+    return quantile_accuracy(m, alpha=alpha, density=density, distance=t, method=method)
+
+
+# ---- the figure
 
 
 def make_figures(records: Records, options: Options) -> figures.Files:
-    """Draw the distance of both thresholds from λ*, and BQ's excess coverage, against m.
+    """Draw against m how far both thresholds are from λ*, and how much more BQ covers than DCO.
 
-    Means over calibration sets at the first level, on logarithmic axes.
+    Values are means over calibration sets at the first level, on logarithmic axes.
     """
     alpha = options.alphas[0]
-    truth = population_threshold(alpha)
     rows = [row for row in rows_of(records, AgreementRow) if row.alpha == alpha]
-
     figure, axes = figures.new_figure(2)
     distance_axis, gap_axis = axes[0]
-    for schedule, style in (("0.05", "-"), ("1/m", ":")):
-        by_m = group_by((row for row in rows if row.schedule == schedule), key=lambda row: row.m)
-        finite = {m: same for m, same in by_m.items() if all(math.isfinite(r.bq) for r in same)}
-        distance_axis.loglog(
-            list(finite),
-            [np.mean([abs(row.bq - truth) for row in same]) for same in finite.values()],
-            style,
-            color=figures.RED,
-            marker=".",
-            label=f"BQ, δ = {schedule}",
-        )
-        gap_axis.loglog(
-            list(by_m),
-            [np.mean([row.coverage_bq - row.coverage_dco for row in r]) for r in by_m.values()],
-            style,
-            color=figures.RED,
-            marker=".",
-            label=f"measured, δ = {schedule}",
-        )
-        gap_axis.loglog(
-            list(by_m),
-            [(same[0].rank - same[0].rank_dco) / (m + 1) for m, same in by_m.items()],
-            "x",
-            color=figures.INK,
-            markersize=5,
-            label="exact" if schedule == "0.05" else None,
-        )
 
-    by_m = group_by(rows, key=lambda row: row.m)
-    distance_axis.loglog(
-        list(by_m),
-        [np.mean([abs(row.dco - truth) for row in same]) for same in by_m.values()],
-        color=figures.BLUE,
-        marker=".",
-        label="DCO",
-    )
+    for schedule, line_style in ((FIXED_DELTA, "-"), (FALLING_DELTA, ":")):
+        by_m = group_by((row for row in rows if row.schedule == schedule), key=lambda row: row.m)
+        draw_distance_of_bq(distance_axis, by_m, alpha, schedule, line_style)
+        draw_gap(gap_axis, by_m, schedule, line_style)
+    draw_distance_of_dco(distance_axis, group_by(rows, key=lambda row: row.m), alpha)
+
     distance_axis.set(xlabel="calibration rows m", ylabel="mean |threshold − λ*|")
     gap_axis.set(xlabel="calibration rows m", ylabel="coverage of BQ − coverage of DCO")
     for axis in axes[0]:
-        axis.legend(fontsize=7.5, frameon=False)
+        axis.legend(fontsize=figures.SMALL_TEXT, frameon=False)
     return figures.render(figure, "asymptotics")
+
+
+def draw_distance_of_bq(
+    axis: Any,
+    by_m: Mapping[int, Sequence[AgreementRow]],
+    alpha: float,
+    schedule: str,
+    line_style: str,
+) -> None:
+    """Draw the mean distance of BQ's threshold from λ* against m, where it is finite."""
+    truth = population_threshold(alpha)
+    distances: dict[int, float] = {}
+    for m, rows in by_m.items():
+        if all(math.isfinite(row.bq) for row in rows):
+            distances[m] = float(np.mean([abs(row.bq - truth) for row in rows]))
+    axis.loglog(
+        list(distances),
+        list(distances.values()),
+        line_style,
+        color=figures.RED,
+        marker=".",
+        label=f"BQ, δ = {schedule}",
+    )
+
+
+def draw_distance_of_dco(
+    axis: Any, by_m: Mapping[int, Sequence[AgreementRow]], alpha: float
+) -> None:
+    """Draw the mean distance of DCO's threshold from λ* against m."""
+    truth = population_threshold(alpha)
+    distances = [np.mean([abs(row.dco - truth) for row in rows]) for rows in by_m.values()]
+    axis.loglog(list(by_m), distances, color=figures.BLUE, marker=".", label="DCO")
+
+
+def draw_gap(
+    axis: Any, by_m: Mapping[int, Sequence[AgreementRow]], schedule: str, line_style: str
+) -> None:
+    """Draw against m how much more BQ's sets cover than DCO's, as a line; crosses are exact."""
+    measured = [
+        np.mean([row.coverage_bq - row.coverage_dco for row in rows]) for rows in by_m.values()
+    ]
+    exact = [(rows[0].rank - rows[0].rank_dco) / (m + 1) for m, rows in by_m.items()]
+    axis.loglog(
+        list(by_m),
+        measured,
+        line_style,
+        color=figures.RED,
+        marker=".",
+        label=f"measured, δ = {schedule}",
+    )
+    axis.loglog(
+        list(by_m),
+        exact,
+        "x",
+        color=figures.INK,
+        markersize=5,
+        label="exact" if schedule == FIXED_DELTA else None,  # one entry of the legend for both
+    )
 
 
 EXPERIMENTS = (

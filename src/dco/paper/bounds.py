@@ -18,6 +18,9 @@ from dco.theory import coverage_law
 
 TuningMethod: TypeAlias = Literal["uniform", "paper"]
 QuantileMethod: TypeAlias = Literal["exact", "paper"]
+BISECTION_WIDTH = 1e-12  # of the interval at which the search for a distance stops
+# Just below 1: keeps a number of rows that is whole up to rounding from going up by one.
+ALMOST_ONE = 1 - 1e-14
 
 
 @dataclass(frozen=True)
@@ -45,31 +48,48 @@ def tuning_accuracy(
 ) -> TuningAccuracy:
     """Bound the errors of risk and size on `n_tune` tuning rows, for all candidates at once.
 
-    ``"paper"`` is Proposition 3.2: both errors are sqrt(log(4A / delta) / (2n)), the second times
-    B, with A = candidates x thresholds pairs that were fixed before the rows are seen. (The paper's
-    own thresholds are quantiles of the tuning rows, to which its union bound does not apply.)
+    With n = `n_tune` and B = `size_bound`, both methods have
 
-    ``"uniform"`` holds for every threshold at once and needs no A: by the inequality of Dvoretzky,
-    Kiefer and Wolfowitz the risk error eR has P(sup |error| > e) <= 2 candidates exp(-2 n e^2), and
-    the size error is B (eR + sqrt(pi / 8n) erfcx(sqrt(2n) eR)). `thresholds` is then ignored.
+        risk error ε_R = sqrt(log(4A / delta) / (2n))
 
-    `size_bound` B is the size of the largest set: the number of classes, or the length of the range
-    of responses.
+    "paper" is Proposition 3.2: A = candidates × thresholds counts pairs that were fixed before the
+    rows are seen, and the size error is B ε_R. (The paper's own thresholds are quantiles of the
+    tuning rows, to which its union bound does not apply.)
+
+    "uniform" holds for every threshold at once, with A = candidates: the inequality of Dvoretzky,
+    Kiefer and Wolfowitz gives P(sup |error| > e) <= 2A exp(-2ne²). The size error is
+    B (ε_R + sqrt(π / (8n)) erfcx(sqrt(2n) ε_R)).
+
+    Parameters
+    ----------
+    n_tune
+        The number of tuning rows.
+    candidates
+        The number of candidates.
+    size_bound
+        The size of the largest set: the number of classes, or the length of the range of responses.
+    delta
+        The probability that a bound may fail.
+    method
+        "uniform" or "paper".
+    thresholds
+        The number of thresholds of each candidate; "uniform" does not need it.
     """
     n = as_count(n_tune, name="n_tune", least=1)
-    n_pairs = as_count(candidates, name="candidates", least=1)
-    largest_size = as_positive(size_bound, name="size_bound")
+    A = as_count(candidates, name="candidates", least=1)
+    B = as_positive(size_bound, name="size_bound")
     failure = float(as_rational(delta, name="delta"))
     if method not in ("uniform", "paper"):
         raise ValueError(f'method must be "uniform" or "paper", got {method!r}.')
 
     if method == "paper":
-        n_pairs *= as_count(thresholds, name="thresholds", least=1)
-    risk_error = math.sqrt(math.log(4 * n_pairs / failure) / (2 * n))
-    size_share = risk_error
+        A *= as_count(thresholds, name="thresholds", least=1)
+    risk_error = math.sqrt(math.log(4 * A / failure) / (2 * n))
+    size_error_by_B = risk_error
     if method == "uniform":
-        size_share += math.sqrt(math.pi / (8 * n)) * float(erfcx(math.sqrt(2 * n) * risk_error))
-    return TuningAccuracy(risk_error, largest_size * size_share, method)
+        scale = math.sqrt(math.pi / (8 * n))
+        size_error_by_B += scale * float(erfcx(math.sqrt(2 * n) * risk_error))
+    return TuningAccuracy(risk_error, B * size_error_by_B, method)
 
 
 def tuning_sample_size(
@@ -82,7 +102,10 @@ def tuning_sample_size(
     method: TuningMethod = "uniform",
     thresholds: SupportsIndex = 80,
 ) -> int:
-    """Return the tuning rows that reach both errors: `tuning_accuracy` solved for the rows."""
+    """Return how many tuning rows make both errors at most `risk_error` and `size_error`.
+
+    This is `tuning_accuracy` solved for `n_tune`; the other parameters are explained there.
+    """
     risk = as_positive(risk_error, name="risk_error")
     size = as_positive(size_error, name="size_error")
     one_row = tuning_accuracy(
@@ -94,11 +117,10 @@ def tuning_sample_size(
         thresholds=thresholds,
     )
 
-    # Both errors shrink as 1 / sqrt(n).
+    # Both errors are those of one row, divided by sqrt(n).
     rows_for_risk = (one_row.risk_error / risk) ** 2
     rows_for_size = (one_row.size_error / size) ** 2
-    almost_one = 1 - 1e-14  # keeps a value that is whole up to rounding from going up by one
-    return math.ceil(max(rows_for_risk, rows_for_size) * almost_one)
+    return math.ceil(max(rows_for_risk, rows_for_size) * ALMOST_ONE)
 
 
 def quantile_accuracy(
@@ -109,29 +131,48 @@ def quantile_accuracy(
     distance: float,
     method: QuantileMethod = "exact",
 ) -> float:
-    """Bound P(|q - q*| > distance) for the conformal threshold q and the population quantile q*.
+    """Bound P(|q - q*| > t) for the conformal threshold q and the population quantile q*.
 
-    `density` is a lower bound c on the density of the scores within `distance` t of q*. ``"paper"``
-    is Lemma B.3, 2 exp(-2n (ct - 2/n)_+^2). ``"exact"`` adds P(Bin(n, p + ct) <= k - 1) and
-    P(Bin(n, p - ct) >= k) for p = 1 - alpha, and is the probability itself where the density is c.
-    Both are at most 1, which is also the answer when n is too small for a finite threshold.
+    q is the k-th smallest of n calibration scores, k = ceil((n + 1)(1 - alpha)), and q* is the
+    (1 - alpha) quantile of the scores of new rows. With (u)+ = max(u, 0) and p = 1 - alpha,
+
+        "paper", Lemma B.3:   2 exp(-2n (ct - 2/n)+²)
+        "exact":              P(Bin(n, p + ct) <= k - 1) + P(Bin(n, p - ct) >= k)
+
+    "exact" is the probability itself where the density is c. Both are at most 1, which is also the
+    answer when n is too small for a finite threshold.
+
+    Parameters
+    ----------
+    n_cal
+        The number n of calibration rows.
+    alpha
+        The miscoverage level.
+    density
+        A lower bound c on the density of the scores within t of q*.
+    distance
+        The distance t.
+    method
+        "exact" or "paper".
     """
     if method not in ("exact", "paper"):
         raise ValueError(f'method must be "exact" or "paper", got {method!r}.')
     n = as_count(n_cal, name="n_cal")
     level = as_rational(alpha)
-    mass = as_positive(density, name="density") * as_positive(distance, name="distance")
+    ct = as_positive(density, name="density") * as_positive(distance, name="distance")
 
-    rank = rank_for(n, alpha=level)
-    if rank > n:
+    k = rank_for(n, alpha=level)
+    if k > n:
         return 1.0
     if method == "paper":
-        return min(1.0, 2 * math.exp(-2 * n * max(mass - 2 / n, 0.0) ** 2))
+        return min(1.0, 2 * math.exp(-2 * n * max(ct - 2 / n, 0.0) ** 2))
 
-    covered = float(1 - level)
-    too_large = float(betaincc(rank, n + 1 - rank, min(covered + mass, 1.0)))
-    too_small = float(betainc(rank, n + 1 - rank, max(covered - mass, 0.0)))
-    return min(1.0, too_large + too_small)
+    # Binomial tails by the incomplete beta function: q > q* + t if at most k - 1 scores are below
+    # q* + t, and q < q* - t if at least k are below q* - t.
+    p = float(1 - level)
+    chance_too_large = float(betaincc(k, n + 1 - k, min(p + ct, 1.0)))
+    chance_too_small = float(betainc(k, n + 1 - k, max(p - ct, 0.0)))
+    return min(1.0, chance_too_large + chance_too_small)
 
 
 def quantile_distance(
@@ -142,10 +183,11 @@ def quantile_distance(
     delta: Level,
     method: QuantileMethod = "exact",
 ) -> float:
-    """Return the distance that q keeps from q* with probability at least 1 - delta.
+    """Return a distance within which q is of q*, with probability at least 1 - delta.
 
-    This is `quantile_accuracy` solved for `distance`. It is infinite when n is too small for a
-    finite threshold. The density bound must hold that far on both sides.
+    This is `quantile_accuracy` solved for `distance`; the other parameters are explained there. It
+    is infinite when n is too small for a finite threshold. The density bound must hold that far on
+    both sides of q*.
     """
     n = as_count(n_cal, name="n_cal")
     level = as_rational(alpha)
@@ -156,24 +198,38 @@ def quantile_distance(
     if method == "paper":
         return (math.sqrt(math.log(2 / failure) / (2 * n)) + 2 / n) / lowest_density
 
-    # The bound falls as the mass grows, so bisection finds the one crossing.
-    too_near, far_enough = 0.0, 1.0
-    while far_enough - too_near > 1e-12:
-        mass = (too_near + far_enough) / 2
-        if quantile_accuracy(n, alpha=level, density=1.0, distance=mass, method=method) <= failure:
-            far_enough = mass
+    # The bound depends on density × distance alone, and falls as that grows: bisection finds where
+    # it crosses delta.
+    too_near = 0.0
+    far_enough = 1.0
+    while far_enough - too_near > BISECTION_WIDTH:
+        middle = (too_near + far_enough) / 2
+        chance = quantile_accuracy(n, alpha=level, density=1.0, distance=middle, method=method)
+        if chance <= failure:
+            far_enough = middle
         else:
-            too_near = mass
+            too_near = middle
     return far_enough / lowest_density
 
 
 @dataclass(frozen=True)
 class RecalibrationBound:
-    """How large sets can be after recalibration, against the best candidate.
+    """How large the deployed sets can be, compared with the best candidate.
 
-    With probability at least `probability` the mean size is at most that of the best candidate at
-    coverage `oracle_level`, plus `size_excess`. ``vacuous`` says that the levels exceed 1 or the
-    excess exceeds the largest set.
+    With probability at least `probability` their mean size is at most the smallest mean size of any
+    candidate at coverage `oracle_level`, plus `size_excess`.
+
+    Attributes
+    ----------
+    coverage_quantile
+        What the coverage of the deployed sets does not exceed, with high probability: u in
+        `size_after_recalibration`.
+    ranking_level
+        The empirical coverage at which candidates are to be ranked on the tuning rows.
+    oracle_level, size_excess, probability
+        The bound.
+    vacuous
+        Whether the bound says nothing: a level exceeds 1, or the excess exceeds the largest set.
     """
 
     coverage_quantile: float
@@ -195,28 +251,44 @@ def size_after_recalibration(
     calibration_delta: Level = 0.05,
     pac_delta: Level | None = None,
 ) -> RecalibrationBound:
-    """Bound the size of the deployed sets (without refit), which the paper leaves open.
+    """Bound the mean size of sets that are tuned and then calibrated, which the paper leaves open.
 
-    Let eR and eS be the errors of `tuning_accuracy` at `delta`, and u the 1 - calibration_delta
-    quantile of Beta(k, n + 1 - k). Rank candidates by their tuning size at empirical coverage
-    u + eR. Then, with probability at least 1 - delta - calibration_delta, the deployed size is at
-    most the least size of any candidate at population coverage u + 2 eR, plus 2 eS (continuous
-    laws). docs/proofs.md has the proof.
+    Let ε_R and ε_S be the errors of `tuning_accuracy` at `delta`, and u the 1 - calibration_delta
+    quantile of the coverage law Beta(k, n_cal + 1 - k). Rank candidates by their size on tuning
+    rows at empirical coverage u + ε_R, and calibrate the winner without a refit. Then, with
+    probability at least 1 - delta - calibration_delta,
+
+        deployed size <= smallest size of any candidate at coverage u + 2 ε_R, plus 2 ε_S
+
+    for scores with a continuous distribution. docs/proofs.md has the proof.
+
+    Parameters
+    ----------
+    n_tune, n_cal
+        The numbers of tuning and of calibration rows.
+    alpha
+        The miscoverage level.
+    candidates, size_bound
+        As in `tuning_accuracy`.
+    delta, calibration_delta
+        The failure probabilities of the tuning and of the calibration step.
+    pac_delta
+        The delta of the calibration rank, if it is a PAC one; None: split conformal prediction.
     """
     accuracy = tuning_accuracy(n_tune, candidates=candidates, size_bound=size_bound, delta=delta)
     calibration_failure = as_rational(calibration_delta, name="calibration_delta")
     tuning_failure = as_rational(delta, name="delta")
 
     law = coverage_law(n_cal, alpha=alpha, delta=pac_delta)
-    coverage_quantile = float(law.ppf(float(1 - calibration_failure)))
-    oracle_level = coverage_quantile + 2 * accuracy.risk_error
+    u = float(law.ppf(float(1 - calibration_failure)))
+    oracle_level = u + 2 * accuracy.risk_error
     size_excess = 2 * accuracy.size_error
     probability = float(max(1 - tuning_failure - calibration_failure, Fraction(0)))
 
     says_nothing = oracle_level >= 1 or size_excess >= size_bound or probability == 0
     return RecalibrationBound(
-        coverage_quantile=coverage_quantile,
-        ranking_level=coverage_quantile + accuracy.risk_error,
+        coverage_quantile=u,
+        ranking_level=u + accuracy.risk_error,
         oracle_level=oracle_level,
         size_excess=size_excess,
         probability=probability,

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, as_real_numbers
 
+UPPER_LEVEL = 0.975  # of the t-quantile of a two-sided 95 % interval
+
 
 @dataclass(frozen=True)
 class PairedComparison:
@@ -24,7 +26,11 @@ class PairedComparison:
 
 
 def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
-    """Compare pairs by the mean of a - b, with Student's 95 % interval (infinite for one pair)."""
+    """Compare two methods by the differences a - b of their values on the same splits.
+
+    Returns the mean difference with Student's 95 % interval, which is infinite for a single pair,
+    and the p-value of Wilcoxon's signed-rank test.
+    """
     from scipy.special import stdtrit
 
     differences = pair_differences(a, b)
@@ -34,7 +40,7 @@ def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
     half_width = math.inf
     if n > 1:
         standard_error = float(differences.std(ddof=1)) / math.sqrt(n)
-        half_width = float(stdtrit(n - 1, 0.975)) * standard_error
+        half_width = float(stdtrit(n - 1, UPPER_LEVEL)) * standard_error
 
     return PairedComparison(
         n=n,
@@ -47,7 +53,10 @@ def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
 
 @dataclass(frozen=True)
 class PercentChange:
-    """How much smaller or larger sizes are, in % of a mean, with a 95 % interval and p-value."""
+    """How much larger sizes are, in % of a mean, with a 95 % interval and a p-value.
+
+    All are None where it is not known, because a size is infinite.
+    """
 
     mean: float | None
     low: float | None
@@ -61,13 +70,16 @@ UNKNOWN_CHANGE = PercentChange(mean=None, low=None, high=None, p_value=None)
 def percent_change(
     after: Sequence[float], before: Sequence[float], *, base: float | None = None
 ) -> PercentChange:
-    """Compare sizes of the same splits, in % of `base` (the mean of `before`).
+    """Compare the sizes of two methods on the same splits, in percent.
 
-    Infinite sizes have no difference: nothing is known of the change then.
+    The mean of `after` - `before` is divided by `base`, which is the mean of `before` if it is not
+    given. Infinite sizes have no difference: the change is then `UNKNOWN_CHANGE`.
     """
-    if not all(map(math.isfinite, [*after, *before])):
+    if not are_finite(after, before):
         return UNKNOWN_CHANGE
-    one_percent = (float(np.mean(before)) if base is None else base) / 100
+    if base is None:
+        base = float(np.mean(before))
+    one_percent = base / 100
     comparison = paired_comparison(after, before)
     return PercentChange(
         mean=comparison.mean_difference / one_percent,
@@ -79,7 +91,12 @@ def percent_change(
 
 def wilcoxon_if_finite(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Return the p-value of `paired_wilcoxon`, or None where a value is infinite."""
-    return paired_wilcoxon(a, b) if all(map(math.isfinite, [*a, *b])) else None
+    return paired_wilcoxon(a, b) if are_finite(a, b) else None
+
+
+def are_finite(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Say whether every value of both sequences is finite."""
+    return all(math.isfinite(value) for value in [*a, *b])
 
 
 def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
@@ -100,7 +117,10 @@ def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def pair_differences(a: ArrayLike, b: ArrayLike) -> Floats:
-    """Return a - b, pair by pair; pairs without a finite difference are an error."""
+    """Return a - b, pair by pair.
+
+    An error is raised for sequences of other lengths, and for values that are not finite.
+    """
     first = as_real_numbers(a, name="a").astype(np.float64)
     second = as_real_numbers(b, name="b").astype(np.float64)
 
@@ -109,11 +129,12 @@ def pair_differences(a: ArrayLike, b: ArrayLike) -> Floats:
             f"a and b must be pairs of numbers, one per split, got shapes {first.shape} and "
             f"{second.shape}."
         )
-    not_finite = np.flatnonzero(~(np.isfinite(first) & np.isfinite(second)))
-    if not_finite.size:
+    is_finite = np.isfinite(first) & np.isfinite(second)
+    if not is_finite.all():
+        bad_pairs = np.flatnonzero(~is_finite)
         raise ValueError(
-            f"{not_finite.size} of {first.size} pairs are not finite (first: pair "
-            f"{not_finite[0]}); a difference of infinite sizes has no value. Compare the median or "
+            f"{bad_pairs.size} of {first.size} pairs are not finite (first: pair "
+            f"{bad_pairs[0]}); a difference of infinite sizes has no value. Compare the median or "
             f"the P95 size, or leave such splits out of both runs and say so."
         )
     return np.asarray(first - second)

@@ -23,10 +23,11 @@ THRESHOLDS = 80
 
 @dataclass(frozen=True, order=True)
 class GridTrial:
-    """A candidate at its best threshold of the grid; the smallest wins.
+    """How a candidate did on tuning rows at its best threshold of the grid.
 
-    `infeasible_risk` is 0 where the tuning risk is at most alpha. Where no threshold of a grid is
-    feasible, the paper's fallback takes the smallest risk.
+    The smallest trial wins; trials are compared field by field, from the first on.
+    `infeasible_risk` is 0 where the tuning risk is at most alpha. Where no threshold of the grid is
+    feasible it is the smallest tuning risk, by which the paper's fallback ranks.
     """
 
     infeasible_risk: float
@@ -36,10 +37,10 @@ class GridTrial:
 
 
 def choose_on_grid(task: Task, *, n_thresholds: int) -> Choice:
-    """Choose as Algorithm 1 does, among so many thresholds of each candidate, then calibrate."""
+    """Choose as Algorithm 1 does, among `n_thresholds` for each candidate; then calibrate."""
     trials = {
-        name: try_on_grid(rows.tune, alpha=task.alpha, n_thresholds=n_thresholds)
-        for name, rows in task.candidates.items()
+        name: try_on_grid(on_roles.tune, alpha=task.alpha, n_thresholds=n_thresholds)
+        for name, on_roles in task.candidates.items()
     }
     best = min(trials, key=lambda name: trials[name])
     deployed = task.deploy(best)
@@ -47,20 +48,24 @@ def choose_on_grid(task: Task, *, n_thresholds: int) -> Choice:
 
 
 def try_on_grid(rows: ScoredRows, *, alpha: Level, n_thresholds: int) -> GridTrial:
-    """Measure a candidate at the smallest threshold of its grid with tuning risk at most alpha, or
-    else with the smallest risk.
+    """Measure the sets of a candidate on tuning rows at the best threshold of its grid.
+
+    That is the smallest threshold with tuning risk at most alpha. Where there is none, it is the
+    smallest one with the lowest risk.
     """
     n = len(rows.scores)
-    thresholds = grid_of(rows.scores, n_thresholds)
+    thresholds = grid_of(rows.scores, n_thresholds)  # ascending
     n_missed = np.array([np.count_nonzero(rows.scores > threshold) for threshold in thresholds])
     n_allowed = math.floor(as_rational(alpha) * n)
-    fewest_missed = int(n_missed[-1])
-    position = np.flatnonzero(n_missed <= max(n_allowed, fewest_missed))[0]
 
-    threshold = float(thresholds[position])
+    fewest_missed = int(n_missed[-1])
+    is_feasible = fewest_missed <= n_allowed
+    n_accepted = n_allowed if is_feasible else fewest_missed
+    threshold = float(thresholds[np.flatnonzero(n_missed <= n_accepted)[0]])
+
     sizes = rows.sizes(threshold)
     return GridTrial(
-        infeasible_risk=0.0 if fewest_missed <= n_allowed else fewest_missed / n,
+        infeasible_risk=0.0 if is_feasible else fewest_missed / n,
         mean_size=float(np.mean(sizes)),
         p95_size=size_quantile(sizes, 0.95),
         threshold=threshold,
@@ -68,8 +73,9 @@ def try_on_grid(rows: ScoredRows, *, alpha: Level, n_thresholds: int) -> GridTri
 
 
 def grid_of(scores: Floats, n_thresholds: int) -> Floats:
-    """Take linear quantiles of the finite scores at evenly spaced levels from 0 to 1: the usual
-    reading of the paper's words.
+    """Take quantiles of the finite scores at evenly spaced levels from 0 to 1, ascending.
+
+    Between two scores they are interpolated, the usual reading of the paper's words.
     """
     finite = scores[np.isfinite(scores)]
     return np.unique(np.quantile(finite, np.linspace(0, 1, n_thresholds)))

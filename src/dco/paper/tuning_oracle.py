@@ -1,15 +1,17 @@
-"""Proposition 3.2 on data whose truth is known: what tuning rows buy.
+"""Proposition 3.2 on data whose truth is known: how well a number of tuning rows chooses.
 
-Eight structures |y - mean| / (spread + floor) on a heteroscedastic population. What a choice costs
-is known exactly: the mean width of the chosen structure less that of the best one, each at the
-threshold where it covers exactly the target.
+The eight structures are scores |y - mean| / (spread + floor) with eight floors, where mean and
+spread are the true ones of a heteroscedastic population. A prediction set at threshold t is
+mean ± t (spread + floor). So the regret of a choice is known exactly: the mean width of the chosen
+structure less that of the best one, each at the threshold where it covers exactly the target.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -18,26 +20,40 @@ import dco
 from dco.datasets import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
 from dco.paper import figures
-from dco.paper.bounds import size_after_recalibration, tuning_accuracy
+from dco.paper.bounds import TuningMethod, size_after_recalibration, tuning_accuracy
 from dco.paper.coverage_z import target
 from dco.paper.experiment import Experiment, Options, Records, Row, group_by, rows_of
-from dco.paper.tables import Cells, Measured, ResultTable
+from dco.paper.tables import Cells, Measured, ResultTable, join_sentences
 from dco.scores import NormalisedResidual
 
 POPULATION = HeteroscedasticGaussian()
 DELTA = 0.05
-FLOORS = (0.0, 0.05, 0.15, 0.3, 0.6, 1.0, 2.0, 5.0)  # structures: |y - mean| / (spread + floor)
+FLOORS = (0.0, 0.05, 0.15, 0.3, 0.6, 1.0, 2.0, 5.0)  # one structure each
 TUNING_ROWS = (50, 100, 200, 500, 1000, 5000, 20_000, 100_000)
 QUICK_TUNING_ROWS = (50, 200, 1000)
-SIZE_BOUND = 12.0  # [-6, 6] holds all but 2e-6 of the responses
+SIZE_BOUND = 12.0  # B of the proposition: [-6, 6] holds all but 2e-6 of the responses
+HIGHEST_THRESHOLD = 60.0  # there every structure covers nearly all rows
+HIGHEST_COVERAGE = 1 - 1e-9  # at more than this, sets are as good as infinite
+
+# Columns of the table that are lines of the figure.
+LINES = ("regret", "tightened", "bound, paper", "bound, uniform", "bound, recalibrated")
 
 
 @dataclass(frozen=True)
 class OracleRow(Row):
-    """The structure chosen on n tuning rows (its floor), and what is true of it.
+    """The structure chosen on n tuning rows, and what is true of it in the population.
 
-    `tight_risk` and `tight_size` are those of the proposition's own rule, risk <= alpha - margin,
-    where the margin leaves anything.
+    Attributes
+    ----------
+    chosen
+        The floor of the structure that Algorithm 1 chooses, by empirical risk <= alpha.
+    regret
+        Its width less that of the best structure, both at exact coverage 1 - alpha.
+    risk
+        Its miscoverage at the threshold that was found on the tuning rows.
+    tight_risk, tight_size
+        Miscoverage and mean width of the choice by the proposition's own rule, empirical risk <=
+        alpha - ε. None where ε is not below alpha.
     """
 
     n: int
@@ -54,20 +70,28 @@ class OracleRow(Row):
 
 @lru_cache(maxsize=1)
 def spread_quadrature() -> tuple[Floats, Floats]:
-    """Return Gauss-Legendre nodes for the spread, which is uniform, and their weights."""
+    """Return values of the spread s and weights w with E[f(s)] = Σ w f(s), up to rounding.
+
+    The spread of a row is uniform, so Gauss-Legendre nodes do it.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(200)
     return POPULATION.least + POPULATION.slope * (nodes + 1) / 2, weights / 2
 
 
 def true_coverage(floor: float, threshold: float) -> float:
-    """P(|y - mean| <= t (spread + floor)) = E[2 Φ(t (s + floor) / s) - 1]."""
+    """Return P(|y - mean| <= t (s + floor)) = E[2 Φ(t (s + floor) / s) - 1].
+
+    t is the threshold and s the spread of a random row.
+    """
     spread, weights = spread_quadrature()
-    return float(weights @ (2 * ndtr(threshold * (spread + floor) / spread) - 1))
+    coverage_given_spread = 2 * ndtr(threshold * (spread + floor) / spread) - 1
+    return float(weights @ coverage_given_spread)
 
 
 def true_size(floor: float, threshold: float) -> float:
-    """E[2 t (s + floor)]."""
-    return 2 * threshold * (POPULATION.least + POPULATION.slope / 2 + floor)
+    """Return the mean width E[2 t (s + floor)] at threshold t; s is the spread of a random row."""
+    mean_spread = POPULATION.least + POPULATION.slope / 2
+    return 2 * threshold * (mean_spread + floor)
 
 
 @lru_cache(maxsize=4096)
@@ -75,9 +99,10 @@ def oracle_size(floor: float, alpha: float) -> float:
     """Return the mean width of a structure at the threshold where it covers exactly 1 - alpha."""
     from scipy.optimize import brentq
 
-    threshold = brentq(
-        lambda threshold: true_coverage(floor, threshold) - (1 - alpha), 0.0, 60.0, xtol=1e-13
-    )
+    def excess_coverage(threshold: float) -> float:
+        return true_coverage(floor, threshold) - (1 - alpha)
+
+    threshold = brentq(excess_coverage, 0.0, HIGHEST_THRESHOLD, xtol=1e-13)
     return true_size(floor, float(threshold))
 
 
@@ -95,132 +120,171 @@ def best_size(alpha: float) -> float:
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Choose a structure on tuning rows of every number, by Algorithm 1 and by the tight rule."""
+    """Choose a structure on tuning sets of every size, at every level."""
     rng = np.random.default_rng([seed, 2])
+    tuning_rows = QUICK_TUNING_ROWS if options.quick else TUNING_ROWS
     rows: list[Row] = []
-    for n in QUICK_TUNING_ROWS if options.quick else TUNING_ROWS:
+    for n in tuning_rows:
         X, y = POPULATION.sample(n, rng)
         for alpha in options.alphas:
             rows.append(choose_on(X, y, alpha))
     return rows
 
 
-def choose_on(X: Floats, y: Floats, alpha: float) -> OracleRow:
-    """Choose a structure on these tuning rows."""
-    n = len(y)
-    chosen, threshold = smallest_sets(X, y, alpha)
-    margin = tuning_accuracy(
-        n, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA
-    ).risk_error
+class Selection(NamedTuple):
+    """The floor of the structure with the smallest sets on tuning rows, and its threshold there."""
 
-    tight_risk = tight_size = None
-    if margin < alpha:
-        tight_choice, tight_threshold = smallest_sets(X, y, alpha - margin)
-        tight_risk = 1 - true_coverage(tight_choice, tight_threshold)
-        tight_size = true_size(tight_choice, tight_threshold)
+    floor: float
+    threshold: float
+
+
+def choose_on(X: Floats, y: Floats, alpha: float) -> OracleRow:
+    """Choose a structure on these tuning rows, and record what is true of it.
+
+    It is chosen twice: by Algorithm 1, at empirical risk <= alpha, and by the rule of Proposition
+    3.2, at empirical risk <= alpha - ε, where that is positive.
+    """
+    n = len(y)
+    choice = select_smallest(X, y, alpha)
+
+    accuracy = tuning_accuracy(n, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA)
+    epsilon = accuracy.risk_error
+    tight_risk: float | None = None
+    tight_size: float | None = None
+    if epsilon < alpha:
+        tight_choice = select_smallest(X, y, alpha - epsilon)
+        tight_risk = 1 - true_coverage(tight_choice.floor, tight_choice.threshold)
+        tight_size = true_size(tight_choice.floor, tight_choice.threshold)
 
     return OracleRow(
         n=n,
         alpha=alpha,
-        chosen=chosen,
-        regret=oracle_size(chosen, alpha) - best_size(alpha),
-        risk=1 - true_coverage(chosen, threshold),
+        chosen=choice.floor,
+        regret=oracle_size(choice.floor, alpha) - best_size(alpha),
+        risk=1 - true_coverage(choice.floor, choice.threshold),
         tight_risk=tight_risk,
         tight_size=tight_size,
     )
 
 
-def smallest_sets(X: Floats, y: Floats, alpha: float) -> tuple[float, float]:
-    """Return floor and threshold of the smallest sets at tuning risk <= alpha."""
+def select_smallest(X: Floats, y: Floats, risk_limit: float) -> Selection:
+    """Select the structure with the smallest sets at empirical risk <= `risk_limit` on (X, y)."""
     prediction = POPULATION.prediction(X)
     floors = {f"floor {floor:g}": floor for floor in FLOORS}
     candidates = {name: (NormalisedResidual(floor), prediction) for name, floor in floors.items()}
-    best = dco.tune(candidates, y, alpha=alpha).table[0]
-    return floors[best.name], best.ranking_threshold
+    best = dco.tune(candidates, y, alpha=risk_limit).table[0]
+    return Selection(floor=floors[best.name], threshold=best.ranking_threshold)
 
 
 # ---- the table and the figure
 
 
 def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Show regret by number of tuning rows, beside the paper's bound, the uniform one, and the one
-    after recalibration.
-    """
+    """Make the table of regret by number of tuning rows, beside three bounds on it."""
     groups = group_by(rows_of(records, OracleRow), key=lambda row: (row.alpha, row.n))
-    rows: list[Cells] = []
-    for (alpha, n), same in groups.items():
-        regrets = [row.regret for row in same]
-        tight_excess = [
-            row.tight_size - best_size(alpha) for row in same if row.tight_size is not None
-        ]
-        n_unsafe = sum(row.tight_risk > alpha for row in same if row.tight_risk is not None)
-        rows.append(
-            {
-                "target": target(alpha),
-                "n": n,
-                "best chosen": float(np.mean([row.chosen == best_floor(alpha) for row in same])),
-                "regret": Measured.of(regrets),
-                "regret P95": float(np.quantile(regrets, 0.95)),
-                "tightened": Measured.of(tight_excess) if tight_excess else None,
-                "risk > α": n_unsafe if tight_excess else None,
-                "bound, paper": tuning_bound(n, alpha, "paper"),
-                "bound, uniform": tuning_bound(n, alpha, "uniform"),
-                "bound, recalibrated": recalibration_bound(n, alpha),
-            }
-        )
-    table = ResultTable.of(
-        "Tuning oracle",
+    rows = [describe_choices(same, alpha, n) for (alpha, n), same in groups.items()]
+
+    structures = (
         f"{len(FLOORS)} structures |y - mean| / (spread + floor) on known truth, {len(records)} "
-        "tuning sets of each size n. 'Regret': mean width of the chosen structure less that of the "
-        "best, each at the threshold where it covers exactly the target (best at the first level: "
-        f"{best_size(options.alphas[0]):.3f}). 'Tightened': the proposition's rule risk <= α - ε "
-        "with its own threshold; its width less the best at α, and how often its risk exceeded α. "
+        "tuning sets of each size n."
+    )
+    regret = (
+        "'Regret': mean width of the chosen structure less that of the best, each at the threshold "
+        "where it covers exactly the target (best at the first level: "
+        f"{best_size(options.alphas[0]):.3f})."
+    )
+    tightened = (
+        "'Tightened': the proposition's rule risk <= α - ε with its own threshold; its width less "
+        "the best at α, and how often its risk exceeded α."
+    )
+    bounds = (
         "Bounds on that difference with probability 95 %: the paper's (80 thresholds fixed in "
         f"advance) and the uniform one (every threshold), with B = {SIZE_BOUND:g}; last, the one "
-        "for sets recalibrated on as many rows, which the paper leaves open. Empty: the bound says "
-        "nothing at this n. The bounds hold and are loose: a few hundred rows choose well.",
-        rows,
+        "for sets recalibrated on as many rows, which the paper leaves open."
     )
-    return [table]
+    caption = join_sentences(
+        structures,
+        regret,
+        tightened,
+        bounds,
+        "Empty: the bound says nothing at this n.",
+        "The bounds hold and are loose: a few hundred rows choose well.",
+    )
+    return [ResultTable.of("Tuning oracle", caption, rows)]
 
 
-def tuning_bound(n: int, alpha: float, method: Any) -> float | None:
-    """Bound the width of the tight rule's choice, less the best width at alpha.
+def describe_choices(choices: Sequence[OracleRow], alpha: float, n: int) -> Cells:
+    """Make the row of one level and one number n of tuning rows, beside the bounds there.
 
-    It is the best width at risk alpha - 2 eR, plus 2 eS; None where alpha - 2 eR is not positive.
+    `choices` are those on every tuning set of n rows.
+    """
+    regrets = [row.regret for row in choices]
+    chose_best = [row.chosen == best_floor(alpha) for row in choices]
+    tight_sizes = [row.tight_size for row in choices if row.tight_size is not None]
+    tight_excess = [size - best_size(alpha) for size in tight_sizes]
+    n_above_alpha = sum(row.tight_risk > alpha for row in choices if row.tight_risk is not None)
+    return {
+        "target": target(alpha),
+        "n": n,
+        "best chosen": float(np.mean(chose_best)),
+        "regret": Measured.of(regrets),
+        "regret P95": float(np.quantile(regrets, 0.95)),
+        "tightened": Measured.of(tight_excess) if tight_excess else None,
+        "risk > α": n_above_alpha if tight_excess else None,
+        "bound, paper": tuning_bound(n, alpha, "paper"),
+        "bound, uniform": tuning_bound(n, alpha, "uniform"),
+        "bound, recalibrated": recalibration_bound(n, alpha),
+    }
+
+
+def tuning_bound(n: int, alpha: float, method: TuningMethod) -> float | None:
+    """Bound the width that the proposition's rule chooses on n rows, less the best width at alpha.
+
+    With the errors ε_R and ε_S of `tuning_accuracy` the bound is
+
+        best width at risk alpha - 2 ε_R, plus 2 ε_S, less the best width at risk alpha
+
+    None where alpha - 2 ε_R is not positive: the bound says nothing then.
     """
     accuracy = tuning_accuracy(
         n, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA, method=method
     )
-    level = 1 - alpha + 2 * accuracy.risk_error
-    if level >= 1 - 1e-9:
+    coverage = 1 - alpha + 2 * accuracy.risk_error
+    if coverage >= HIGHEST_COVERAGE:
         return None
-    return best_size(1 - level) + 2 * accuracy.size_error - best_size(alpha)
+    return best_size(1 - coverage) + 2 * accuracy.size_error - best_size(alpha)
 
 
 def recalibration_bound(n: int, alpha: float) -> float | None:
-    """Bound the width of sets recalibrated on n further rows, less the best width at alpha."""
+    """Bound the width of sets that are tuned on n rows and calibrated on n more, less the best one.
+
+    The best width is that at exact coverage 1 - alpha. See `size_after_recalibration`; None where
+    that bound says nothing.
+    """
     bound = size_after_recalibration(
         n, n, alpha=alpha, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA
     )
-    if bound.vacuous or bound.oracle_level >= 1 - 1e-9:
+    if bound.vacuous or bound.oracle_level >= HIGHEST_COVERAGE:
         return None
     return best_size(1 - bound.oracle_level) + bound.size_excess - best_size(alpha)
 
 
 def make_figures(records: Records, options: Options) -> figures.Files:
-    """Draw regret and bounds against n at the first level."""
+    """Draw regret and bounds against the number n of tuning rows, at the first level."""
     table = make_tables(records, options)[0]
+    levels = table.column("target")
+    numbers = table.column("n")
+
     lines: dict[str, dict[int, float]] = {}
-    for label in ("regret", "tightened", "bound, paper", "bound, uniform", "bound, recalibrated"):
-        columns = (table.column("target"), table.column("n"), table.column(label))
-        for level, n, cell in zip(*columns, strict=True):
+    for label in LINES:
+        for level, n, cell in zip(levels, numbers, table.column(label), strict=True):
             if level != target(options.alphas[0]) or not isinstance(n, int):
                 continue
             if isinstance(cell, Measured):
                 lines.setdefault(label, {})[n] = cell.mean
             elif isinstance(cell, float):
                 lines.setdefault(label, {})[n] = cell
+            # an empty cell has no point
     return figures.tuning_regret(lines, name="tuning-oracle")
 
 
