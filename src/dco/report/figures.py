@@ -97,6 +97,7 @@ def draw_scores(panel: Any, numbers: ReportNumbers, histogram: ScoreHistogram) -
 
 def panel_title(numbers: ReportNumbers, histogram: ScoreHistogram) -> str:
     """Name the threshold of a histogram, and its rank: "threshold 0.83, rank 181 of 200"."""
+    # That of its condition, or the one threshold of all rows, whose group is None.
     threshold = next(
         threshold
         for threshold in numbers.certificate.thresholds

@@ -49,7 +49,7 @@ def write_page(
     source: str | None = None,
     names: Sequence[str] | None = None,
 ) -> Path:
-    """Write the page of `page_html`, which see, to a file.
+    """Write the report to a file; the parameters are those of `page_html`.
 
     An existing file is replaced only when the page is complete.
     """

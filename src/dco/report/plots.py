@@ -32,6 +32,7 @@ COVERAGE_RIGHT = RIGHT - 12  # "100 %" may stand at the end of the axis
 RANGE_Y = BOTTOM - 14  # of the bar below the density: the range that is expected for the rows
 LAW_BASE = BOTTOM - 34  # of the density: above that bar
 SMALLEST_REACH = 0.02  # of the axis of coverage, to each side of the promise
+REACH_MARGIN = 0.1  # beyond the farthest value, as a share of its distance
 LAW_TAIL = 0.0005  # of the law, that is not drawn at each end
 LAW_POINTS = 37  # of the curve of the density
 
@@ -84,11 +85,8 @@ class Scale:
         first = math.ceil(self.low / step - ROUNDING_SLACK)
         last = math.floor(self.high / step + ROUNDING_SLACK)
         values = [float(f"{k * step:.12g}") for k in range(first, last + 1)]  # 0.3, not 0.30000...4
-
-        labels = tick_labels(values)
-        return [
-            Tick(self.to_pixels(value), label) for value, label in zip(values, labels, strict=True)
-        ]
+        positions = map(self.to_pixels, values)
+        return list(map(Tick, positions, tick_labels(values)))
 
     def bar_ends(self, edges: Floats) -> list[tuple[float, float]]:
         """Return the left and the right end of each bar of a histogram with these bin edges."""
@@ -136,7 +134,7 @@ def bars_path(
     top: float = TOP,
     base: float = BOTTOM,
 ) -> str:
-    """Draw the bars of a histogram as one path.
+    """Draw the bars of a histogram as one SVG path.
 
     Parameters
     ----------
@@ -166,9 +164,12 @@ def bar_path(left: float, right: float, *, top: float, base: float) -> str:
 def curve_path(
     x_values: Sequence[float], y_values: Sequence[float], x_scale: Scale, y_scale: Scale
 ) -> str:
-    """Draw straight lines from point to point; a y that is not finite breaks the line."""
+    """Draw straight lines from point to point, as an SVG path.
+
+    A y that is not finite breaks the line: M moves to the point after it, while L draws to a point.
+    """
     path = ""
-    command = "M"  # the first point of a piece is moved to, later ones are drawn to
+    command = "M"
     for x, y in zip(x_values, y_values, strict=True):
         if math.isfinite(y):
             x_pixels = coordinate(x_scale.to_pixels(x))
@@ -209,7 +210,7 @@ def coverage_scale(promised: float, values: Iterable[float]) -> Scale:
     It reaches a tenth further than the farthest value, and ends at 0 and at 1.
     """
     farthest = max((abs(value - promised) for value in values), default=0.0)
-    reach = max(SMALLEST_REACH, 1.1 * farthest)
+    reach = max(SMALLEST_REACH, (1 + REACH_MARGIN) * farthest)
     low = max(0.0, promised - reach)
     high = min(1.0, promised + reach)
     return Scale(low, high, start=LEFT, end=COVERAGE_RIGHT)
@@ -245,7 +246,7 @@ def law_ends(rank: int, n: int) -> tuple[float, float]:
 
 
 def law_path(rank: int, n: int, scale: Scale) -> str:
-    """Draw the law of coverage, the density of Beta(rank, n + 1 - rank), as a closed outline.
+    """Draw the law of coverage, the density of Beta(rank, n + 1 - rank), as a closed SVG path.
 
     `scale` is the axis of coverage. The highest point of the density touches the top of the plot
     area. For rank n + 1 coverage is 1 for certain: an upright bar of two pixels.
@@ -268,8 +269,9 @@ def law_path(rank: int, n: int, scale: Scale) -> str:
     # 3. The outline: up from the base line, along the density, and down again.
     coverages = np.linspace(left, right, LAW_POINTS)
     density = curve_path(coverages.tolist(), law.pdf(coverages).tolist(), scale, density_scale)
+    density_points = density.removeprefix("M")  # its first point is drawn to, not moved to
     start = coordinate(scale.to_pixels(left))
-    return f"M{start} {LAW_BASE}L{density.removeprefix('M')}V{LAW_BASE}Z"
+    return f"M{start} {LAW_BASE}L{density_points}V{LAW_BASE}Z"
 
 
 def mode_of_law(rank: int, n: int) -> float:

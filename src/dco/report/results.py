@@ -166,7 +166,10 @@ def write_results_page(folder: Path | str, path: Path | str, *, title: str | Non
 
 
 def results_html(folder: Path | str, *, title: str | None = None) -> str:
-    """Return the page of a folder as text."""
+    """Return the page of a folder of results as text.
+
+    It begins with what the tables found, shows every table and figure, and explains the methods.
+    """
     if not Path(folder).is_dir():
         raise ValueError(
             f"{folder} is not a folder of results; run `dco reproduce` first, or give another "
@@ -296,7 +299,7 @@ def result_of_name(
     content = Content("", ())
     for ending, read in readers.items():
         file = folder / f"{name}{ending}"
-        if file in files and not content.blocks:
+        if file in files and not content.blocks:  # no table so far
             content = read(read_text(file))
 
     figure = None

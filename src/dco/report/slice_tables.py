@@ -75,8 +75,9 @@ def slice_table(
 ) -> SliceTable:
     """Make the table of one division of the rows.
 
-    `division` is one of `OWN_DIVISIONS`, or the name of what was asked for. Of many classes those
-    that are covered least often are shown, of other slices the largest.
+    `division` is "condition", "class" or "fifth" (of the prediction), or the name of a column by
+    which slices were asked for. Of many classes those that are covered least often are shown, of
+    other slices the largest. `target` is the name of the targets.
     """
     slices = evaluation.slices_by(division)
     shown = slices
@@ -121,8 +122,8 @@ def remedy_for(
 ) -> str:
     """Say how to cover these slices as often as promised; empty where nothing simple helps.
 
-    `division` is one of `OWN_DIVISIONS`, or the name of what was asked for. `target` is the name of
-    the targets.
+    `division` says what the slices are by: "condition", "class" or "fifth" (of the prediction), or
+    a column that was asked for. `target` is the name of the targets.
     """
     if division == "fifth":
         if isinstance(estimator, DecoupledClassifier):

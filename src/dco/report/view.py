@@ -38,6 +38,7 @@ LONGEST_NAME_BESIDE_AXIS = 7  # characters; longer names of conditions stand on 
 LINE_HEIGHT = 26  # of one condition
 NAME_HEIGHT = 14
 GAP_BETWEEN_PANELS = 8
+GAP_BELOW_LINES = 6
 PROMISE_NAME_WIDTH = 70  # of the word beside the line of the promise
 
 # The right end of an axis of scores is kept for thresholds beyond it.
@@ -55,6 +56,12 @@ SHARE_STEPS = 4  # of the axis of shares
 # Coverage above the promise, in percentage points.
 SMALLEST_GAP_SHOWN = 0.5  # the axis shows as much to both sides of 0 at least
 ROUNDING_OF_GAPS = 1e-9
+
+# How far axes reach beyond the values on them, as a share of what they show.
+GAP_AXIS_MARGIN = 0.06
+SIZE_AXIS_MARGIN = 0.05
+SLICE_AXIS_MARGIN = 0.05
+EXAMPLE_AXIS_MARGIN = 0.08
 
 # Examples with intervals.
 EXAMPLE_MARGIN = 2  # to each side of the axis
@@ -250,22 +257,18 @@ def score_figure(numbers: ReportNumbers) -> ScoreFigure:
         bars_height = LINE_HEIGHT
         decimals = threshold_decimals(histogram.threshold for histogram in histograms)
 
-    panels = []
-    for position, histogram in enumerate(histograms):
-        top = plots.TOP + position * panel_height
-        base = top + panel_height
-        panels.append(
-            ScorePanel(
-                name=str(histogram.condition),
-                bars_path=score_bars(histogram, edges, scale, height=bars_height, base=base),
-                top=top,
-                bars_top=base - bars_height,
-                base=base,
-                threshold=threshold_mark(histogram.threshold, scale, decimals=decimals),
-                counts=histogram.counts.tolist(),
-                n_beyond=histogram.n_beyond,
-            )
+    panels = [
+        score_panel(
+            histogram,
+            edges,
+            scale,
+            base=plots.TOP + (position + 1) * panel_height,
+            height=panel_height,
+            bars_height=bars_height,
+            decimals=decimals,
         )
+        for position, histogram in enumerate(histograms)
+    ]
     return ScoreFigure(
         panels=panels,
         ticks=scale.ticks(),
@@ -276,13 +279,34 @@ def score_figure(numbers: ReportNumbers) -> ScoreFigure:
     )
 
 
-def score_bars(
-    histogram: ScoreHistogram, edges: Floats, scale: Scale, *, height: float, base: float
-) -> str:
-    """Draw the bars of a histogram; the highest one has the `height` in pixels above `base`."""
+def score_panel(
+    histogram: ScoreHistogram,
+    edges: Floats,
+    scale: Scale,
+    *,
+    base: float,
+    height: float,
+    bars_height: float,
+    decimals: int | None,
+) -> ScorePanel:
+    """Draw the histogram of one condition above the line `base`.
+
+    The highest bar has `bars_height`; the rest of the `height` is for the name of the condition.
+    `decimals` are those of the threshold.
+    """
     shares_of_largest = histogram.counts / largest_count(histogram)
-    return plots.bars_path(
-        scale.bar_ends(edges), shares_of_largest.tolist(), top=base - height, base=base
+    bars_top = base - bars_height
+    return ScorePanel(
+        name=str(histogram.condition),
+        bars_path=plots.bars_path(
+            scale.bar_ends(edges), shares_of_largest.tolist(), top=bars_top, base=base
+        ),
+        top=base - height,
+        bars_top=bars_top,
+        base=base,
+        threshold=threshold_mark(histogram.threshold, scale, decimals=decimals),
+        counts=histogram.counts.tolist(),
+        n_beyond=histogram.n_beyond,
     )
 
 
@@ -383,7 +407,7 @@ def coverage_by_condition(
     return CoverageFigure(
         promise=promise_mark(scale.to_pixels(promised)),
         ticks=plots.coverage_ticks(scale, promised),
-        bottom=plots.TOP + line_height * len(conditions) + 6,
+        bottom=plots.TOP + line_height * len(conditions) + GAP_BELOW_LINES,
         lines=lines,
         names_above=names_above,
     )
@@ -477,7 +501,7 @@ def table_view(numbers: ReportNumbers, table: SliceTable) -> TableView:
     """Show a table by slice, with a small axis of coverage in each row, the same for all."""
     promised = 1 - numbers.certificate.alpha
     lowest = min([promised, *(row.coverage_low for row in table.slices)])
-    margin = 0.05 * (1 - lowest)
+    margin = SLICE_AXIS_MARGIN * (1 - lowest)
     scale = Scale(lowest - margin, 1.0, SLICE_MARGIN, plots.SLICE_WIDTH - SLICE_MARGIN)
 
     decimals = size_decimals(numbers)
@@ -581,7 +605,7 @@ def names_of_bins(numbers: ReportNumbers, rows: RowNumbers) -> list[str]:
         names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges)]
         return [*names, f"{number(edges[-1])} and more"]
 
-    smallest_counts = [math.ceil(edge) for edge in edges]  # the edges are 2.5, 3.5 and so on
+    smallest_counts = [math.ceil(edge) for edge in edges]  # edges lie between them, as 2.5 or 5.5
     names = []
     for smallest, smallest_of_next in pairwise(smallest_counts):
         largest = smallest_of_next - 1
@@ -637,7 +661,7 @@ def gap_scale(alphas: Sequence[float], curves: Sequence[Sequence[float]]) -> Sca
 
     lowest = min(values)
     highest = max(values)
-    margin = 0.06 * (highest - lowest)
+    margin = GAP_AXIS_MARGIN * (highest - lowest)
     return plots.vertical_scale(lowest - margin, highest + margin)
 
 
@@ -660,7 +684,8 @@ def size_curve_figure(numbers: ReportNumbers) -> CurveFigure:
     x_scale = Scale(0.0, alphas[-1])
     finite_sizes = [size for size in mean_sizes + p95_sizes if math.isfinite(size)]
     largest = max(finite_sizes, default=0.0)
-    y_scale = plots.vertical_scale(0, 1.05 * largest or 1.0)  # an axis cannot have no length
+    top = (1 + SIZE_AXIS_MARGIN) * largest or 1.0  # an axis cannot have no length
+    y_scale = plots.vertical_scale(0, top)
 
     certified_size = mean_sizes[numbers.start]
     certified_y = None
@@ -761,7 +786,7 @@ def example_scale(examples: Sequence[Example]) -> Scale:
 
     lowest = min(values)
     highest = max(values)
-    margin = 0.08 * (highest - lowest) or 1.0  # an axis cannot have no length
+    margin = EXAMPLE_AXIS_MARGIN * (highest - lowest) or 1.0  # an axis cannot have no length
     return Scale(
         lowest - margin, highest + margin, EXAMPLE_MARGIN, plots.EXAMPLE_WIDTH - EXAMPLE_MARGIN
     )

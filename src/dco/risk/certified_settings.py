@@ -57,10 +57,10 @@ class CertifiedSettings(ShownAsPrinted):
         return np.array(self.indices, dtype=dtype, copy=copy)
 
     def __str__(self) -> str:
-        levels = ", ".join(f"{level:g}" for level in self.alpha)
+        alphas = ", ".join(f"{alpha:g}" for alpha in self.alpha)
         risks = "risk" if len(self.alpha) == 1 else "risks"
         heading = (
-            f"{len(self)} of {len(self.p_values)} settings certified: {risks} <= {levels} with "
+            f"{len(self)} of {len(self.p_values)} settings certified: {risks} <= {alphas} with "
             f"probability >= {1 - self.delta:g} ({self.n} rows)"
         )
         if len(self) > 0:
@@ -318,7 +318,10 @@ class Risk:
 
 
 def _read_risks(losses: Any, alpha: Any, bound: Any, where: Any) -> list[Risk]:
-    """Check the arguments of `learn_then_test` that are given for one risk or for several."""
+    """Check losses, alpha, bound and marks, which are given for one risk or for several.
+
+    Where they are for several, the last three may still be one for all of them.
+    """
     matrices = _split_by_risk(losses, "losses", n_axes=2)
     n_risks = len(matrices)
     alphas = _for_each_risk(alpha, "alpha", n_axes=0, n_risks=n_risks)

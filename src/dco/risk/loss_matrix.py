@@ -64,13 +64,12 @@ class LossMatrix:
         a guarantee only if the caller declares that `safe_at_infinity`.
         """
         n, n_columns = self.losses.shape
-        if column < n_columns:
-            value = float(self.thresholds[column])
-        else:
-            value = math.inf
+        has_passed = column < n_columns
+        value = float(self.thresholds[column]) if has_passed else math.inf
+        if not has_passed:
             _warn_none_passed(n, n_columns, safe_at_infinity=safe_at_infinity)
-            if not safe_at_infinity:
-                guarantee = "none"
+        if not has_passed and not safe_at_infinity:
+            guarantee = "none"
         return Threshold(
             value=value,
             rank=None,

@@ -107,7 +107,9 @@ def set_loss(loss: Callable[[Bools, Any], ArrayLike]) -> Loss:
 
     Returns
     -------
-    A function like those above, which returns the losses (n, J) at J thresholds.
+    A function of label scores (n, K), truth and thresholds (J,), like `false_negative_rate`. The
+    set of a row at a threshold holds the labels with scores up to it, and the result holds the
+    losses (n, J).
     """
 
     def loss_at_thresholds(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:

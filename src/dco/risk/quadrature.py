@@ -149,8 +149,10 @@ def _by_cheapest_method(
 ) -> Probabilities:
     """Compute P(Q <= 0) and P(Q > 0) by the cheapest method that is accurate enough.
 
-    Davies' method is not accurate enough where it gives a confidence below `min_confidence` or a
-    failure below `min_failure`.
+    Q is the sum of the coefficients in `terms`, each times an independent standard exponential
+    variable. A closed form or a recursion does for few terms, Davies' method for many: unless it
+    gives a confidence below `min_confidence` or a failure below `min_failure`, which have too few
+    correct digits.
     """
     n_positive = terms.n_positive
     n_negative = terms.n_negative
@@ -183,28 +185,30 @@ def _by_beta_tail(terms: Terms) -> Probabilities:
 
 
 def _by_recursion(terms: Terms) -> Probabilities:
-    """Compute both probabilities for the terms p_1 E, ..., p_H E and -n_1 E, ..., -n_K E.
+    """Compute P(Q <= 0) and P(Q > 0) by a recursion over the terms of Q.
 
-    p E - n E' is distributed as -n E with probability n / (p + n), and as p E otherwise. So for the
-    first h positive and the first k negative terms the probability is
+    Q is the sum of H positive terms p_h E and K negative terms -n_k E, where each E is another
+    standard exponential variable. p E - n E' is distributed as -n E with probability n / (p + n),
+    and as p E otherwise. So for the first h positive and the first k negative terms
 
-        f(h, k) = (n_k f(h - 1, k) + p_h f(h, k - 1)) / (p_h + n_k).
+        f(h, k) = (n_k f(h - 1, k) + p_h f(h, k - 1)) / (p_h + n_k)
 
-    For the confidence f(0, k) = 1 and f(h, 0) = 0, for the failure the other way round. All f with
-    the same h + k are computed at once from those with h + k - 1: ``confidence[h]`` is f(h, k).
+    is the probability of a sum <= 0 (the confidence), with f(0, k) = 1 and f(h, 0) = 0, and that of
+    a sum > 0 (the failure), with f(0, k) = 0 and f(h, 0) = 1. All f with the same h + k are
+    computed at once from those with h + k - 1: ``confidence[h]`` is f(h, k).
     """
     coefficients = terms.repeat()
     p = coefficients[coefficients > 0]
     n = -coefficients[coefficients < 0][::-1]
-    n_positive = len(p)
-    n_negative = len(n)
+    H = len(p)
+    K = len(n)
 
-    confidence = np.zeros(n_positive + 1)
-    failure = np.zeros(n_positive + 1)
+    confidence = np.zeros(H + 1)
+    failure = np.zeros(H + 1)
     confidence[0] = 1.0
-    for h_plus_k in range(1, n_positive + n_negative + 1):
-        # 1. Where h and k are at least 1, the formula.
-        h = np.arange(max(1, h_plus_k - n_negative), min(n_positive, h_plus_k - 1) + 1)
+    for h_plus_k in range(1, H + K + 1):
+        # 1. Where h and k are at least 1, the formula. Arrays count from 0: p_h is p[h - 1].
+        h = np.arange(max(1, h_plus_k - K), min(H, h_plus_k - 1) + 1)
         k = h_plus_k - h
         n_share = n[k - 1] / (p[h - 1] + n[k - 1])
         p_share = p[h - 1] / (p[h - 1] + n[k - 1])
@@ -212,16 +216,17 @@ def _by_recursion(terms: Terms) -> Probabilities:
         failure[h] = n_share * failure[h - 1] + p_share * failure[h]
 
         # 2. Where k is 0, the border; where h is 0, it stays as it was at the start.
-        if h_plus_k <= n_positive:
+        if h_plus_k <= H:
             confidence[h_plus_k] = 0.0
             failure[h_plus_k] = 1.0
-    return Probabilities(float(confidence[n_positive]), float(failure[n_positive]))
+    return Probabilities(float(confidence[H]), float(failure[H]))
 
 
 def _by_davies(terms: Terms) -> float:
     """Compute P(Q <= 0) from the characteristic function phi of Q; NaN if the sum does not settle.
 
-    For coefficients c_j that occur m_j times, and nodes t_k = (k + 1/2) step, k = 0, 1, ...:
+    Q is a sum of independent standard exponential variables, m_j of them times the coefficient c_j.
+    For nodes t_k = (k + 1/2) step, k = 0, 1, ... (Davies 1973):
 
     - log |phi(t)| = -1/2 sum of m_j log(1 + c_j^2 t^2)
     - arg phi(t) = sum of m_j arctan(c_j t)
@@ -245,7 +250,7 @@ def _by_davies(terms: Terms) -> float:
         angle = np.arctan(np.multiply.outer(t, c)) @ m
         total += float(np.sum(modulus * np.sin(angle) / k_plus_half))
 
-        # |phi(s)| <= |phi(t)| (t / s)^decay for s > t, the last node.
+        # What is left: |phi(s)| <= |phi(t)| (t / s)^decay for s > t, the last node.
         c_t_squared = c**2 * t[-1] ** 2
         decay = float(np.sum(m * (c_t_squared / (1 + c_t_squared))))
         remainder = modulus[-1] * (1 / k_plus_half[-1] + 1 / decay) / math.pi
@@ -257,6 +262,7 @@ def _by_davies(terms: Terms) -> float:
 def _chernoff_reach(coefficients: Floats, counts: Integers) -> float:
     """Find a U with P(Q > U) <= 1e-15, by Chernoff's bound.
 
+    Q is a sum of independent standard exponential variables, m_j of them times the coefficient c_j.
     P(Q > U) <= exp(cumulant(s) - s U) for any 0 < s < 1 / max c, where Q has the cumulant function
     cumulant(s) = -sum of m_j log(1 - s c_j). Solved for U; the smallest U over a few s is taken.
     """
@@ -272,9 +278,10 @@ def _chernoff_reach(coefficients: Floats, counts: Integers) -> float:
 def _sample_confidence(
     losses: Floats, alpha: float, n_draws: int, rng: np.random.Generator
 ) -> float:
-    """Estimate P(Q <= 0) by the share of sampled weights for which Q <= 0.
+    """Estimate the probability that the weighted mean loss is at most alpha, by sampled weights.
 
-    Memory holds some million weights at a time.
+    Weights are standard exponential variables over their sum, one for each loss and one for the
+    largest possible loss, 1. Memory holds some million of them at a time.
     """
     coefficients = np.append(losses, 1.0) - alpha
     n_weights = len(coefficients)
@@ -284,6 +291,6 @@ def _sample_confidence(
     for start in range(0, n_draws, most_at_once):
         size = min(most_at_once, n_draws - start)
         weights = rng.standard_exponential((size, n_weights))
-        q = weights @ coefficients
-        n_below += int(np.count_nonzero(q <= 0))
+        is_below = weights @ coefficients <= 0  # whatever the sum of the weights
+        n_below += int(np.count_nonzero(is_below))
     return n_below / n_draws

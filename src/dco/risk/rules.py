@@ -79,12 +79,21 @@ def bayesian_quadrature_risk(
     Bayesian quadrature (Snell and Griffiths 2025): rows get uniform random weights, and the
     largest possible loss counts once more. A threshold passes if the weighted loss is at most alpha
     with probability at least 1 - delta over the weights, which `bq_confidence` computes without
-    sampling. `losses` (n, J) never rise along a row, `thresholds` (J,) ascend.
+    sampling.
 
     Where every loss given is 0 or `bound`, the guarantee is "pac" (i.i.d. rows): with probability
     at least 1 - delta over the calibration rows the risk is at most alpha. The threshold is then
     that of `bayesian_quadrature`. For other losses this is a conjecture (Gaffke 2005), without a
     known counterexample: the guarantee is "pac-conjectured". `risk_controlling` has a proof.
+
+    Parameters
+    ----------
+    losses, thresholds
+        Losses (n, J) that never rise along a row, and ascending thresholds (J,).
+    alpha, delta, bound
+        The limit of the risk, the failure probability, and the largest loss that is possible.
+    safe_at_infinity
+        Whether an infinite threshold, where no column passes, loses at most alpha.
     """
     matrix = read_loss_matrix(losses, thresholds, alpha=alpha, bound=bound)
     check_losses_fall(matrix.losses, rule="bayesian_quadrature_risk")

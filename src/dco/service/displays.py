@@ -15,7 +15,7 @@ from dco.service.monitor import Monitor
 _MOST_POINTS = 200  # of a curve over rows
 _MOST_PARTS = 24  # of the rows in their order, for the coverage lately
 _SMALLEST_PART = 25  # rows
-_ROOM_BELOW = 0.15  # the lowest dot: the first interval reaches down to 0, which is not drawn
+_ROOM_BELOW = 0.15  # the lowest dot, in coverage
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -70,17 +70,20 @@ class MonitorDisplay(Display):
         ).plot(ax)
 
     def draw(self, ax: Any) -> None:
-        """Draw into these axes."""
+        """Draw coverage so far with its interval, coverage lately, and the alarm, over the rows."""
         ax.fill_between(
             self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times"
         )
         ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
-        ax.plot(*self.recent, ".", color=INK, label="covered lately")
-        lowest = min(self.expected, *self.recent[1])
-        ax.set_ylim(max(0.0, lowest - _ROOM_BELOW), 1.01)
+        middle_rows, recent_coverages = self.recent
+        ax.plot(middle_rows, recent_coverages, ".", color=INK, label="covered lately")
         ax.axhline(self.expected, **DASHED, label="expected")
         if self.alarm is not None:
             ax.axvline(self.alarm, color=ORANGE, label=f"alarm at row {self.alarm}")
+
+        # The first interval reaches down to 0 and would leave no room for the rest.
+        lowest = min(self.expected, *recent_coverages)
+        ax.set_ylim(max(0.0, lowest - _ROOM_BELOW), 1.01)
         ax.set(xlabel="rows", ylabel="coverage")
         ax.legend(**LEGEND_ABOVE, ncols=3)
 

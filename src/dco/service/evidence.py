@@ -134,6 +134,9 @@ def likelihood_ratios(hit: ArrayLike, chance_of_hit: ArrayLike) -> Floats:
 def likely_start(hits: ArrayLike, chances_of_hits: ArrayLike, *, reported: int) -> int:
     """Estimate how many rows came before a change that was first reported after `reported` rows.
 
+    It is the start whose rows are most likely under a change, against none. A change multiplies the
+    odds of a hit by one of the `ODDS_FACTORS`.
+
     Parameters
     ----------
     hits
@@ -143,12 +146,13 @@ def likely_start(hits: ArrayLike, chances_of_hits: ArrayLike, *, reported: int) 
     reported
         After how many rows the change was reported; there may be rows after that.
     """
+    # The log likelihood ratio of each row: log(c / (1 - u + c u)) for a hit, without c for a miss.
     is_hit = np.asarray(hits, dtype=bool)[:, None]
     u = np.asarray(chances_of_hits, dtype=np.float64)[:, None]
     log_ratios = np.where(is_hit, np.log(ODDS_FACTORS), 0.0) - np.log(1 - u + ODDS_FACTORS * u)
 
-    # Row n holds the log likelihood ratio of the first n rows, a column for each alternative. That
-    # of the rows from a start to an end is the difference of two rows.
+    # cumulative[n] is that of the first n rows together, with a column for each factor c. That of
+    # the rows between a start and an end is cumulative[end] - cumulative[start].
     no_rows = np.zeros((1, len(ODDS_FACTORS)))
     cumulative = np.concatenate([no_rows, log_ratios]).cumsum(axis=0)
 

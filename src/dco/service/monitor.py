@@ -118,7 +118,7 @@ class Monitor:
         return self.report()
 
     def report(self) -> MonitorReport:
-        """Say what is known so far."""
+        """Say what is known so far: about all rows, each condition and each slice."""
         with self._lock:
             rows = self._rows
             n_covered = sum(rows.covered)
