@@ -72,7 +72,11 @@ def better_dco(records: Records, alpha: float) -> tuple[str, list[MethodOutcome]
 
 
 def beyond_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show the stronger class against the paper's DCO on the better of both kinds of features."""
+    """Make the table of the stronger class (`beyond_classification`) against the paper's DCO.
+
+    The paper's DCO comes first at each level, on the features (raw or standardised) that give it
+    the smaller sets.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         features, paper_outcomes = better_dco(records, alpha)
@@ -108,9 +112,10 @@ def compare_with_paper_dco(
     study: Study,
     alpha: float,
 ) -> Cells:
-    """Make the row of one method: its coverage and sizes, and its change of size in percent.
+    """Make the row of one method: its coverage, its sizes, and their change in percent.
 
-    The change is against the paper's DCO on the same splits. Its own row has none.
+    `outcomes` are those of the method in every split. The change is against `paper_outcomes`, those
+    of the paper's DCO in the same splits; its own row has none.
     """
     law = law_of_method(outcomes[0].method, outcomes, study)
     change = UNKNOWN_CHANGE
@@ -132,7 +137,11 @@ def compare_with_paper_dco(
 
 
 def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show the gain in steps: another class with one structure, search, refit, auto split."""
+    """Make the table of the steps (`STEPS`) from the paper's DCO to the best method here.
+
+    The steps are the stronger class with one structure, the search among its structures, the refit
+    with the tuning rows, and the auto split; each has the change of mean size that it makes.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         _, paper_outcomes = better_dco(records, alpha)
@@ -167,10 +176,10 @@ def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
 
 
 def auto_split_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show how many rows the auto split tuned on, and what it did to coverage and size.
+    """Make the table of the auto split: how many rows tuned, and what coverage and sizes came out.
 
-    The auto split takes tuning rows until selection has settled, and is shown beside the paper's
-    fixed number of tuning rows.
+    The auto split takes tuning rows until selection has settled. Beside it stands the same method
+    with the paper's fixed number of tuning rows.
     """
     rows: list[Cells] = []
     for alpha in options.alphas:
@@ -228,9 +237,9 @@ def describe_tuning_rows(
 
 
 def chosen_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show how often search chose each kind of structure, and each head in it.
+    """Make the table of how often each kind of structure, and each head in one, was chosen.
 
-    Counted are splits, with the paper's number of tuning rows and with the auto split.
+    Splits are counted: with the paper's number of tuning rows, and with the auto split.
     """
     rows: list[Cells] = []
     for alpha in options.alphas:
@@ -257,9 +266,10 @@ def chosen_table(study: Study, records: Records, options: Options) -> ResultTabl
 def compare_counts(
     by: str, counts: Counter[str], counts_by_auto_split: Counter[str], alpha: float
 ) -> list[Cells]:
-    """Make a row for each value that was counted, the most frequent first, ties by name.
+    """Make a row for each value that was counted, the most frequent first, then by name.
 
-    `by` says what the values are: "kind" or "head".
+    `by` says what the values are, kinds of structures or heads: "kind" or "head". The second count
+    is that with the auto split.
     """
     total = counts + counts_by_auto_split
     values = sorted(total, key=lambda value: (-total[value], value))

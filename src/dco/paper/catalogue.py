@@ -103,7 +103,10 @@ def list_experiments(*, data_home: str | Path | None = None) -> list[ListedExper
 
 
 def describe_group(name: str, data_home: str | Path | None) -> ListedExperiment:
-    """Describe a group: what its experiments need, and how many of them can be run here."""
+    """Describe a group of experiments: what they need, and how many of them can be run here.
+
+    An experiment can be run where its data are there, in `data_home`.
+    """
     members = experiments_of(name)
     runnable = [
         experiment
@@ -304,7 +307,10 @@ class Run:
         return reason if self.unrecorded_seeds() else None
 
     def run_splits(self, n_jobs: int, scheduler: Any, progress: Progress | None) -> Records:
-        """Run the splits that have no record, and return the records of all."""
+        """Run the splits that have no record, and return the records of all.
+
+        `progress` also wants the name of the experiment, which is its first argument.
+        """
         progress_of_experiment = None
         if progress is not None:
             progress_of_experiment = partial(progress, self.experiment.name)

@@ -54,7 +54,7 @@ def draw_coverage_and_size(records: Records, alpha: float, study: Study) -> figu
 
 
 def draw_coverage_and_p95(records: Records, alpha: float, study: Study) -> figures.Files:
-    """Draw coverage and P95 set size of every method over splits."""
+    """Draw coverage and P95 set size (the 95 % quantile of sizes) of every method over splits."""
     outcomes = outcomes_at(records, alpha, "raw")
     level = target(alpha)
     with_p95 = {
@@ -71,7 +71,7 @@ def draw_coverage_and_p95(records: Records, alpha: float, study: Study) -> figur
 
 
 def draw_coverage_law(records: Records, alpha: float, study: Study) -> figures.Files:
-    """Draw the coverage of three methods over splits against its law."""
+    """Draw histograms of coverage over splits against its law, for three methods (`WITH_LAW`)."""
     outcomes = outcomes_at(records, alpha, "raw")
     level = target(alpha)
     return figures.coverage_histograms(
@@ -83,7 +83,10 @@ def draw_coverage_law(records: Records, alpha: float, study: Study) -> figures.F
 
 
 def level_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
-    """Draw mean size against the target coverage, on raw features."""
+    """Draw the mean set size of six methods (`BY_LEVEL`) against the target coverage.
+
+    Features are raw; the colour of a method tells its guarantee.
+    """
     curves: dict[str, dict[float, float]] = {method: {} for method in BY_LEVEL}
     for alpha in options.alphas:
         outcomes = outcomes_at(records, alpha, "raw")

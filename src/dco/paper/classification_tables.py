@@ -1,4 +1,8 @@
-"""Tables 3 to 7, 11 and 12 beside ours, made from the records of the classification experiments."""
+"""Tables 3 to 7, 11 and 12 of the paper beside ours, on CIFAR-100 or ImageNet-A.
+
+Every function that makes a table takes the study (which data), the records (one for each random
+split, with the outcome of every method) and the options of the run (its levels).
+"""
 
 from __future__ import annotations
 
@@ -138,7 +142,10 @@ class LevelRow:
 
 
 def level_rows(records: Records, options: Options, paper: PrintedLevels) -> Iterator[LevelRow]:
-    """Go through BQ and DCO-Warmstart by features and level, beside a table of the paper."""
+    """Go through the outcomes of BQ and DCO-Warmstart, by features and level.
+
+    `paper` gives what the paper prints of a method at a level, if anything.
+    """
     for features in FEATURES:
         for alpha in options.alphas:
             outcomes = outcomes_at(records, alpha, features)
@@ -224,9 +231,10 @@ def compare_sizes_with_paper(
 
 
 def main_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
-    """Show every method at every level: guarantee, coverage and its law, sizes and the paper's.
+    """Make the main table of a study, the paper's Table 3: every method at every level.
 
-    It is the paper's Table 3 on ImageNet-A, and its like on CIFAR-100.
+    Its columns are the guarantee of the method, its coverage over splits beside the law of coverage
+    and beside the paper's, and its set sizes. `features` are "raw" or "standardised".
     """
     is_imagenet_a = study.name == "imagenet-a"
     paper = dict(printed_levels(study))
@@ -266,7 +274,10 @@ def describe_method(
     study: Study,
     alpha: float,
 ) -> Cells:
-    """Make the row of one method at one level, beside what the paper prints of it, if anything."""
+    """Make the row of one method at one level, beside what the paper prints of it, if anything.
+
+    `outcomes` are those of the method in every split.
+    """
     law = law_of_method(method, outcomes, study)
     chance = chance_below(outcomes, alpha) if has_law(method, study) else None
     return {
@@ -303,7 +314,10 @@ def describe_law(study: Study, *, n_tested: int) -> str:
 
 
 def paired_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Compare methods in pairs over the same splits, on both kinds of features."""
+    """Make the table that compares methods in pairs (`PAIRS`) over the same splits.
+
+    Each pair is compared at every level, on raw and on standardised features.
+    """
     rows: list[Cells] = []
     for features in FEATURES:
         for alpha in options.alphas:
@@ -358,7 +372,10 @@ def compare_outcomes(first: Sequence[MethodOutcome], second: Sequence[MethodOutc
 
 
 def single_run_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show Table 4: thresholds, coverage and sizes of the first split, and BQ's confidence."""
+    """Make the paper's Table 4 from the first split: thresholds, coverage, sizes, BQ's confidence.
+
+    The paper's values stand beside ours where the level is the paper's.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         paper = paper_values.IMAGENET_A_SINGLE_RUN if alpha == PAPER_ALPHA else {}
@@ -390,7 +407,11 @@ def single_run_table(study: Study, records: Records, options: Options) -> Result
 
 
 def single_run(records: Records, alpha: float) -> dict[str, float]:
-    """Return the quantities of Table 4 at one level on the first split, by the names it uses."""
+    """Return the quantities of the paper's Table 4 at one level on the first split.
+
+    They come by the paper's names: "λ_tune" is the threshold of DirectTune, "q_cal" that of
+    DCO-Warmstart, "λ_BQ" that of BQ.
+    """
     outcomes = outcomes_at(records[:1], alpha, "raw")
     bq = outcomes["BQ"][0]
     dco = outcomes["DCO-Warmstart"][0]
@@ -411,7 +432,10 @@ def single_run(records: Records, alpha: float) -> dict[str, float]:
 
 
 def confidence_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show BQ's confidence P(L⁺ ≤ α) at each level: exactly, and by Dirichlet draws over splits."""
+    """Make the table of BQ's confidence P(L⁺ ≤ α) at each level: exactly, and by Dirichlet draws.
+
+    The exact value is the same in every split; the draws, as in the paper, differ between splits.
+    """
     confidence_level = f"{1 - DELTA:.2f}".removeprefix("0")  # ".95"
     rows: list[Cells] = []
     for alpha in options.alphas:
@@ -445,7 +469,10 @@ def confidence_table(study: Study, records: Records, options: Options) -> Result
 
 
 def candidates_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show Table 11: the 16 structures on the tuning rows of the first split, the best first."""
+    """Make the paper's Table 11: all 16 candidates on the tuning rows of the first split.
+
+    The best comes first: by mean set size, then by P95 size, then by threshold.
+    """
     alpha = options.alphas[0]
     (tuning,) = (
         row
@@ -463,7 +490,7 @@ def candidates_table(study: Study, records: Records, options: Options) -> Result
         tuning.feasible,
         strict=True,
     )
-    for size, p95, threshold, number, is_feasible in sorted(trials):  # by size, P95, threshold
+    for size, p95, threshold, number, is_feasible in sorted(trials):
         candidate = CANDIDATES[number - 1]
         printed = paper.get(number)
         rows.append(
@@ -505,7 +532,7 @@ PROPERTIES: dict[str, Callable[[HeadCandidate], str]] = {
 
 
 def selection_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show Table 12: in how many splits DCO-Warmstart chose each structure.
+    """Make the paper's Table 12: in how many splits DCO-Warmstart chose each structure.
 
     It also counts by each part of a structure: its score, its hidden widths, its dropout rate.
     """
@@ -528,10 +555,11 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
 def count_selections(
     outcomes: Sequence[MethodOutcome], property_name: str, alpha: float
 ) -> list[Cells]:
-    """Count the splits that chose each value of a property, the most frequent value first.
+    """Make a row for each value of a property of the chosen candidates, the most frequent first.
 
-    Beside ours stands the paper's count, at the level of its Table 12. A value that neither chose
-    has no row.
+    A property is a part of a candidate: with "dropout" the rows count the splits (`outcomes`) that
+    chose each dropout rate. Beside ours stands the paper's count, at the level of its Table 12. A
+    value that was chosen in neither has no row.
     """
     value_of = PROPERTIES[property_name]
     n_splits = len(outcomes)
@@ -574,7 +602,7 @@ def count_wins(wins: Mapping[int, int], value_of: Callable[[HeadCandidate], str]
 
 
 def matched_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
-    """Show the paper's controls, which tell apart what makes DCO's sets smaller than BQ's.
+    """Make the table of the paper's controls, which tell why DCO's sets are smaller than BQ's.
 
     They differ from DCO in one thing each: the search over structures, the calibration rule, or how
     rows are divided into roles.
@@ -618,7 +646,10 @@ def describe_control(
     study: Study,
     alpha: float,
 ) -> Cells:
-    """Make the row of one control at one level, with its size in units of BQ's mean size."""
+    """Make the row of one control at one level, with its size in units of BQ's mean size.
+
+    A control whose candidate is fixed searches nothing; the others search the same class Φ as DCO.
+    """
     searches_nothing = method == "BQ" or "fixed" in method
     size = mean_set_size(outcomes)
     paper_ratio = matched_paper_ratio(method) if alpha == PAPER_ALPHA else None
@@ -646,7 +677,7 @@ def matched_paper_ratio(method: str) -> float | None:
 
 
 def matched_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show Table 5: the five controls that the paper prints, beside its figures.
+    """Make the paper's Table 5: the five controls that it prints, its figures beside ours.
 
     There are no rows where the records are not of the paper's level.
     """
@@ -678,7 +709,10 @@ def beside_paper(outcomes: Sequence[Outcome], printed: Printed) -> Cells:
 
 
 def ratio_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show what DCO-Warmstart does with the pool divided at five ratios into tune and calibrate."""
+    """Make the table of DCO-Warmstart with the pool divided at five ratios into tune and calibrate.
+
+    A ratio "20/80" means that 20 % of the pool tune and 80 % calibrate.
+    """
     rows: list[Cells] = []
     for alpha in options.alphas:
         for ratio, outcomes in ratios_at(records, alpha, "raw").items():
@@ -713,7 +747,7 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
 def ratio_beside_table(
     study: Study, records: Records, options: Options, features: str
 ) -> ResultTable:
-    """Show Table 6, the paper's split ratios, beside ours.
+    """Make the paper's Table 6: DCO-Warmstart at five split ratios, its figures beside ours.
 
     There are no rows where the records are not of the paper's level.
     """
@@ -748,7 +782,10 @@ def modal_share(outcomes: Sequence[Outcome]) -> float:
 
 
 def levels_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show Table 7: coverage of BQ and DCO at the three levels beside its law and the paper's."""
+    """Make the paper's Table 7, coverage: BQ and DCO-Warmstart at the three levels.
+
+    Beside the mean coverage stand the one expected by law and the paper's.
+    """
     rows: list[Cells] = []
     for row in level_rows(records, options, printed_levels(study)):
         coverage = mean_coverage(row.outcomes)
@@ -772,7 +809,11 @@ def levels_table(study: Study, records: Records, options: Options) -> ResultTabl
 
 
 def level_sizes_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show Table 7: mean sizes of BQ and DCO at the three levels beside the paper's."""
+    """Make the paper's Table 7, sizes: BQ and DCO-Warmstart at the three levels.
+
+    Beside the mean set size stand the paper's, their difference in percent and in standard errors,
+    and both sizes in units of BQ's.
+    """
     paper = printed_levels(study)
     rows: list[Cells] = []
     for row in level_rows(records, options, paper):
@@ -810,7 +851,7 @@ def level_sizes_table(study: Study, records: Records, options: Options) -> Resul
 
 
 def levels_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Show the paper's figures of ImageNet-A at the three levels beside ours of other data.
+    """Make the table of the paper's figures on ImageNet-A (Table 7) beside ours on other data.
 
     There are no rows where ours are of ImageNet-A too: `levels_table` has them.
     """

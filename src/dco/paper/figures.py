@@ -24,6 +24,8 @@ GREEN = "#3c7d4d"
 COLOUR_OF_GUARANTEE = {"pac": RED, "marginal": BLUE, "none": GREY, "expected_risk": GREEN}
 MARKERS = "osD^vPX*<>"
 SMALL_TEXT = 7.5  # the size of legends and notes, in points
+LEGEND_ROOM = 1.45  # how much higher an axis is made for a legend above its bars
+LAW_TAIL = 0.0005  # of the law of coverage, beyond each end of a histogram
 FILL = 0.55  # the opacity of filled boxes, which leaves their outlines to be seen
 STYLE = {
     "svg.hashsalt": "dco",  # element ids are drawn at random otherwise
@@ -88,7 +90,7 @@ def new_figure(
 
 
 def render(figure: Any, name: str, note: str = "") -> Files:
-    """Turn a figure into the files NAME.svg and NAME.png, without the date, which would differ.
+    """Turn a figure into the files NAME.svg and NAME.png, without the date of the drawing.
 
     `note` is written below the figure, such as a sentence on the data.
     """
@@ -213,12 +215,19 @@ def coverage_histograms(
 def draw_coverage_histograms(methods: Mapping[str, Series], *, target: float) -> Any:
     """Draw the figure of `coverage_histograms`: one axis for each method, target as dashed line."""
     figure, axes = new_figure(len(methods), width=3.6, height=2.9)
+    line_top = 0.74  # of the axis, below the legend
     for axis, (method, series) in zip(axes[0], methods.items(), strict=True):
         draw_histogram_with_law(axis, series)
-        # the legend stands above the bars, and the dashed line ends below it
-        axis.axvline(target, ymax=0.74, color=INK, linestyle="--", linewidth=0.8, label="target")
+        axis.axvline(
+            target,
+            ymax=line_top,
+            color=INK,
+            linestyle="--",
+            linewidth=0.8,
+            label="target",
+        )
         axis.set(title=method, xlabel="coverage on test rows", ylabel="splits")
-        axis.set_ylim(0, 1.45 * axis.get_ylim()[1])
+        axis.set_ylim(0, LEGEND_ROOM * axis.get_ylim()[1])
         axis.yaxis.get_major_locator().set_params(integer=True)
         axis.legend(loc="upper left", fontsize=SMALL_TEXT, frameon=False)
     return figure
@@ -236,8 +245,8 @@ def draw_histogram_with_law(axis: Any, series: Series) -> None:
 
     # 1. Bars of half a standard deviation, over all but a thousandth of the law.
     counts_per_bar = max(1, round(float(law.std()) / 2))
-    smallest = int(law.ppf(0.0005))
-    largest = int(law.ppf(0.9995))
+    smallest = int(law.ppf(LAW_TAIL))
+    largest = int(law.ppf(1 - LAW_TAIL))
     edges = np.arange(smallest, largest + counts_per_bar + 1, counts_per_bar)
     # a bar holds the whole numbers from its left edge to one before its right edge
     first_counts = edges[:-1]
@@ -399,12 +408,14 @@ def standard_deviation(values: Sequence[float]) -> float:
 def tuning_regret(lines: Mapping[str, Mapping[int, float]], *, name: str) -> Files:
     """Draw regret and its bounds against the number of tuning rows, on logarithmic axes.
 
-    Each line has a label, and values by number of tuning rows. Values of 0 have no place on a
-    logarithmic axis and are left out.
+    `lines` gives for each line, by its label, the values at each number of tuning rows. Values of 0
+    have no place on a logarithmic axis and are left out.
     """
     figure, axes = new_figure(width=5.6, height=3.6)
     axis = axes[0, 0]
-    for colour, (label, line) in zip([BLUE, GREEN, GREY, RED, INK], lines.items(), strict=False):
+    colours = [BLUE, GREEN, GREY, RED, INK]
+    for number, (label, line) in enumerate(lines.items()):
+        colour = colours[number % len(colours)]
         positive = {n: value for n, value in line.items() if value > 0}
         axis.loglog(list(positive), list(positive.values()), marker=".", color=colour, label=label)
     axis.set(xlabel="tuning rows n", ylabel="mean width above the best")

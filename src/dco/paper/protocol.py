@@ -119,7 +119,7 @@ def extreme_grid_points(sets: IntervalUnions, grid: Floats) -> Intervals:
     first = np.searchsorted(grid, sets.lower, side="left")
     last = np.searchsorted(grid, sets.upper, side="right") - 1
 
-    # 2. Leave out intervals between two grid points.
+    # 2. Leave out intervals that lie between two neighbouring grid points.
     has_points = first <= last
     rows = row_of_interval[has_points]
     first_points = grid[first[has_points]]
@@ -134,7 +134,10 @@ def extreme_grid_points(sets: IntervalUnions, grid: Floats) -> Intervals:
 
 
 def response_grid(study: Study, y_train: Floats) -> Floats:
-    """Return the paper's grid of responses: evenly spaced, two standard deviations wider than y."""
+    """Return the paper's grid of responses: evenly spaced points around the training targets.
+
+    It goes from two standard deviations below the smallest target to two above the largest.
+    """
     margin = 2 * float(y_train.std())
     lowest = float(y_train.min()) - margin
     highest = float(y_train.max()) + margin
@@ -201,7 +204,7 @@ def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[
 
     train = (table.X[splits.train], table.y[splits.train])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the paper looks at no diagnostics
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one short chain is the paper's
         (models,) = dco.bayes.SparseBayesianRegression.fit_many(
             [train],
             PRIOR_SCALES,
@@ -215,7 +218,11 @@ def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[
 
 
 def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[ProtocolRow]:
-    """Run BQ and DCO-Warmstart in one variant at one level, and measure their sets on test rows."""
+    """Run BQ and DCO-Warmstart in one variant of the protocol at one level.
+
+    A variant says which parts are done as in the paper. The rows have coverage and mean width on
+    the test rows; widths are in standard deviations of the target.
+    """
     table = split.table
     splits = split.splits
     score: Score = DENSITY
@@ -229,7 +236,7 @@ def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[Proto
     )
 
     y_test = table.y[splits.test]
-    unit = standard_deviation(table, splits)  # of widths
+    width_unit = standard_deviation(table, splits)
     rows: list[ProtocolRow] = []
     for title, method in (("BQ", METHODS["bq"]), ("DCO-Warmstart", variant.dco)):
         choice = method(task)
@@ -245,7 +252,7 @@ def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[Proto
                 chosen=choice.candidate,
                 threshold=choice.threshold.value,
                 coverage=float(np.mean(sets.contains(y_test))),
-                width=float(np.mean(sets.sizes()) / unit),
+                width=float(np.mean(sets.sizes()) / width_unit),
             )
         )
     return rows
@@ -255,7 +262,10 @@ def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[Proto
 
 
 def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Make one table of every variant beside the paper's regression results."""
+    """Make one table of BQ and DCO-Warmstart in every variant, beside the paper's results.
+
+    `records` hold the rows of every split, for all data sets and levels.
+    """
     outcomes_of = group_by(
         rows_of(records, ProtocolRow),
         key=lambda row: (row.data, row.alpha, row.method, row.variant),
@@ -284,10 +294,11 @@ def make_tables(records: Records, options: Options) -> list[ResultTable]:
 
 
 def describe_variant(study: Study, outcomes: list[ProtocolRow], ours: list[ProtocolRow]) -> Cells:
-    """Make the row of one method in one variant, beside the paper's figures.
+    """Make the row of one method in one variant of the protocol, beside the paper's figures.
 
-    `ours` are the outcomes of the same method without the paper's parts on the same splits, to
-    count in how many of them the variant chose another prior scale. BQ chooses none.
+    `outcomes` are those of the method in every split. `ours` are those without any part of the
+    paper's protocol in the same splits, to count in how many of them the variant chose another
+    prior scale. BQ chooses none.
     """
     first = outcomes[0]
     n_splits = len(outcomes)

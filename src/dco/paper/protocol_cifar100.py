@@ -83,7 +83,11 @@ def make_tables(records: Records, options: Options) -> list[ResultTable]:
 
 
 def grid_table(records: Records, options: Options) -> ResultTable:
-    """Show DCO-Warmstart with exact thresholds and with a grid, beside the paper's Table 7."""
+    """Make the table of DCO-Warmstart with exact thresholds and with the paper's grid of them.
+
+    Both stand beside the paper's figures on CIFAR-100 (Table 7). `records` are of the splits that
+    `run_split` ran.
+    """
     outcomes_of = group_by(
         rows_of(records, VariantOutcome), key=lambda row: (row.features, row.alpha, row.variant)
     )
@@ -117,10 +121,10 @@ def grid_table(records: Records, options: Options) -> ResultTable:
 
 
 def describe_variant(outcomes: list[VariantOutcome], exact: list[VariantOutcome]) -> Cells:
-    """Make the row of one variant at one level, beside the paper's figures.
+    """Make the row of one variant of DCO-Warmstart at one level, beside the paper's figures.
 
-    `exact` are the outcomes with exact thresholds on the same splits, to count in how many of them
-    the variant chose another candidate.
+    `outcomes` are those of the variant in every split. `exact` are those with exact thresholds in
+    the same splits, to count in how many of them the variant chose another candidate.
     """
     first = outcomes[0]
     coverage = mean_coverage(outcomes)

@@ -41,15 +41,26 @@ def run_splits(
     scheduler: Any = None,
     progress: Progress | None = None,
 ) -> list[SplitRecord]:
-    """Run the splits that have no record in the file `path`, and return the records of all seeds.
+    """Run the splits of an experiment that have no record yet, and return the records of all.
 
-    Each record is written as its split finishes. `jobs` and `scheduler` are those of `run_many`;
-    neither changes a number. ``progress(done, total, seconds_left)`` counts splits, those on record
-    included.
+    Parameters
+    ----------
+    experiment, options:
+        What to run. Records of other options do not count.
+    path:
+        The file of records. Each record is written to it as soon as its split finishes.
+    seeds:
+        The seeds of the splits.
+    jobs, scheduler:
+        The number of processes, or the address of a Dask cluster, as in `run_many`. Neither changes
+        a number.
+    progress:
+        Called as ``progress(done, total, seconds_left)``; splits on record count as done.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    check_regular(path)
+    check_regular(path)  # lines are to be appended: no device, no folder
     file = RecordFile(path, experiment, options)
+
     report = None
     if progress is not None:
         report = ProgressReport(progress, n_splits=len(seeds), begin=time.perf_counter())
@@ -97,7 +108,10 @@ class SplitRunner:
     options: Options
 
     def __call__(self, seed: int) -> str:
-        """Run the split of a seed on one thread, so that numbers do not depend on the cores."""
+        """Run the split of a seed, and return its record as one line of JSON.
+
+        It runs on one thread, so that numbers do not depend on the number of cores.
+        """
         # imported by name because it has no type hints; scikit-learn brings it
         threadpool_limits = import_module("threadpoolctl").threadpool_limits
 
@@ -148,16 +162,16 @@ class RecordFile:
 
         Where a seed has two lines the later one is kept.
         """
-        others: list[str] = []
-        ours: dict[int, str] = {}
+        other_lines: list[str] = []
+        our_lines: dict[int, str] = {}
         for stored in self._stored_records():
             if self._is_ours(stored):
-                ours[stored["seed"]] = to_line(stored)
+                our_lines[stored["seed"]] = to_line(stored)
             else:
-                others.append(to_line(stored))
+                other_lines.append(to_line(stored))
 
-        lines = [*others, *(ours[seed] for seed in sorted(ours))]
-        text = "".join(f"{line}\n" for line in lines)
+        sorted_lines = [our_lines[seed] for seed in sorted(our_lines)]
+        text = "".join(f"{line}\n" for line in other_lines + sorted_lines)
         if not self.path.is_file() or text != self.path.read_text(encoding="utf-8"):
             write_file(self.path, text)
 

@@ -64,9 +64,17 @@ HEIGHT = 3.1
 BOX_WIDTH = 1.85
 BOX_HEIGHT = 1.35
 BOX_BOTTOM = 1.0
-BOX_TOP = 2.4  # with the rounded edge
+EDGE_ABOVE = 2.4  # where arrows start and end, just outside the rounded edge of a box
+EDGE_BELOW = 0.97
 MIDDLE = 0.92  # of a box, from its left side
-WORK_HEIGHT = 1.68  # where the middle line of a box and the arrows between boxes are
+# the height of each line of text; arrows between boxes are level with the work
+REFIT_HEIGHT = 2.83
+ROLE_HEIGHT = 2.13
+WORK_HEIGHT = 1.68
+OUTCOME_HEIGHT = 1.2
+DROPPED_HEIGHT = 0.33
+ARROW_GAP = 0.02  # from a box to the arrow on its right
+ARROW_LENGTH = 0.4
 
 
 @dataclass(frozen=True)
@@ -94,10 +102,10 @@ TEST = Box(7.0, "test", "C(x) = {y : S(x, y) ≤ q̂}", "sets with coverage ≥ 
 
 
 def draw_pipeline(records: Records, options: Options) -> figures.Files:
-    """Draw the paper's Figure 1: four disjoint roles; the structure goes on, the tuning threshold
-    is dropped, calibration certifies.
+    """Draw the paper's Figure 1, the pipeline: four roles of rows as boxes, and what they pass on.
 
-    The records and options, which other figures are drawn from, are not used.
+    The structure goes on to calibration, the tuning threshold is dropped. Records and options, from
+    which other figures are drawn, are not used.
     """
     figure, axes = figures.new_figure(width=WIDTH, height=HEIGHT)
     axis = axes[0, 0]
@@ -108,23 +116,31 @@ def draw_pipeline(records: Records, options: Options) -> figures.Files:
     for box in (TRAIN, TUNE, CALIBRATE, TEST):
         draw_box(axis, box)
     for box in (TRAIN, TUNE, CALIBRATE):
-        start = box.left + BOX_WIDTH + 0.02
-        draw_arrow(axis, (start, WORK_HEIGHT), (start + 0.4, WORK_HEIGHT), color=figures.INK)
+        start = box.left + BOX_WIDTH + ARROW_GAP
+        end = start + ARROW_LENGTH
+        draw_arrow(axis, (start, WORK_HEIGHT), (end, WORK_HEIGHT), color=figures.INK)
 
-    # 2. Below: where the tuning threshold ends.
-    draw_arrow(axis, (TUNE.middle, 0.97), (TUNE.middle, 0.5), color=figures.GREY, linestyle=":")
-    dropped = "tuning threshold: dropped (DirectTune deploys it, without a guarantee)"
-    axis.text(TUNE.middle, 0.33, dropped, ha="center", fontsize=8)
-
-    # 3. Above: the refit, a bow from train to calibrate.
+    # 2. Below: a dotted arrow that ends at once, for the tuning threshold.
     draw_arrow(
         axis,
-        (TRAIN.middle, BOX_TOP),
-        (CALIBRATE.middle, BOX_TOP),
+        (TUNE.middle, EDGE_BELOW),
+        (TUNE.middle, DROPPED_HEIGHT + 0.17),
+        color=figures.GREY,
+        linestyle=":",
+    )
+    dropped = "tuning threshold: dropped (DirectTune deploys it, without a guarantee)"
+    axis.text(TUNE.middle, DROPPED_HEIGHT, dropped, ha="center", fontsize=8)
+
+    # 3. Above: a bow from train to calibrate, for the refit.
+    draw_arrow(
+        axis,
+        (TRAIN.middle, EDGE_ABOVE),
+        (CALIBRATE.middle, EDGE_ABOVE),
         color=figures.GREY,
         connectionstyle="arc3,rad=-0.12",
     )
-    axis.text(TUNE.middle, 2.83, "optional refit of φ̂ on train + tune", ha="center", fontsize=8)
+    refit = "optional refit of φ̂ on train + tune"
+    axis.text(TUNE.middle, REFIT_HEIGHT, refit, ha="center", fontsize=8)
     return figures.render(figure, "pipeline")
 
 
@@ -144,9 +160,9 @@ def draw_box(axis: Any, box: Box) -> None:
         )
     )
     centred = {"x": box.left + BOX_WIDTH / 2, "ha": "center", "va": "center"}
-    axis.text(y=2.13, s=box.role, weight="bold", fontsize=11, **centred)
+    axis.text(y=ROLE_HEIGHT, s=box.role, weight="bold", fontsize=11, **centred)
     axis.text(y=WORK_HEIGHT, s=box.work, fontsize=8.5, **centred)
-    axis.text(y=1.2, s=box.outcome, fontsize=8.5, style="italic", **centred)
+    axis.text(y=OUTCOME_HEIGHT, s=box.outcome, fontsize=8.5, style="italic", **centred)
 
 
 def draw_arrow(
