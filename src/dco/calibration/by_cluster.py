@@ -104,15 +104,19 @@ class _ClusterCalibration(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
-        """Compute the weight at or above each score, where every cluster weighs the same."""
+        """Compute the weight of the calibration rows at or above each score.
+
+        Every cluster weighs the same, and so does the one that the new row comes from, which counts
+        as above; all weigh 1 together.
+        """
         calibration_scores = self.scored.scores.astype(np.float64)
-        order = np.argsort(calibration_scores, kind="stable")
-        weights = weights_at_or_above(self.clusters[order])
+        ascending = np.argsort(calibration_scores, kind="stable")
+        p_value_of_count = weights_at_or_above(self.clusters[ascending])
 
         n_below = np.searchsorted(
-            calibration_scores[order], np.asarray(scores, dtype=np.float64), side="left"
+            calibration_scores[ascending], np.asarray(scores, dtype=np.float64), side="left"
         )
-        return np.asarray(weights[n_below])
+        return np.asarray(p_value_of_count[n_below])
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,18 +179,20 @@ class OnePerClusterThreshold(_ClusterCalibration):
 
 
 def weights_at_or_above(clusters: AnyArray) -> Floats:
-    """Return the weight of a new cluster and of all rows from position i on, i = 0 ... n.
+    """Weigh, for i = 0 ... n, the rows from position i on together with a new cluster.
 
-    `clusters` has the cluster of each row, by ascending scores. Every cluster weighs the same and
-    all weigh 1 together with the new one. One division each, so that p > alpha is exact.
+    `clusters` (n,) has the cluster of each row, by ascending score. Every cluster weighs the same,
+    its rows share this weight evenly, and all weigh 1 together with the new cluster, which lies
+    above all scores. Clusters ["a", "b", "b"] give [1, 2/3, 1/2, 1/3].
     """
-    # In whole numbers: a cluster weighs as much as its rows together.
+    # 1. Weigh each row in whole numbers: a cluster weighs as much as its rows together.
     codes, n_clusters = codes_of_values(clusters)
     cluster_sizes = np.bincount(codes, minlength=n_clusters).tolist()
     cluster_weight = math.lcm(*cluster_sizes)
     row_weights = [cluster_weight // cluster_sizes[code] for code in codes.tolist()]
 
-    # Add them up from the highest score downwards; the new cluster lies above all.
+    # 2. Add the weights up from the highest score downwards. One division for each sum rounds once,
+    # so that comparing it with alpha is exact.
     sums_from_top = accumulate(reversed(row_weights), initial=cluster_weight)
     total = cluster_weight * (n_clusters + 1)
     shares_from_top = np.array([weight / total for weight in sums_from_top])
@@ -215,7 +221,13 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
 
 
 def cluster_threshold(scores: Floats, clusters: Any, *, alpha: Fraction) -> Threshold:
-    """Compute the threshold of `grouped_conformal` for checked scores, without its warning."""
+    """Compute the (1 - alpha) quantile of scores, where every cluster has weight 1.
+
+    The rows of a cluster share its weight: each weighs 1 / (size of its cluster). The threshold is
+    the smallest score up to which rows weigh at least (1 - alpha) (number of clusters + 1), and
+    infinite if all rows weigh less. This is `grouped_conformal` for checked scores, without its
+    warning.
+    """
     codes, n_clusters = codes_of_values(clusters)
     if codes.size != scores.size:
         raise ValueError(
@@ -223,20 +235,17 @@ def cluster_threshold(scores: Floats, clusters: Any, *, alpha: Fraction) -> Thre
             f"score."
         )
 
-    # The size of its cluster for each row, by ascending score. A row weighs 1 / size.
+    # 1. For each row, by ascending score, the size of its cluster.
     cluster_sizes = np.bincount(codes)
     ascending = np.argsort(scores, kind="stable")
-    size_of_row = cluster_sizes[codes[ascending]]
+    size_of_cluster = cluster_sizes[codes[ascending]]
 
+    # 2. The smallest number of rows that weigh enough, by bisection; n + 1 if all weigh too little.
     def weight_of_lowest(n_rows: int) -> Fraction:
-        """Add up the weights of the lowest rows, exactly: one term for each distinct size."""
-        n_rows_of_size = Counter(size_of_row[:n_rows].tolist())
-        terms = (Fraction(count, size) for size, count in n_rows_of_size.items())
-        return sum(terms, Fraction(0))
+        return _sum_of_reciprocals(size_of_cluster[:n_rows])
 
-    # The smallest number of rows that weigh enough; one more than all, if all weigh too little.
-    needed = (1 - alpha) * (n_clusters + 1)
-    rank = bisect_left(range(codes.size + 1), needed, key=weight_of_lowest)
+    needed_weight = (1 - alpha) * (n_clusters + 1)
+    rank = bisect_left(range(codes.size + 1), needed_weight, key=weight_of_lowest)
     return Threshold(
         value=order_statistic(scores, rank),
         rank=None,
@@ -246,11 +255,18 @@ def cluster_threshold(scores: Floats, clusters: Any, *, alpha: Fraction) -> Thre
     )
 
 
+def _sum_of_reciprocals(numbers: Integers) -> Fraction:
+    """Add up 1 / number exactly, with one term for each distinct number: [2, 2, 3] -> 4/3."""
+    count_of_number = Counter(numbers.tolist())
+    terms = (Fraction(count, number) for number, count in count_of_number.items())
+    return sum(terms, Fraction(0))
+
+
 def one_row_per_group(groups: Any, *, seed: Seed = None) -> Integers:
     """Pick one row of each group at random, as ascending positions.
 
-    Independent groups then give independent rows, which PAC statements need. Pick before any score
-    is seen.
+    `groups` has the group of each row. Independent groups then give independent rows, which PAC
+    statements need. Pick before any score is seen.
     """
     codes, _ = codes_of_values(groups)
     generator = np.random.default_rng(as_seed(seed))

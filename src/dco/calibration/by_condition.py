@@ -80,13 +80,17 @@ class ThresholdPerCondition(Calibration):
 
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
+        """Take the threshold of each condition from the scores of its calibration rows.
+
+        The covariate of a row is the key of its condition: a value of a column, say, or a label.
+        """
         assert self.scored.covariates is not None
         condition = self.calibrator.condition
-        rows_of = rows_by_condition(self.scored.covariates)
-        name_of = distinct_names({key: condition.text(key) for key in rows_of})
+        rows_of_key = rows_by_condition(self.scored.covariates)
+        name_of_key = distinct_names({key: condition.text(key) for key in rows_of_key})
 
         conditions = []
-        for key, rows in rows_of.items():
+        for key, rows in rows_of_key.items():
             scores = self.scored.scores[rows]
             threshold = self.calibrator.guarantee.threshold(scores, alpha=self.alpha)
             law = CoverageLaw.of_threshold(threshold, is_tied=has_ties_near(threshold, scores))
@@ -94,7 +98,7 @@ class ThresholdPerCondition(Calibration):
                 CalibratedCondition(
                     key=key,
                     value=condition.value(key),
-                    name=name_of[key],
+                    name=name_of_key[key],
                     threshold=threshold,
                     scores=scores,
                     law=law,
@@ -103,9 +107,10 @@ class ThresholdPerCondition(Calibration):
         return tuple(conditions)
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
-        positions = self._find(self.calibrator.condition.of_trials(X, labels))
+        positions = self._find_positions(self.calibrator.condition.of_trials(X, labels))
         values = [condition.threshold.value for condition in self.conditions]
-        return np.array([*values, np.inf])[positions]  # position -1 is a new condition
+        values_and_infinity = np.array([*values, np.inf])
+        return values_and_infinity[positions]  # position -1, a new condition, takes the last one
 
     def p_values(
         self,
@@ -115,35 +120,41 @@ class ThresholdPerCondition(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
-        """Compute p-values within each condition; in a condition without rows they are 1."""
+        """Compare each score with the calibration scores of its own condition.
+
+        `scores` are those of `targets`, (n,), or of `labels` tried in every row, (n, K). In a
+        condition without calibration rows the p-values are 1.
+        """
+        # 1. Find the condition of each score.
         if targets is not None:
             keys = self.calibrator.condition.of_rows(X, targets)
         else:
             keys = self.calibrator.condition.of_trials(X, labels)
+        positions = np.broadcast_to(self._find_positions(keys), scores.shape).ravel()
 
-        # Sort the scores by condition, so that those of each lie between two borders.
+        # 2. Sort the scores by condition: those of condition i lie from starts[i] to starts[i + 1].
+        by_condition = np.argsort(positions, kind="stable")
+        starts = np.searchsorted(positions[by_condition], np.arange(len(self.conditions) + 1))
+
+        # 3. Compute the p-values of one condition after the other.
         flat_scores = scores.ravel()
-        positions = np.broadcast_to(self._find(keys), scores.shape).ravel()
-        order = np.argsort(positions, kind="stable")
-        borders = np.searchsorted(positions[order], np.arange(len(self.conditions) + 1))
-
         p_values = np.ones(scores.size)
         for number, condition in enumerate(self.conditions):
-            cells = order[borders[number] : borders[number + 1]]
-            p_values[cells] = p_values_among(condition.scores, flat_scores[cells])
+            indices = by_condition[starts[number] : starts[number + 1]]
+            p_values[indices] = p_values_among(condition.scores, flat_scores[indices])
         return p_values.reshape(scores.shape)
 
     def condition_positions(self, X: Any, y: AnyArray) -> Integers:
-        return self._find(self.calibrator.condition.of_rows(X, y))
+        return self._find_positions(self.calibrator.condition.of_rows(X, y))
 
     def evaluated_groups(self, X: Any, y: AnyArray) -> tuple[ConditionRows, ...]:
         """Find the rows of each condition, with the law of its coverage if it has a threshold."""
         condition = self.calibrator.condition
-        law_of = {calibrated.key: calibrated.law for calibrated in self.conditions}
-        rows_of = rows_by_condition(condition.of_rows(X, y))
+        law_of_key = {calibrated.key: calibrated.law for calibrated in self.conditions}
+        rows_of_key = rows_by_condition(condition.of_rows(X, y))
         return tuple(
-            ConditionRows(value=condition.value(key), rows=rows, law=law_of.get(key))
-            for key, rows in rows_of.items()
+            ConditionRows(value=condition.value(key), rows=rows, law=law_of_key.get(key))
+            for key, rows in rows_of_key.items()
         )
 
     def laws(self) -> dict[Any, CoverageLaw]:
@@ -160,7 +171,7 @@ class ThresholdPerCondition(Calibration):
             return Counter()
 
         keys = condition.of_rows(X, np.empty(0))
-        is_new = self._find(keys) < 0
+        is_new = self._find_positions(keys) < 0
         return Counter(condition.quote(key) for key in keys[is_new].tolist())
 
     def facts(self) -> OrderStatisticFacts:
@@ -174,24 +185,29 @@ class ThresholdPerCondition(Calibration):
         )
 
     def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
-        """Say which labels have no calibration rows, and which conditions have too few."""
+        """Say which labels have no calibration rows, and which conditions have too few.
+
+        `classes` are all labels of the fit.
+        """
         condition = self.calibrator.condition
         smallest = self.calibrator.smallest_size(alpha=self.alpha)
         notes = []
 
+        # 1. Labels without calibration rows, where labels decide the thresholds.
         if classes is not None and condition.needs_label:
-            has_rows = self._find(condition.of_rows(None, classes)) >= 0
+            has_rows = self._find_positions(condition.of_rows(None, classes)) >= 0
             absent = [repr(label) for label in classes[~has_rows].tolist()]
             notes += note_absent_labels(absent, n_labels=len(classes), smallest=smallest)
 
-        thresholds = {
+        # 2. Conditions whose thresholds are infinite.
+        threshold_of_name = {
             condition.quote(calibrated.key): calibrated.threshold for calibrated in self.conditions
         }
-        notes += note_full_conditions(thresholds, smallest=smallest, alpha=float(self.alpha))
+        notes += note_full_conditions(threshold_of_name, smallest=smallest, alpha=float(self.alpha))
         return notes
 
-    def _find(self, keys: AnyArray) -> Integers:
-        """Find the position of each key among the conditions; -1 if it has no calibration rows."""
+    def _find_positions(self, keys: AnyArray) -> Integers:
+        """Find the position of each key in `conditions`; -1 if it has no calibration rows."""
         position_of = {
             condition.key: position for position, condition in enumerate(self.conditions)
         }

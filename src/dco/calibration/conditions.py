@@ -171,18 +171,18 @@ class PatternCondition(Condition):
         return describe([part.source for part in self.parts])
 
     def part_names(self) -> list[str]:
-        """Name the columns and functions; those of the same name get their number: "age (2)"."""
+        """Name the columns and functions; those of the same name get a number: "age (2)"."""
         names = [name_source(part.source) for part in self.parts]
-        n_parts_with = Counter(names)
+        count_of_name = Counter(names)
         return [
-            name if n_parts_with[name] == 1 else f"{name} ({number})"
+            name if count_of_name[name] == 1 else f"{name} ({number})"
             for number, name in enumerate(names, start=1)
         ]
 
 
 @dataclass(frozen=True)
 class PooledCondition(Condition):
-    """Another condition, in which all keys that are not `common` are one key, None."""
+    """Another condition whose rare keys are pooled: all that are not `common` become None."""
 
     condition: Condition
     common: frozenset[Hashable]
@@ -227,20 +227,25 @@ def object_array(values: Sequence[Any]) -> AnyArray:
 
 def distinct_names(text_of: Mapping[Any, str]) -> dict[Any, str]:
     """Name each key by its text, or by its repr where two keys share a text (1 and "1")."""
-    n_keys_with = Counter(text_of.values())
-    return {key: text if n_keys_with[text] == 1 else repr(key) for key, text in text_of.items()}
+    count_of_text = Counter(text_of.values())
+    return {key: text if count_of_text[text] == 1 else repr(key) for key, text in text_of.items()}
 
 
 def check_condition_ignores_other_rows(
     condition: Condition, X: Any, y: AnyArray, keys: AnyArray
 ) -> None:
-    """Raise if a row has another key when it comes with fewer other rows."""
+    """Raise if the condition of a row changes when the row comes with fewer other rows.
+
+    `keys` are the conditions of all rows, computed together. They change if the condition compares
+    rows: if it asks, say, whether a value is above the median of the rows it gets.
+    """
     first_rows, _ = rows_scored_again(len(y))
     half = first_rows[: len(first_rows) // 2]
+    first_row_alone = first_rows[:1]
 
-    for rows in (first_rows, half, first_rows[:1]):
-        again = condition.of_rows(take_features(X, rows), y[rows])
-        if again.tolist() != keys[rows].tolist():
+    for rows in (first_rows, half, first_row_alone):
+        keys_of_batch = condition.of_rows(take_features(X, rows), y[rows])
+        if keys_of_batch.tolist() != keys[rows].tolist():
             raise SealBrokenError(
                 "condition_on gives a row another group when it comes with other rows, so groups "
                 "are not those of one fixed function of a row. Fix what it compares with (a median "

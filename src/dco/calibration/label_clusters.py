@@ -19,10 +19,12 @@ from dco.foundations.notes import Message
 from dco.rows.conditions import LABEL_CLUSTERS, rows_by_condition
 from dco.structure import ScoredRows, describe
 
-# A threshold is finite almost surely if so many times the rows that it needs are expected.
-_ENOUGH = 4
-_PRIOR_ROWS = 2  # rows of the average label, added to each label: few rows say little
-_MEAN_OF_UPPER_HALF = 0.75  # of ranks between 0 and 1
+# A cluster should expect so many times the calibration rows that a finite threshold needs: then its
+# threshold is finite almost surely.
+_TIMES_NEEDED = 4
+# Rows of an average label that are added to each label: few rows of its own say little.
+_PRIOR_ROWS = 2
+_MEAN_OF_UPPER_HALF = 0.75  # of ranks spread evenly between 0 and 1
 
 
 @dataclass(frozen=True)
@@ -65,21 +67,27 @@ class ByLabelCluster(Calibrator):
         n_calibration_rows: int,
         alpha: Fraction,
     ) -> ByCondition:
-        """Cluster the labels so that each threshold is finite almost surely."""
+        """Cluster the labels, and return the calibrator that gives each cluster a threshold.
+
+        `tuning_scores` and `tuning_labels` say which labels have scores alike. `fitting_labels` are
+        those of the training and tuning rows: by their shares each label is expected among the
+        `n_calibration_rows`, which are still sealed.
+        """
         if tuning_scores is None or classes is None:
             advice = "raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩."
             raise ValueError(Message(f"Clusters of labels are learnt on tuning rows: {advice}"))
+
         clusters = cluster_labels(
             tuning_scores,
             tuning_labels,
             expected_rows=expect_rows(fitting_labels, classes, n_rows=n_calibration_rows),
-            enough=_ENOUGH * self.smallest_size(alpha=alpha),
+            enough=_TIMES_NEEDED * self.smallest_size(alpha=alpha),
         )
         return ByCondition(LabelClusterCondition(clusters), self.guarantee)
 
 
 def expect_rows(labels: AnyArray, classes: AnyArray, *, n_rows: int) -> dict[Any, float]:
-    """Return how many of n rows each class expects, by its share of these labels."""
+    """Return how many of n rows are expected to have each class, by its share of `labels`."""
     count = Counter(labels.tolist())
     return {label: n_rows * count[label] / max(len(labels), 1) for label in classes.tolist()}
 
@@ -87,66 +95,78 @@ def expect_rows(labels: AnyArray, classes: AnyArray, *, n_rows: int) -> dict[Any
 def cluster_labels(
     scores: Floats, labels: AnyArray, *, expected_rows: dict[Any, float], enough: int
 ) -> tuple[tuple[Any, ...], ...]:
-    """Group labels into clusters that share a threshold, so that each expects `enough` rows.
-
-    A label that expects enough calibration rows by itself is a cluster alone. The others (rare
-    ones) are ordered by how high their scores on the tuning rows are, and put together with their
-    neighbours in this order. `scores` and `labels` are those of the tuning rows; `expected_rows`
-    has every class, in order, with the number of calibration rows that it expects.
+    """Group labels into clusters that share a threshold: rare labels with others of like scores.
 
     After Ding, Angelopoulos, Bates, Jordan and Tibshirani (2023), who learn clusters of score
     quantiles on a part of the calibration rows.
+
+    Parameters
+    ----------
+    scores, labels
+        The scores of the tuning rows, with their labels.
+    expected_rows
+        Every label, in order, with the number of calibration rows that it is expected to have.
+    enough
+        How many calibration rows a cluster should be expected to have. A label that is expected to
+        have as many by itself is a cluster alone.
     """
-    height_of = _score_heights(scores, labels, list(expected_rows))
-    clusters = [[label] for label, rows in expected_rows.items() if rows >= enough]
-    rare = [label for label, rows in expected_rows.items() if 0 < rows < enough]
-    absent = [label for label, rows in expected_rows.items() if rows == 0]
+    rank_of = _score_ranks(scores, labels, list(expected_rows))
+    clusters = [[label] for label, n_rows in expected_rows.items() if n_rows >= enough]
+    rare = [label for label, n_rows in expected_rows.items() if 0 < n_rows < enough]
+    absent = [label for label, n_rows in expected_rows.items() if n_rows == 0]
 
-    # 1. Rare labels: a cluster takes neighbours until it expects enough rows.
-    cluster: list[Any] = []
-    for label in sorted(rare, key=height_of.__getitem__):
-        cluster.append(label)
-        if sum(expected_rows[member] for member in cluster) >= enough:
-            clusters.append(cluster)
-            cluster = []
+    # 1. Take rare labels by how high their scores are, and fill one cluster after the other.
+    unfinished: list[Any] = []
+    for label in sorted(rare, key=rank_of.__getitem__):
+        unfinished.append(label)
+        if sum(expected_rows[member] for member in unfinished) >= enough:
+            clusters.append(unfinished)
+            unfinished = []
 
-    # 2. The last cluster, if it does not expect enough rows, joins the one with nearest scores.
-    if cluster and clusters:
-        mean_height = float(np.mean([height_of[label] for label in cluster]))
-        _nearest_cluster(clusters, height_of, mean_height).extend(cluster)
-    elif cluster:
-        clusters.append(cluster)
+    # 2. Labels that are left over join the cluster whose scores are nearest.
+    if unfinished and clusters:
+        mean_rank = float(np.mean([rank_of[label] for label in unfinished]))
+        _nearest_cluster(clusters, rank_of, mean_rank).extend(unfinished)
+    elif unfinished:
+        clusters.append(unfinished)
 
-    # 3. Labels without tuning rows join a cluster last, so that they change no other label's.
+    # 3. Labels without rows come last, so that they do not move others, and count as average.
     if absent:
-        _nearest_cluster(clusters, height_of, _height(np.empty(0))).extend(absent)
+        average_rank = _upper_mean(np.empty(0))
+        _nearest_cluster(clusters, rank_of, average_rank).extend(absent)
 
-    # 4. Labels and clusters come in the order of the classes.
+    # 4. Sort the labels of each cluster, and the clusters by their first label.
     position_of = {label: position for position, label in enumerate(expected_rows)}
-    in_order = [tuple(sorted(cluster, key=position_of.__getitem__)) for cluster in clusters]
-    return tuple(sorted(in_order, key=lambda cluster: position_of[cluster[0]]))
+    sorted_clusters = [sorted(cluster, key=position_of.__getitem__) for cluster in clusters]
+    sorted_clusters.sort(key=lambda cluster: position_of[cluster[0]])
+    return tuple(tuple(cluster) for cluster in sorted_clusters)
 
 
-def _score_heights(scores: Floats, labels: AnyArray, classes: Sequence[Any]) -> dict[Any, float]:
-    """Return how high the scores of each label are among those of all labels."""
+def _score_ranks(scores: Floats, labels: AnyArray, classes: Sequence[Any]) -> dict[Any, float]:
+    """Return for each label how high its scores rank among all scores, between 0 and 1."""
     ranks = np.searchsorted(np.sort(scores), scores, side="right") / max(len(scores), 1)
-    rows_of = rows_by_condition(labels)
+    rows_of_label = rows_by_condition(labels)
     no_rows = np.empty(0, dtype=np.int64)
-    return {label: _height(ranks[rows_of.get(label, no_rows)]) for label in classes}
+    return {label: _upper_mean(ranks[rows_of_label.get(label, no_rows)]) for label in classes}
 
 
-def _height(ranks: Floats) -> float:
-    """Average the upper half of a label's ranks, since thresholds are upper quantiles."""
-    upper = np.sort(ranks)[len(ranks) // 2 :]
-    total = upper.sum() + _MEAN_OF_UPPER_HALF * _PRIOR_ROWS
-    return float(total / (len(upper) + _PRIOR_ROWS))
+def _upper_mean(ranks: Floats) -> float:
+    """Average the upper half of a label's ranks, since thresholds are upper quantiles.
+
+    A few ranks of an average label are added, which draw labels of few rows to the middle.
+    """
+    upper_half = np.sort(ranks)[len(ranks) // 2 :]
+    total = upper_half.sum() + _MEAN_OF_UPPER_HALF * _PRIOR_ROWS
+    return float(total / (len(upper_half) + _PRIOR_ROWS))
 
 
 def _nearest_cluster(
-    clusters: list[list[Any]], height_of: dict[Any, float], height: float
+    clusters: list[list[Any]], rank_of: dict[Any, float], rank: float
 ) -> list[Any]:
-    """Return the cluster whose mean height is nearest to this one."""
-    return min(
-        clusters,
-        key=lambda cluster: abs(np.mean([height_of[label] for label in cluster]) - height),
-    )
+    """Return the cluster of labels whose mean rank (`_score_ranks`) is nearest to this one."""
+
+    def distance(cluster: list[Any]) -> float:
+        mean_rank = np.mean([rank_of[label] for label in cluster])
+        return abs(float(mean_rank) - rank)
+
+    return min(clusters, key=distance)

@@ -41,10 +41,12 @@ from dco.foundations.ranks import (
 from dco.rows.conditions import rows_by_condition
 from dco.structure import ScoredRows
 
-Pattern: TypeAlias = tuple[Hashable, ...]  # the value of each column or function
-Group: TypeAlias = tuple[int, Hashable]  # the number of a column or function, and its value
+# A row belongs to one group for each column or function that is a condition. With the columns sex
+# and region, a row's pattern is ("F", "north"), and its groups are (0, "F") and (1, "north").
+Pattern: TypeAlias = tuple[Hashable, ...]
+Group: TypeAlias = tuple[int, Hashable]
 
-_FEW_ROWS = 20  # tuning rows of a pattern
+_FEWEST_TUNING_ROWS = 20  # of a pattern with a quantile of its own
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,9 @@ class OverlappingGroups(Calibrator):
         check_condition_ignores_other_rows(self.condition, X, y, covariates)
 
     def condition_for_tuning(self, X: Any, y: AnyArray) -> Condition:
-        """Pool the patterns of few rows, which have no quantile worth ranking by."""
+        """Pool the patterns of few tuning rows, whose quantiles would be too uncertain."""
         n_rows_of = Counter(self.condition.of_rows(X, y).tolist())
-        common = [pattern for pattern, n_rows in n_rows_of.items() if n_rows >= _FEW_ROWS]
+        common = [pattern for pattern, n_rows in n_rows_of.items() if n_rows >= _FEWEST_TUNING_ROWS]
         return PooledCondition(self.condition, frozenset(common))
 
     def is_conditioned_on(self, source: Any) -> bool:
@@ -103,37 +105,43 @@ class ThresholdPerPattern(Calibration):
 
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
-        patterns = list(self._rows_of_pattern)
-        thresholds = self._compute_thresholds(patterns)
-        name_of = distinct_names({pattern: self._join_group_names(pattern) for pattern in patterns})
+        """Compute the threshold of each pattern that calibration rows have.
 
-        conditions = []
-        for pattern, threshold in zip(patterns, thresholds, strict=True):
-            conditions.append(
-                CalibratedCondition(
-                    key=pattern,
-                    value=name_of[pattern],
-                    name=name_of[pattern],
-                    threshold=threshold,
-                    scores=self.scored.scores[self._rows_of_pattern[pattern]],
-                    law=None,
-                )
+        A pattern is a combination of groups: ("F", "north") is named "sex=F & region=north".
+        """
+        rows_of_pattern = self._rows_of_pattern
+        threshold_of = self._compute_thresholds(list(rows_of_pattern))
+        name_of = distinct_names(
+            {pattern: self._join_group_names(pattern) for pattern in rows_of_pattern}
+        )
+        return tuple(
+            CalibratedCondition(
+                key=pattern,
+                value=name_of[pattern],
+                name=name_of[pattern],
+                threshold=threshold_of[pattern],
+                scores=self.scored.scores[rows],
+                law=None,
             )
-        return tuple(conditions)
+            for pattern, rows in rows_of_pattern.items()
+        )
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
-        """Look up the threshold of each row's pattern; solve for the patterns that are new."""
+        """Return the threshold of each row's pattern; those of new patterns are computed now.
+
+        A pattern is a combination of groups, such as ("F", "north").
+        """
         pattern_array = self.calibrator.condition.of_trials(X, labels)
         patterns = pattern_array.ravel().tolist()
-        value_of = {condition.key: condition.threshold.value for condition in self.conditions}
+        threshold_of: dict[Any, Threshold] = {
+            condition.key: condition.threshold for condition in self.conditions
+        }
 
-        distinct_patterns = dict.fromkeys(patterns)
-        new_patterns = [pattern for pattern in distinct_patterns if pattern not in value_of]
-        new_thresholds = self._compute_thresholds(new_patterns)
-        for pattern, threshold in zip(new_patterns, new_thresholds, strict=True):
-            value_of[pattern] = threshold.value
+        distinct_patterns = dict.fromkeys(patterns)  # in their order, as a set is not
+        new_patterns = [pattern for pattern in distinct_patterns if pattern not in threshold_of]
+        threshold_of.update(self._compute_thresholds(new_patterns))
 
-        values = [value_of[pattern] for pattern in patterns]
+        values = [threshold_of[pattern].value for pattern in patterns]
         return np.array(values, dtype=np.float64).reshape(pattern_array.shape)
 
     def p_values(
@@ -157,28 +165,30 @@ class ThresholdPerPattern(Calibration):
         return np.array([position_of.get(pattern, -1) for pattern in patterns], dtype=np.int64)
 
     def evaluated_groups(self, X: Any, y: AnyArray) -> tuple[ConditionRows, ...]:
-        """List the groups of these rows, by column and name, each with the rows that are in it.
+        """List the groups of these rows ("sex=F"), each with the rows that are in it.
 
-        A row is in one group for each column or function.
+        A row is in one group for each column or function that is a condition. Groups come in the
+        order of the columns, those of a column by name.
         """
-        # 1. Find the rows of each group.
+        # 1. Find the rows of each group, which is the number of a column and a value.
         patterns = self.calibrator.condition.of_rows(X, y).tolist()
         rows_of_group: dict[Group, list[int]] = defaultdict(list)
         for row, pattern in enumerate(patterns):
             for group in groups_of(pattern):
                 rows_of_group[group].append(row)
 
-        # 2. Name the groups; those of the calibration rows count in telling names apart.
+        # 2. Name the groups, together with those of the calibration rows: names must differ from
+        # theirs too.
         name_of = self._name_groups([*self._group_sizes, *rows_of_group])
 
-        # 3. Sort the groups by the position of their column, then by name.
-        def position_and_name(group: Group) -> tuple[int, str]:
-            position, _ = group
-            return position, name_of[group]
+        # 3. Sort them.
+        def column_and_name(group: Group) -> tuple[int, str]:
+            column, _ = group
+            return column, name_of[group]
 
         return tuple(
             ConditionRows(value=name_of[group], rows=np.array(rows_of_group[group]), law=None)
-            for group in sorted(rows_of_group, key=position_and_name)
+            for group in sorted(rows_of_group, key=column_and_name)
         )
 
     def new_conditions(self, X: Any) -> Counter[str]:
@@ -208,26 +218,27 @@ class ThresholdPerPattern(Calibration):
         if not n_infinite:
             return []
 
+        # 1. Groups of fewer rows than a finite threshold needs, as examples.
         smallest = self.calibrator.smallest_size(alpha=self.alpha)
         small_groups = [
             f"{self._group_names[group]!r}: {counted(size, 'row')}"
             for group, size in self._group_sizes.items()
             if size < smallest
         ]
-        few_rows = (
-            f"{n_infinite} of {counted(len(self.conditions), 'combination')} of groups "
-            f"{have(n_infinite)} too few calibration rows for alpha = {float(self.alpha):g}"
-        )
         examples = f" ({first_few(small_groups)})" if small_groups else ""
-        needed = f"At least {counted(smallest, 'row')} {are(smallest)} needed in each group"
-        return [
-            Note(
-                "infeasible",
-                f"{few_rows}{examples}: their thresholds are infinite and rule nothing out "
-                f"(valid, but useless).",
-                f"{needed}, and more where many groups overlap.",
-            )
-        ]
+
+        # 2. The note.
+        n_combinations = counted(len(self.conditions), "combination")
+        text = (
+            f"{n_infinite} of {n_combinations} of groups {have(n_infinite)} too few calibration "
+            f"rows for alpha = {float(self.alpha):g}{examples}: their thresholds are infinite and "
+            f"rule nothing out (valid, but useless)."
+        )
+        remedy = (
+            f"At least {counted(smallest, 'row')} {are(smallest)} needed in each group, and more "
+            f"where many groups overlap."
+        )
+        return [Note("infeasible", text, remedy)]
 
     @cached_property
     def _rows_of_pattern(self) -> dict[Pattern, Integers]:
@@ -253,56 +264,65 @@ class ThresholdPerPattern(Calibration):
         return " & ".join(self._group_names[group] for group in groups_of(pattern))
 
     def _name_groups(self, groups: Sequence[Group]) -> dict[Group, str]:
-        """Name each group as people know it: "sex=F"; by repr where two share a text."""
-        part_names = self.calibrator.condition.part_names()
-        text_of = {}
-        for part, value in groups:
-            text_of[part, value] = f"{part_names[part]}={_value_text(value)}"
+        """Name each group by its column and value: (0, "F") -> "sex=F".
+
+        Values of the same text, such as 1 and "1", are told apart by their repr.
+        """
+        column_names = self.calibrator.condition.part_names()
+        text_of: dict[Group, str] = {}
+        for column, value in groups:
+            text_of[column, value] = f"{column_names[column]}={_value_text(value)}"
 
         n_groups_with = Counter(text_of.values())
-        name_of = {}
-        for (part, value), text in text_of.items():
+        name_of: dict[Group, str] = {}
+        for group, text in text_of.items():
+            column, value = group
             is_unique = n_groups_with[text] == 1
-            name_of[part, value] = text if is_unique else f"{part_names[part]}={value!r}"
+            name_of[group] = text if is_unique else f"{column_names[column]}={value!r}"
         return name_of
 
-    def _compute_thresholds(self, patterns: Sequence[Pattern]) -> list[Threshold]:
-        """Compute the thresholds of patterns, whether calibration rows have them or not."""
+    def _compute_thresholds(self, patterns: Sequence[Pattern]) -> dict[Pattern, Threshold]:
+        """Compute the threshold of each pattern, whether calibration rows have it or not.
+
+        A pattern is a combination of groups, such as ("F", "north"). Its threshold follows from all
+        calibration rows, each with the groups that it belongs to.
+        """
         groups = list(self._group_sizes)
         n_rows_of = {pattern: len(rows) for pattern, rows in self._rows_of_pattern.items()}
 
-        # Calibration rows, pattern by pattern. The empty array is for a fit without such rows.
+        # 1. List the calibration rows pattern by pattern; without any, the empty array is left.
         rows = np.concatenate([*self._rows_of_pattern.values(), np.arange(0)])
-        features_of_patterns = mark_groups(n_rows_of, groups)
-        features = np.repeat(features_of_patterns, list(n_rows_of.values()), axis=0)
+        scores = round_up(self.scored.scores[rows])
 
-        values = cutoffs_of_patterns(
-            round_up(self.scored.scores[rows]),
-            features,
-            mark_groups(patterns, groups),
-            alpha=self.alpha,
-        )
-        return [
-            Threshold(
+        # 2. Mark the groups of each row, which are those of its pattern.
+        marks_of_patterns = mark_groups(n_rows_of, groups)
+        marks_of_rows = np.repeat(marks_of_patterns, list(n_rows_of.values()), axis=0)
+
+        # 3. Solve for the thresholds.
+        new_marks = mark_groups(patterns, groups)
+        values = cutoffs_of_patterns(scores, marks_of_rows, new_marks, alpha=self.alpha)
+        thresholds = {}
+        for pattern, value in zip(patterns, values, strict=True):
+            thresholds[pattern] = Threshold(
                 value=value,
                 rank=None,
                 n=n_rows_of.get(pattern, 0),
                 guarantee="marginal",
                 alpha=float(self.alpha),
             )
-            for pattern, value in zip(patterns, values, strict=True)
-        ]
+        return thresholds
 
 
 def groups_of(pattern: Pattern) -> list[Group]:
-    """List the groups that rows of a pattern are in: one for each column or function."""
+    """List the groups that rows of a pattern are in: ("F", "north") -> [(0, "F"), (1, "north")]."""
     return list(enumerate(pattern))
 
 
 def mark_groups(patterns: Iterable[Pattern], groups: Sequence[Group]) -> Floats:
-    """Make the features of each pattern: a constant 1, and 1 or 0 for each of the `groups`.
+    """Make a row of marks for each pattern: a constant 1, then 1 or 0 for each of the `groups`.
 
-    Groups of a pattern that are not among the `groups` have no column.
+    A mark is 1 if rows of the pattern are in this group. Groups of a pattern that are not among the
+    `groups` have no column.
     """
     column_of = {group: column for column, group in enumerate(groups, start=1)}
     patterns = list(patterns)
@@ -325,27 +345,40 @@ def _value_text(value: Any) -> str:
 def conditional_conformal(
     scores: ArrayLike, features: ArrayLike, new_features: ArrayLike, *, alpha: Level
 ) -> Floats:
-    """Return a cut-off (m,) for each new row: coverage 1 - alpha in each group that a column marks.
+    """Compute a cut-off for each new row, with coverage 1 - alpha in groups that may overlap.
 
     Gibbs, Cherian and Candès (2025). With phi the new row's features and S its unknown score, let g
-    be the linear quantile regression at 1 - alpha of all n + 1 scores on their features. The set {S
-    : every such g has g(phi) >= S} is S <= c with
+    be the linear quantile regression at 1 - alpha of all n + 1 scores on their features. The set
+    {S : every such g has g(phi) >= S} is S <= c with
 
         c = min phi'b over the b that minimise sum_i pinball(S_i - f_i'b) - (1 - alpha) phi'b,
 
-    and +inf where that sum has no minimum. Claim: if rows are exchangeable, E[w(X) (covered - (1 -
-    alpha))] >= 0 for every combination w >= 0 of the columns, so that each group of a 0/1 column is
-    covered with probability >= 1 - alpha, whether groups overlap or not; for distinct scores a
-    group's coverage is at most d / ((n + 1) P(group)) above that, with d the number of independent
-    columns. A constant alone is `split_conformal`, groups that do not overlap are one split
-    conformal threshold each, to the last bit. No constant is added: without one nothing is said of
-    all rows together.
+    and +inf where that sum has no minimum. Claim: if rows are exchangeable,
+    E[w(X) (covered - (1 - alpha))] >= 0 for every combination w >= 0 of the columns, so that each
+    group of a 0/1 column is covered with probability >= 1 - alpha, whether groups overlap or not;
+    for distinct scores a group's coverage is at most d / ((n + 1) P(group)) above that, with d the
+    number of independent columns. A constant alone is `split_conformal`, groups that do not overlap
+    are one split conformal threshold each, to the last bit.
 
-    `features` (n, d) and `new_features` (m, d) may hold any numbers. A new row outside the span of
-    the calibration rows' features (a group without calibration rows), or with all features 0, gets
-    +inf. The least float, which `NeverEmpty` gives the label that every set holds, counts as 0: a
-    score of -1.8e308 would decide every sum that it is in.
+    Parameters
+    ----------
+    scores
+        The scores S_i of the calibration rows, (n,). The least float, which `NeverEmpty` gives the
+        label that every set holds, counts as 0: a score of -1.8e308 would decide every sum.
+    features
+        The features f_i of the calibration rows, (n, d): any numbers, such as a 0/1 column for each
+        group. No constant is added: without one nothing is said of all rows together.
+    new_features
+        The features phi of new rows, (m, d). Outside the span of the calibration rows' features (a
+        group without calibration rows), or where all are 0, the cut-off is +inf.
+    alpha
+        One minus the coverage wanted.
+
+    Returns
+    -------
+    The cut-offs, (m,). A warning says how many are infinite.
     """
+    # 1. Check the arguments.
     row_scores = checked_scores(scores)
     calibration_features = _check_features(features, "features")
     features_of_new = _check_features(new_features, "new_features")
@@ -358,6 +391,7 @@ def conditional_conformal(
             f"{features_of_new.shape}."
         )
 
+    # 2. Compute the cut-offs, and warn of infinite ones.
     cutoffs = cutoffs_of_patterns(
         round_up(row_scores), calibration_features, features_of_new, alpha=as_rational(alpha)
     )
@@ -373,7 +407,10 @@ def conditional_conformal(
 
 
 def _check_features(values: Any, name: str) -> Floats:
-    """Return features as a finite matrix of float64."""
+    """Return features as a matrix of float64, (n, d), or raise if some are not finite numbers.
+
+    `name` is the parameter that the error message speaks of.
+    """
     features = as_real_numbers(values, name=name).astype(np.float64)
     if features.ndim != 2 or features.shape[1] == 0:
         raise ValueError(

@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike
 from dco.calibration.guarantee import RankGuarantee
 from dco.calibration.marginal import Marginal
 from dco.calibration.pac import Pac
-from dco.foundations.arrays import Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import counted
 from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 
-_BITS = 16  # that a round finds
+_BITS = 16  # how many bits of a score one round finds
 _ROUNDS = 4  # for the 64 bits of a float
-_SIGN = np.uint64(1 << 63)  # of the pattern of a float
+_SIGN_BIT = np.uint64(1 << 63)
 
 
 def partitioned_conformal(
@@ -131,46 +131,67 @@ def _find_score_of_rank(
 def _check_parts_unchanged(
     before: list[_PartCounts], now: list[_PartCounts], *, pattern: int
 ) -> None:
-    """Raise if a part holds other scores than in the round before, which went on with `pattern`."""
+    """Raise if a part gave other scores in this round than in the round before.
+
+    `before` and `now` have the counts of each part. The round before found `pattern`: as many of
+    its scores must begin with the prefix of this round.
+    """
     for number, (old, new) in enumerate(zip(before, now, strict=True), start=1):
-        same_scores = (old.n_scores, old.checksum) == (new.n_scores, new.checksum)
-        if same_scores and old.by_pattern[pattern] == new.n_with_prefix:
-            continue
-        raise ValueError(
-            f"Part {number} of {len(now)} changed while it was read: a part is read up to "
-            f"{_ROUNDS} times and must give the same scores each time (it gave "
-            f"{counted(old.n_scores, 'score')}, then {counted(new.n_scores, 'score')}). Read it "
-            f"from a file that nobody writes to, or pass an array."
+        is_unchanged = (
+            old.n_scores == new.n_scores
+            and old.checksum == new.checksum
+            and old.by_pattern[pattern] == new.n_with_prefix
         )
+        if not is_unchanged:
+            raise ValueError(
+                f"Part {number} of {len(now)} changed while it was read: a part is read up to "
+                f"{_ROUNDS} times and must give the same scores each time (it gave "
+                f"{counted(old.n_scores, 'score')}, then {counted(new.n_scores, 'score')}). Read "
+                f"it from a file that nobody writes to, or pass an array."
+            )
 
 
 def _count_patterns(part: Any, *, prefix: int, n_rounds: int) -> _PartCounts:
-    """Count, for each pattern of 16 bits, the scores of a part that go on with it after `prefix`.
+    """Count the scores of a part by their next 16 bits, among those that begin with `prefix`.
 
-    `prefix` has the 16 bits of each of the `n_rounds` that are over; scores that do not begin with
-    it are not counted.
+    The bits are those of the scores written as integers (`_keys_of_scores`). `part` is an array of
+    scores or a function that reads one, and `prefix` has the 16 * `n_rounds` bits that the rounds
+    before have found.
     """
     read_scores = part() if callable(part) else part
     scores = checked_scores(read_scores).astype(np.float64) + 0.0  # -0.0 is 0.0
 
-    bits = scores.view(np.uint64)
-    keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)  # integers in the order of the scores
+    # 1. Write the scores as integers in the same order.
+    keys = _keys_of_scores(scores)
     checksum = int(np.sum(keys, dtype=np.uint64))
 
+    # 2. Take the keys that begin with the prefix.
     if n_rounds > 0:
-        has_prefix = keys >> np.uint64(64 - _BITS * n_rounds) == np.uint64(prefix)
-        keys = keys[has_prefix]
-    patterns = (keys >> np.uint64(64 - _BITS * (n_rounds + 1))) & np.uint64(2**_BITS - 1)
-    by_pattern = np.bincount(patterns.astype(np.int64), minlength=2**_BITS)
+        bits_after_prefix = np.uint64(64 - _BITS * n_rounds)
+        keys = keys[keys >> bits_after_prefix == np.uint64(prefix)]
 
+    # 3. Count the patterns of the next 16 bits.
+    bits_after_pattern = np.uint64(64 - _BITS * (n_rounds + 1))
+    last_16_bits = np.uint64(2**_BITS - 1)
+    patterns = (keys >> bits_after_pattern) & last_16_bits
+    by_pattern = np.bincount(patterns.astype(np.int64), minlength=2**_BITS)
     return _PartCounts(scores.size, checksum, by_pattern)
 
 
+def _keys_of_scores(scores: Floats) -> AnyArray:
+    """Turn floats into 64-bit integers that are in the same order.
+
+    The bits of positive floats ascend with them, those of negative ones descend: the former get the
+    highest bit, the latter have all bits flipped.
+    """
+    bits = scores.view(np.uint64)
+    is_negative = (bits & _SIGN_BIT).astype(bool)
+    return np.where(is_negative, ~bits, bits | _SIGN_BIT)
+
+
 def _score_of_key(key: int) -> float:
-    """Return the float whose bits, put in order, are this integer."""
-    ordered_bits = np.uint64(key)
-    if ordered_bits & _SIGN:  # a positive number
-        bits = ordered_bits ^ _SIGN
-    else:
-        bits = ~ordered_bits
+    """Return the float that `_keys_of_scores` turns into this integer."""
+    key_bits = np.uint64(key)
+    is_positive = bool(key_bits & _SIGN_BIT)
+    bits = key_bits ^ _SIGN_BIT if is_positive else ~key_bits
     return float(bits.view(np.float64))

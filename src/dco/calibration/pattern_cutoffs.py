@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import qr
 from scipy.optimize import linprog
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.scores.thresholds import LOWEST_SCORE
 
 _ZERO = 1e-9  # features are scaled to at most 1: what is smaller is rounding
@@ -26,136 +26,169 @@ _FAR = 2.0**20  # times the largest score: where infinite scores are put
 _MOST_ROWS = 1_000  # of a program that is solved at once
 _OPTIMAL = 0  # a status of linprog
 _OPTIONS = {"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE}
-_LARGEST_DENOMINATOR = 10**6  # of a level
+_LARGEST_DENOMINATOR = 10**6  # of a level whose pull can be weakened
+_WEAKER_PULL = 1e-3  # in units of 1 / (denominator of alpha)
+_HARDER_PULL = 1e-9
+_SUM_ROUNDING = 2.0**-44  # of the sum of absolute terms: more than rounding can lose of it
 
 
 def cutoffs_of_patterns(
     scores: Floats, features: Floats, new_features: Floats, *, alpha: Fraction
 ) -> Floats:
-    """Return the cut-off of each row of `new_features`; equal rows are solved once."""
-    patterns, pattern_of = distinct_rows(new_features)
+    """Compute the cut-off of each new row, by one linear program for each distinct row.
+
+    `scores` (n,) and `features` (n, d) are those of the calibration rows, `new_features` is (m, d),
+    and the result (m,). A row that is no sum of multiples of calibration rows gets infinity.
+    """
+    patterns, pattern_of_row = distinct_rows(new_features)
     cutoffs = np.full(len(patterns), np.inf)
 
-    # 1. Sort the rows, so that sums round alike in whatever order they came.
-    scores = np.where(scores <= LOWEST_SCORE, 0.0, scores)
-    order = np.lexsort((scores, *features.T))
-    scores = scores[order]
-    features = features[order]
+    # 1. Sort the calibration rows, so that sums round alike in whatever order they came.
+    finite_low = np.where(scores <= LOWEST_SCORE, 0.0, scores)
+    order = np.lexsort((finite_low, *features.T))
+    sorted_scores = finite_low[order]
+    sorted_features = features[order]
 
     # 2. Scale each column to at most 1. Where all features are 0, no pattern has a cut-off.
-    scale = np.abs(features).max(axis=0, initial=0.0)
+    scale = np.abs(sorted_features).max(axis=0, initial=0.0)
     if not scale.any():
-        return cutoffs[pattern_of]
+        return cutoffs[pattern_of_row]
     scale[scale == 0] = 1.0
-    features = features / scale
-    patterns = patterns / scale
+    scaled_features = sorted_features / scale
+    scaled_patterns = patterns / scale
 
     # 3. Solve for each pattern that calibration rows can say something about.
-    columns, is_spanned = _reduce_columns(features, patterns)
-    program = _Program(scores, features[:, columns], alpha)
-    for number in np.flatnonzero(is_spanned & patterns.any(axis=1)):
-        cutoffs[number] = program.cutoff(patterns[number, columns])
-    return cutoffs[pattern_of]
+    columns, is_spanned = _reduce_columns(scaled_features, scaled_patterns)
+    program = _Program(sorted_scores, scaled_features[:, columns], alpha)
+    for number in np.flatnonzero(is_spanned & scaled_patterns.any(axis=1)):
+        cutoffs[number] = program.cutoff(scaled_patterns[number, columns])
+    return cutoffs[pattern_of_row]
 
 
 class _Program:
-    """The dual program of all patterns, which differ in its right-hand side alone."""
+    """The dual program of all patterns, which differ in its right-hand side alone.
+
+    Find weights w_i in [low, high] = [-alpha, 1 - alpha] of the calibration rows, with the largest
+    sum_i w_i S_i, that balance the pull of the pattern phi: sum_i w_i f_i = -pull phi.
+    """
 
     def __init__(self, scores: Floats, features: Floats, alpha: Fraction) -> None:
+        """Prepare what all patterns share: the scores S_i (n,) and features f_i (n, d)."""
         self.scores = scores
         self.features = features
         self.low = -float(alpha)
         self.high = float(1 - alpha)
 
-        # A pull weaker than 1 - alpha by less than any balance of whole weights can show. Levels of
-        # very many digits are pulled a little harder instead, which makes sets larger.
+        # 1. A pull weaker than 1 - alpha takes the smallest of several solutions. It is weaker by
+        # less than any balance of whole weights can show. Levels of very many digits leave no room
+        # for that: they are pulled a little harder instead, which makes sets larger.
         if alpha.denominator <= _LARGEST_DENOMINATOR:
-            self.pull = self.high - 1e-3 / alpha.denominator
+            self.pull = self.high - _WEAKER_PULL / alpha.denominator
         else:
-            self.pull = self.high + 1e-9
+            self.pull = self.high + _HARDER_PULL
 
-        # Scores in units of their median size; infinite ones are far beyond the largest.
-        finite = np.abs(scores[np.isfinite(scores)])
-        unit = float(np.median(finite)) if finite.size else 1.0
-        unit = unit or float(finite.max()) or 1.0
-        far = _FAR * (1 + finite.max(initial=0.0) / unit)
-        self.scaled = np.clip(scores / unit, -far, far)
+        # 2. Scores in units of their median size; infinite ones are put far beyond the largest.
+        self.scaled_scores = _scale_scores(scores)
 
-        # Residuals of the regression that was solved last; at first those of a constant.
-        first_guess = np.sort(self.scaled)[int(self.high * (len(scores) - 1))]
-        self.residuals = self.scaled - first_guess
+        # 3. Residuals of the regression that was solved last: at first those of a constant.
+        constant = np.sort(self.scaled_scores)[int(self.high * (len(scores) - 1))]
+        self.residuals = self.scaled_scores - constant
 
     def cutoff(self, pattern: Floats) -> float:
-        """Solve the program for one pattern; infinity if no weights balance the pull.
+        """Compute the cut-off of one pattern; infinity if no weights balance its pull.
 
-        The plain way solves it with all rows. Rows far from the regression have their weight at a
-        bound, however, so that it is enough to solve for those near the regression of the pattern
-        before, and once more if a row turns out to be on the other side: 50,000 rows take
-        hundredths of a second in place of seconds.
+        The plain way solves the program with all rows. But a row far above the regression has the
+        weight `high`, and one far below it `low`. So it is enough to solve for the weights of rows
+        near the regression of the pattern before, and once more if another row turns out to be on
+        the other side: 50,000 rows take hundredths of a second in place of seconds.
         """
-        n = len(self.scores)
         is_above = self.residuals > 0
-        is_free = np.ones(n, dtype=bool)
-        if n > _MOST_ROWS:
-            distance = np.abs(self.residuals)
-            is_free = distance <= np.partition(distance, _MOST_ROWS)[_MOST_ROWS]
+        is_free = self._find_rows_near_regression()  # rows whose weights are solved for
+        weights = np.where(is_above, self.high, self.low)
 
         while True:
-            weights = np.where(is_above, self.high, self.low)
-            balance = -self.pull * pattern - weights[~is_free] @ self.features[~is_free]
+            # 1. Solve for the free weights; the other rows keep theirs.
+            pull_left = -self.pull * pattern - weights[~is_free] @ self.features[~is_free]
             result = linprog(  # type: ignore[call-overload]  # its stubs lack the options
-                -self.scaled[is_free],
+                -self.scaled_scores[is_free],
                 A_eq=self.features[is_free].T,
-                b_eq=balance,
+                b_eq=pull_left,
                 bounds=(self.low, self.high),
                 method="highs-ds",
                 options=_OPTIONS,
             )
-            if result.status != _OPTIMAL and is_free.all():
-                return np.inf
+
+            # 2. Without a solution, let all rows be free; if they are, there is none.
             if result.status != _OPTIMAL:
-                is_free[:] = True
+                if is_free.all():
+                    return np.inf
+                is_free = np.ones(len(self.scores), dtype=bool)
                 continue
 
-            residuals = self.scaled + self.features @ result.eqlin.marginals
-            is_wrong = ~is_free & ((residuals > 0) != is_above)
+            # 3. Free the rows that are on the other side of the regression than was assumed.
+            residuals = self.scaled_scores + self.features @ result.eqlin.marginals
+            is_on_other_side = (residuals > 0) != is_above
+            is_wrong = is_on_other_side & ~is_free
             if not is_wrong.any():
                 break
-            is_free |= is_wrong
+            is_free = is_free | is_wrong
 
         self.residuals = residuals
         weights[is_free] = result.x
-        return self._value_at(pattern, weights)
+        return self._regression_at(pattern, weights)
 
-    def _value_at(self, pattern: Floats, weights: Floats) -> float:
-        """Return the value at the pattern of the regression that goes with these weights.
+    def _find_rows_near_regression(self) -> Bools:
+        """Mark about a thousand rows with the smallest residuals; all rows if there are fewer."""
+        if len(self.scores) <= _MOST_ROWS:
+            return np.ones(len(self.scores), dtype=bool)
+        distances = np.abs(self.residuals)
+        return np.asarray(distances <= np.partition(distances, _MOST_ROWS)[_MOST_ROWS])
 
-        It goes through the rows whose weight is between its bounds.
+    def _regression_at(self, pattern: Floats, weights: Floats) -> float:
+        """Return the value at the pattern of the regression that these weights belong to.
+
+        The regression goes through the rows whose weights lie between the bounds. If the pattern is
+        a combination of their features, its value is the same combination of their scores.
         """
         on_regression = np.flatnonzero((self.low < weights) & (weights < self.high))
         features = self.features[on_regression]
-        shares = np.linalg.lstsq(features.T, pattern)[0]
-        if not np.allclose(features.T @ shares, pattern, rtol=0.0, atol=_ZERO):
+        coefficients = np.linalg.lstsq(features.T, pattern)[0]
+        if not np.allclose(features.T @ coefficients, pattern, rtol=0.0, atol=_ZERO):
             return np.inf  # not solved to its end; a full set is valid
-        return _combine_upwards(shares, self.scores[on_regression])
+        return _combine_upwards(coefficients, self.scores[on_regression])
 
 
-def _combine_upwards(shares: Floats, scores: Floats) -> float:
-    """Return shares @ scores, not below what rounding may have lost; whole shares are exact."""
-    whole_shares = np.rint(shares)
-    if np.all(np.abs(shares - whole_shares) <= _ZERO):
-        shares = whole_shares
+def _scale_scores(scores: Floats) -> Floats:
+    """Divide scores by the median of their finite sizes; infinite ones become large numbers."""
+    finite_sizes = np.abs(scores[np.isfinite(scores)])
+    unit = float(np.median(finite_sizes)) if finite_sizes.size else 1.0
+    if unit == 0:
+        unit = float(finite_sizes.max()) or 1.0
 
-    is_used = np.abs(shares) > _ZERO
-    shares = shares[is_used]
+    far = _FAR * (1 + finite_sizes.max(initial=0.0) / unit)
+    return np.asarray(np.clip(scores / unit, -far, far))
+
+
+def _combine_upwards(coefficients: Floats, scores: Floats) -> float:
+    """Return coefficients @ scores, raised by what rounding may have lost.
+
+    Coefficients that are whole numbers but for rounding are taken as whole, and those near 0 are
+    left out. One score with coefficient 1 is returned to the last bit.
+    """
+    whole_numbers = np.rint(coefficients)
+    if np.all(np.abs(coefficients - whole_numbers) <= _ZERO):
+        coefficients = whole_numbers
+
+    is_used = np.abs(coefficients) > _ZERO
+    coefficients = coefficients[is_used]
     scores = scores[is_used]
 
     if np.any(np.isinf(scores)):
         return np.inf
-    if np.array_equal(shares, [1.0]):
+    if np.array_equal(coefficients, [1.0]):
         return float(scores[0])
-    rounding = 2.0**-44 * np.abs(shares) @ np.abs(scores)
-    return float(shares @ scores + rounding)
+    rounding = _SUM_ROUNDING * np.abs(coefficients) @ np.abs(scores)
+    return float(coefficients @ scores + rounding)
 
 
 def distinct_rows(rows: AnyArray) -> tuple[AnyArray, Integers]:
@@ -165,15 +198,17 @@ def distinct_rows(rows: AnyArray) -> tuple[AnyArray, Integers]:
 
 
 def _reduce_columns(features: Floats, patterns: Floats) -> tuple[Integers, AnyArray]:
-    """Return independent columns of the features, and which patterns are sums of their rows.
+    """Find independent columns of the features, and the patterns in the span of their rows.
 
-    Rows count with any factor. A pattern that is no such sum is unlike all calibration rows.
+    A pattern is in the span if it is a sum of multiples of rows; one that is not is unlike all
+    calibration rows. Return the positions of the columns, and one truth value for each pattern.
     """
+    # 1. Independent rows, of which all others are sums, and independent columns of these.
     distinct, _ = distinct_rows(features)
     basis = distinct[_independent_rows(distinct)]
     columns = _independent_rows(basis.T)
 
-    # Complete each pattern from its independent columns, as rows of the features are.
+    # 2. In the span, all columns follow from the independent ones as they do in the basis.
     completion = np.linalg.solve(basis[:, columns], basis)
     error = np.abs(patterns[:, columns] @ completion - patterns)
     is_spanned = np.all(error <= _ZERO * (1 + np.abs(patterns)), axis=1)
