@@ -11,15 +11,16 @@ import dco
 LARGE = [5, 2**53, 2**53 + 1]
 
 
-def make_classes(n: int, labels: list, seed: int = 0):
+def make_classes(n: int, labels: list):
     """Draw rows whose label is one of three, by their first feature."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 2))
     codes = np.digitize(X[:, 0] + 0.3 * rng.normal(size=n), [-0.5, 0.5])
     return X, [labels[code] for code in codes]
 
 
 def make_numbers(n: int, seed: int = 0):
+    """Draw rows whose target is their first feature plus noise."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
     return X, X[:, 0] + rng.normal(size=n)
@@ -32,6 +33,7 @@ def fit_classes(X, y) -> dco.DecoupledClassifier:
 
 @pytest.fixture(scope="module")
 def regression() -> dco.DecoupledRegressor:
+    """A ridge regression of 300 rows."""
     est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0)
     return est.fit(*make_numbers(300))
 
@@ -40,32 +42,51 @@ def regression() -> dco.DecoupledRegressor:
 @pytest.mark.parametrize("labels", [LARGE, [0, 1, 2]], ids=["large", "small"])
 def test_whole_labels_stay_whole(dtype, labels):
     X, y = make_classes(600, labels)
+
     est = fit_classes(X[:400], pd.Series(y[:400], dtype=dtype))
+    labels_of_a_set = est.predict_set(X[:9]).to_lists()[0]
 
     assert est.classes_.tolist() == labels
-    assert all(type(label) is int for label in est.predict_set(X[:9]).to_lists()[0])
+    assert {type(label) for label in labels_of_a_set} <= {int}
 
 
 @pytest.mark.parametrize("dtype", ["bool", "boolean", "bool[pyarrow]"])
 def test_truth_values_stay_truth_values(dtype):
     X, y = make_classes(400, [False, True, True])
+
     est = fit_classes(X, pd.Series(y, dtype=dtype))
 
     assert est.classes_.dtype == bool
     assert est.predict_set(X).to_lists()[0][0] in (False, True)
 
 
-@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
-def test_large_labels_are_evaluated_watched_and_recalibrated_as_they_are(dtype):
+@pytest.fixture(scope="module", params=["Int64", "int64[pyarrow]"])
+def large_classes(request):
+    """A classifier of large labels, with 500 new rows, their labels, and the same in a column."""
     X, y = make_classes(900, LARGE)
-    plain, column = np.array(y), pd.Series(y, dtype=dtype)
-    est = fit_classes(X[:400], plain[:400])
+    labels = np.array(y)
+    column = pd.Series(y, dtype=request.param)
+    est = fit_classes(X[:400], labels[:400])
+    return est, X[400:], labels[400:], column[400:]
 
-    assert est.evaluate(X[400:], column[400:]) == est.evaluate(X[400:], plain[400:])
-    report = dco.Monitor(est).update(X[400:], column[400:])
-    assert report == dco.Monitor(est).update(X[400:], plain[400:])
-    again = dco.recalibrate(est, X[400:], column[400:]).certificate_.thresholds
-    assert again == dco.recalibrate(est, X[400:], plain[400:]).certificate_.thresholds
+
+def test_large_labels_of_a_column_are_evaluated_as_they_are(large_classes):
+    est, X, labels, column = large_classes
+    assert est.evaluate(X, column) == est.evaluate(X, labels)
+
+
+def test_large_labels_of_a_column_are_watched_as_they_are(large_classes):
+    est, X, labels, column = large_classes
+    assert dco.Monitor(est).update(X, column) == dco.Monitor(est).update(X, labels)
+
+
+def test_large_labels_of_a_column_recalibrate_as_they_are(large_classes):
+    est, X, labels, column = large_classes
+
+    by_column = dco.recalibrate(est, X, column)
+    by_labels = dco.recalibrate(est, X, labels)
+
+    assert by_column.certificate_.thresholds == by_labels.certificate_.thresholds
 
 
 READERS = {
@@ -77,16 +98,32 @@ READERS = {
 }
 
 
+ROWS_TO_SPOIL = [7, 9]
+
+
 def mask_rows(y):
-    return np.ma.masked_array(y, mask=np.isin(np.arange(len(y)), [7, 9]))
+    """Mask the rows 7 and 9."""
+    mask = np.zeros(len(y), dtype=bool)
+    mask[ROWS_TO_SPOIL] = True
+    return np.ma.masked_array(y, mask=mask)
 
 
 def nullable_with_gaps(y):
-    return pd.Series(y, dtype="Float64").mask(np.isin(np.arange(len(y)), [7, 9]))
+    """Make a nullable column without the rows 7 and 9."""
+    column = pd.Series(y, dtype="Float64")
+    column[ROWS_TO_SPOIL] = pd.NA
+    return column
 
 
 def put(value):
-    return lambda y: np.where(np.isin(np.arange(len(y)), [7, 9]), value, y)
+    """Return a function that puts `value` into the rows 7 and 9."""
+
+    def spoil(y):
+        spoilt = y.copy()
+        spoilt[ROWS_TO_SPOIL] = value
+        return spoilt
+
+    return spoil
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
@@ -102,8 +139,9 @@ def put(value):
 )
 def test_targets_without_a_finite_value_are_counted_and_refused(regression, read, spoil, problem):
     X, y = make_numbers(50, seed=1)
+    spoilt = spoil(y)
     with pytest.raises(ValueError, match=rf"y is {problem} in row 7 \(2 rows in all\)"):
-        read(regression, X, spoil(y))
+        read(regression, X, spoilt)
 
 
 def test_masked_labels_are_refused():
@@ -115,24 +153,51 @@ def test_masked_labels_are_refused():
 def test_a_mask_that_hides_nothing_changes_nothing(regression):
     X, y = make_numbers(300)
     est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0)
+
     est.fit(np.ma.masked_array(X), np.ma.masked_array(y))
+
     assert est.certificate_.thresholds == regression.certificate_.thresholds
 
 
-def test_masked_features_are_missing_features(regression):
+@pytest.fixture(scope="module")
+def features_with_gaps():
+    """400 rows whose features above 1 are masked, the same with NaN there, and their targets."""
     X, y = make_numbers(400)
     masked = np.ma.masked_array(X, mask=X > 1)
     gaps = np.where(X > 1, np.nan, X)
+    return masked, gaps, y
+
+
+def fit_boosting(X, y) -> dco.DecoupledRegressor:
     model = HistGradientBoostingRegressor(max_iter=5, random_state=0)
+    est = dco.DecoupledRegressor(model, dco.scores.AbsoluteResidual(), random_state=0)
+    return est.fit(X, y)
 
-    def fit(features):
-        est = dco.DecoupledRegressor(model, dco.scores.AbsoluteResidual(), random_state=0)
-        return est.fit(features[:300], y[:300])
 
-    one, other = fit(masked), fit(gaps)
-    assert one.certificate_.thresholds == other.certificate_.thresholds
-    assert one.evaluate(masked[300:], y[300:]) == other.evaluate(gaps[300:], y[300:])
-    report = dco.Monitor(one).update(masked[300:], y[300:])
-    assert report == dco.Monitor(other).update(gaps[300:], y[300:])
+def test_masked_features_are_fitted_as_missing_ones(features_with_gaps):
+    masked, gaps, y = features_with_gaps
+    by_mask = fit_boosting(masked, y).certificate_
+    assert by_mask.thresholds == fit_boosting(gaps, y).certificate_.thresholds
+
+
+def test_masked_features_are_evaluated_as_missing_ones(features_with_gaps):
+    masked, gaps, y = features_with_gaps
+    est = fit_boosting(gaps[:300], y[:300])
+    assert est.evaluate(masked[300:], y[300:]) == est.evaluate(gaps[300:], y[300:])
+
+
+def test_masked_features_are_watched_as_missing_ones(features_with_gaps):
+    masked, gaps, y = features_with_gaps
+    est = fit_boosting(gaps[:300], y[:300])
+
+    report = dco.Monitor(est).update(masked[300:], y[300:])
+
+    assert report == dco.Monitor(est).update(gaps[300:], y[300:])
+
+
+def test_a_model_that_takes_no_missing_features_takes_no_masked_ones(
+    regression, features_with_gaps
+):
+    masked, *_ = features_with_gaps
     with pytest.raises(ValueError, match="NaN"):
         regression.predict_set(masked)
