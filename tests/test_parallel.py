@@ -12,7 +12,7 @@ import joblib
 import numpy as np
 import pytest
 
-from dco.foundations.parallel import _give_up, _keep_interrupts_from_children, run_many
+from dco.foundations.parallel import _end_workers, _keep_interrupts_from_children, run_many
 
 
 def draw(seed: int) -> float:
@@ -145,8 +145,8 @@ def test_calls_are_ended_without_a_change_to_the_filters_of_warnings():
 
     running = calls()
     next(running)
-    _give_up(running)
-    _give_up(running)
+    _end_workers(running)
+    _end_workers(running)
     assert seen == [list(warnings.filters)]
 
 

@@ -20,12 +20,14 @@ __all__ = [
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_LISTENER_SECONDS = 5.0
+_LISTENER_SECONDS = 5.0  # within which something must listen at the scheduler's address
 _RETRY_SECONDS = 0.25
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.02  # between two looks for finished calls
 _LOOK_SECONDS = 10.0  # between two looks at the workers; some may just be starting
-_WITHOUT_WORKERS_SECONDS = 300.0
+_WITHOUT_WORKERS_SECONDS = 300.0  # after which a cluster without workers is an error
 _LOG = logging.getLogger("dco")
+_SHORTEST_TIMEOUT = 0.1  # seconds; 0 would not wait at all
+_LENGTH_BYTES = 8  # a message of Dask's begins with its length, in so many bytes
 _LONGEST_GREETING = 2**20  # bytes; it takes some 60, and text read as a length gives far more
 
 _DISTRIBUTION = "decoupled-conformal"
@@ -60,9 +62,9 @@ def run_on_cluster(
     with _connect(distributed, scheduler) as client:
         try:
             return _run(client, function, work, progress, on_result)
-        # nobody else cancels what this call has submitted
+        # Nobody else cancels what this call has submitted, so the scheduler is gone.
         except distributed.client.FutureCancelledError as problem:
-            # its traceback says no more
+            # Dask would log a traceback, which says less than this error.
             logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
             raise ConnectionError(
                 f"The Dask scheduler at {scheduler!r} was lost before all {len(work)} calls were "
@@ -77,14 +79,23 @@ def _run(
     progress: Callable[[int, int], None] | None,
     on_result: Callable[[Result], None] | None,
 ) -> list[Result]:
-    """Submit the calls to workers that have been checked, and gather the results."""
+    """Run the calls on the workers of a connected Dask client; return the results in order.
+
+    See `run_on_cluster` for the arguments. The first error of a call is raised, and the other calls
+    are then cancelled.
+    """
     distributed = require("distributed", extra="dask")
+    n_calls = len(work)
+
+    # 1. Nothing is sent before there is a worker, and before all workers are checked.
     workers = _Workers(client)
-    workers.wait_for_first(f"{len(work)} of {len(work)} calls")
+    workers.wait_for_first(f"{n_calls} of {n_calls} calls")
     workers.check()
 
-    # equal items are separate calls: they may write
+    # 2. Submit the calls. Not `pure`: equal items are separate calls, since a call may write files.
     futures = client.map(function, work, pure=False)
+
+    # 3. Wait for them, and look now and then whether there still are workers.
     n_done = 0
     try:
         completed = distributed.as_completed(futures, loop=client.loop)
@@ -96,20 +107,24 @@ def _run(
                 if on_result is not None:
                     on_result(_fetch(future, workers))
                 if progress is not None:
-                    progress(n_done, len(work))
+                    progress(n_done, n_calls)
             if not completed.has_ready():
                 time.sleep(_POLL_SECONDS)
-                workers.look(f"{len(work) - n_done} of {len(work)} calls")
+                workers.look(f"{n_calls - n_done} of {n_calls} calls")
         results: list[Result] = client.gather(futures)
     finally:
         client.cancel(futures)
 
-    workers.check()  # those that came meanwhile
+    # 4. Check workers that came meanwhile and may have computed some of the results.
+    workers.check()
     return results
 
 
 def _fetch(future: Any, workers: _Workers) -> Any:
-    """Return the result of a finished call, again from another worker if its own is lost."""
+    """Return the result of a finished call.
+
+    If the worker that has it is lost, Dask repeats the call elsewhere, for which this waits.
+    """
     while True:
         try:
             return future.result(timeout=_LOOK_SECONDS)
@@ -121,7 +136,10 @@ def _fetch(future: Any, workers: _Workers) -> Any:
 
 
 def _connect(distributed: Any, address: str) -> Any:
-    """Connect a client to the scheduler at an address."""
+    """Connect a Dask client to the scheduler at an address, such as tcp://host:8786.
+
+    `distributed` is the module. If the address is none, or no scheduler answers, the error says so.
+    """
     try:
         resolved = distributed.comm.resolve_address(address)
     except (OSError, ValueError) as problem:
@@ -129,9 +147,10 @@ def _connect(distributed: Any, address: str) -> Any:
             f"{address!r} is not the address of a Dask scheduler (tcp://host:8786): {problem}."
         ) from None
     try:
-        # a TLS scheduler would log a connection that ends before its handshake
+        # only without TLS: a TLS scheduler would log a connection that ends before its handshake
         if resolved.startswith("tcp://"):
-            _await_greeting(*distributed.comm.get_address_host_port(resolved))
+            host, port = distributed.comm.get_address_host_port(resolved)
+            _await_greeting(host, port)
         return distributed.Client(address, set_as_default=False)
     except OSError as problem:
         raise ConnectionError(
@@ -140,30 +159,32 @@ def _connect(distributed: Any, address: str) -> Any:
 
 
 def _await_greeting(host: str, port: int) -> None:
-    """Return when a Dask scheduler answers; raise an OSError if nobody or something else does.
+    """Wait until a Dask scheduler answers; raise an OSError if nobody or something else does.
 
-    Without this, a Dask client tries for 30 seconds and delays the end of Python; if something else
-    listens (the dashboard), it waits forever. A scheduler that listens and is busy has the time
-    that Dask gives it.
+    A Dask client alone would try for 30 seconds and delay the end of Python, and wait for ever if
+    something else listens there (Dask's dashboard). A scheduler that is busy has as long to answer
+    as Dask's own setting gives it.
     """
     dask = require("dask", extra="dask")
-    patience = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    timeout = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     with _connect_to_listener(host, port) as connection, connection.makefile("rb") as stream:
-        connection.settimeout(patience)
-        # a scheduler speaks first: the length of its message, in eight bytes
-        greeting = stream.read(8)
-    if len(greeting) < 8 or int.from_bytes(greeting, "little") > _LONGEST_GREETING:
+        connection.settimeout(timeout)
+        length_of_greeting = stream.read(_LENGTH_BYTES)  # a scheduler speaks first
+
+    is_complete = len(length_of_greeting) == _LENGTH_BYTES
+    if not is_complete or int.from_bytes(length_of_greeting, "little") > _LONGEST_GREETING:
         raise OSError("what listens there is not a Dask scheduler")
 
 
 def _connect_to_listener(host: str, port: int) -> socket.socket:
-    """Connect within 5 seconds to what listens there: a scheduler may just be starting."""
-    end = time.monotonic() + _LISTENER_SECONDS
+    """Connect to whatever listens at a port; try for 5 seconds, as a scheduler may be starting."""
+    deadline = time.monotonic() + _LISTENER_SECONDS
     while True:
+        timeout = max(_SHORTEST_TIMEOUT, deadline - time.monotonic())
         try:
-            return socket.create_connection((host, port), timeout=max(0.1, end - time.monotonic()))
+            return socket.create_connection((host, port), timeout=timeout)
         except OSError:
-            if time.monotonic() > end - _RETRY_SECONDS:
+            if time.monotonic() > deadline - _RETRY_SECONDS:
                 raise
         time.sleep(_RETRY_SECONDS)
 
@@ -187,21 +208,25 @@ class _Workers:
         self._last_time_with_workers = time.monotonic()
 
     def wait_for_first(self, calls: str) -> None:
-        """Wait until there is a worker: without any, calls would wait for ever in silence."""
+        """Wait until there is a worker: without any, calls would wait for ever in silence.
+
+        `calls` names in messages what waits, such as "3 of 10 calls".
+        """
         while not self._client.nthreads():
             time.sleep(_RETRY_SECONDS)
             self.look(calls)
 
     def check(self) -> None:
-        """Refuse workers without this dco; each is asked once."""
+        """Refuse workers that have no dco, or another one than here; each is asked once."""
         new_workers = set(self._client.nthreads()) - self._checked
         check_workers(self._client, sorted(new_workers))
         self._checked |= new_workers
 
     def look(self, calls: str) -> None:
-        """Look every few seconds for workers that came or went.
+        """Look for workers that came or went, if the last look was some seconds ago.
 
-        Log once that there is none; too long without one is a ConnectionError.
+        New workers are checked. Without any worker this is logged once, and is a ConnectionError
+        after too long. `calls` names in messages what waits, such as "3 of 10 calls".
         """
         now = time.monotonic()
         if now < self._last_look + _LOOK_SECONDS:
@@ -232,14 +257,21 @@ class _Workers:
 
 @dataclass(frozen=True)
 class Environment:
-    """What a process would compute with: the digest of its dco and the versions of packages."""
+    """What a process would compute with: a digest of dco's files and the versions of packages.
+
+    The digest is None where dco is not installed; packages that are not installed have no version.
+    """
 
     dco_digest: str | None
     versions: dict[str, str]
 
 
 def check_workers(client: Any, addresses: list[str]) -> None:
-    """Refuse workers that have no dco or another one; note those with other libraries."""
+    """Ask the workers at these addresses what they would compute with.
+
+    One without dco, or with another one than here, is an error; one with other versions of NumPy,
+    SciPy or scikit-learn is noted.
+    """
     if not addresses:
         return
     probe = make_probe()
@@ -248,8 +280,9 @@ def check_workers(client: Any, addresses: list[str]) -> None:
     answers = client.run(probe, packages, workers=addresses, on_error="return")
 
     for address, answer in answers.items():
-        if isinstance(answer, Exception):
-            continue  # lost meanwhile: its calls are repeated elsewhere
+        is_lost = isinstance(answer, Exception)
+        if is_lost:
+            continue  # Dask repeats its calls elsewhere
         there = Environment(**answer)
         problem = _compare_dco(here, there)
         if problem is not None:
@@ -258,13 +291,15 @@ def check_workers(client: Any, addresses: list[str]) -> None:
 
 
 def make_probe() -> Callable[[list[str]], dict[str, Any]]:
-    """Make a function that describes the process in which it is called.
+    """Make a function that describes the process in which it is called, as fields of `Environment`.
 
-    It is sent to workers as code, which needs nothing but Python's own library: a worker without
-    dco would fail on anything that is named by a module of ours, and leave the cluster.
+    Dask sends a function of a module by the module's name, and a nested function by its code. This
+    one must go by its code, and import only Python's own library: a worker without dco would fail
+    on a name of ours, and leave the cluster.
     """
 
     def describe_environment(packages: list[str]) -> dict[str, Any]:
+        """Return the digest of dco's files and the versions of these packages."""
         import contextlib
         import hashlib
         import importlib
@@ -285,14 +320,18 @@ def make_probe() -> Callable[[list[str]], dict[str, Any]]:
         folder = pathlib.Path(str(origin)).parent
         for file in sorted(folder.rglob("*.py")):
             digest.update(file.relative_to(folder).as_posix().encode())
-            digest.update(file.read_bytes().replace(b"\r\n", b"\n"))
+            digest.update(file.read_bytes().replace(b"\r\n", b"\n"))  # Windows ends lines so
         return {"dco_digest": digest.hexdigest(), "versions": versions}
 
     return describe_environment
 
 
 def _compare_dco(here: Environment, there: Environment) -> str | None:
-    """Say what is wrong with the dco of a worker, and what to install; None if it is the same."""
+    """Say what is wrong with the dco of a worker, and what to install; None if it is the same.
+
+    The sentence continues "The Dask worker at ADDRESS ...". `here` is this process, `there` the
+    worker's.
+    """
     version_here = here.versions.get(_DISTRIBUTION, "of unknown version")
     version_there = there.versions.get(_DISTRIBUTION, "of unknown version")
     advice = f"Install {_DISTRIBUTION} {version_here} there, as in this process, then run again."
@@ -310,12 +349,13 @@ def _compare_dco(here: Environment, there: Environment) -> str | None:
 
 
 def _note_other_libraries(address: str, here: Environment, there: Environment) -> None:
-    """Note libraries whose version on a worker is another one than here."""
-    others = [
-        f"{library} {there.versions.get(library, 'missing')} (here: {here.versions.get(library)})"
-        for library in _LIBRARIES
-        if there.versions.get(library) != here.versions.get(library)
-    ]
-    if others:
-        text = f"The Dask worker at {address} has {', '.join(others)}: numbers may differ."
+    """Warn of libraries whose version on a worker is another one than here."""
+    differences = []
+    for library in _LIBRARIES:
+        version_here = here.versions.get(library)
+        version_there = there.versions.get(library)
+        if version_there != version_here:
+            differences.append(f"{library} {version_there or 'missing'} (here: {version_here})")
+    if differences:
+        text = f"The Dask worker at {address} has {', '.join(differences)}: numbers may differ."
         show([Note("other-versions", text, "Install the same versions there.")])

@@ -21,7 +21,11 @@ def point_in_words(
     are_labels: bool,
     number: Callable[[float], str] = display.number,
 ) -> str:
-    """Say how good point predictions are, beside the best constant guess."""
+    """Say in a sentence how good point predictions are, beside the best constant guess.
+
+    `y` are the true labels or numbers of the same rows; `are_labels` says which. The guess is the
+    most frequent label, or the median. `number` writes a number as text.
+    """
     if are_labels:
         share_right = np.mean(points == y)
         ((_, n_most_frequent),) = Counter(y.tolist()).most_common(1)
@@ -39,7 +43,10 @@ def point_in_words(
 
 
 def middle_range(y: Floats, *, alpha: float) -> float:
-    """Return the length of the middle 1 - alpha of the targets: a set that looks at no feature."""
+    """Return the length of the interval that holds the middle 1 - alpha of the targets.
+
+    It is the set that somebody would predict who looks at no feature.
+    """
     return float(np.ptp(np.quantile(y, [alpha / 2, 1 - alpha / 2])))
 
 
@@ -50,7 +57,11 @@ def size_in_words(
     alpha: float,
     number: Callable[[float], str] = display.number,
 ) -> str:
-    """Say how long the mean set is beside `middle_range`; empty where one of them says nothing."""
+    """Say in a sentence how long the mean prediction set is beside `length`, the `middle_range`.
+
+    The text is empty if the length is 0 or the mean size is infinite. `number` writes a number as
+    text.
+    """
     if not length or not math.isfinite(mean_size):
         return ""
     middle = f"The middle {100 * (1 - alpha):.6g} % of the targets span {number(length)}"

@@ -34,37 +34,45 @@ def have(n: int) -> str:
 
 
 def first_few(texts: Sequence[str], most: int = 5) -> str:
-    """List the first few of many texts, and say how many more there are."""
+    """List the first of many texts, at most `most`: "a, b, c, d, e and 7 more"."""
     listed = ", ".join(texts[:most])
     n_more = len(texts) - most
     return f"{listed} and {n_more} more" if n_more > 0 else listed
 
 
 def number(value: float) -> str:
-    """Write four significant digits, and no exponent where a person would write none."""
-    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e7 else f"{value:.4g}"
+    """Write a number with four significant digits: 0.123456 -> "0.1235", 123456.7 -> "123457".
+
+    Python alone would write the second with an exponent, 1.235e+05.
+    """
+    has_long_integer_part = 9999.5 <= abs(value) < 1e7
+    return f"{value:.0f}" if has_long_integer_part else f"{value:.4g}"
 
 
 def p_in_words(value: float) -> str:
-    """Write a p-value; nobody reads the exponent of a tiny one."""
+    """Write a p-value: "p = 0.012", or "p < 0.0001", since nobody reads a tiny one's exponent."""
     return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
 
 
 def html_table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", most: int = 30
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", max_rows: int = 30
 ) -> str:
-    """Make a table for notebooks, which bring their own style; texts are escaped."""
-    all_rows = list(rows)
+    """Make the HTML of a table for notebooks, which bring their own style.
+
+    `header` and each row are texts of cells, which are escaped. A header of empty texts is left
+    out. Beyond `max_rows` rows, a line below says how many more there are.
+    """
+    rows = list(rows)
     title = f"<p>{escape(caption)}</p>" if caption else ""
-    header = f"<thead><tr>{_html_cells('th', head)}</tr></thead>" if any(head) else ""
-    body = "".join(f"<tr>{_html_cells('td', cells)}</tr>" for cells in all_rows[:most])
-    n_more = len(all_rows) - most
+    head = f"<thead><tr>{_html_cells('th', header)}</tr></thead>" if any(header) else ""
+    body = "".join(f"<tr>{_html_cells('td', cells)}</tr>" for cells in rows[:max_rows])
+    n_more = len(rows) - max_rows
     footer = f"<p>and {n_more} more</p>" if n_more > 0 else ""
-    return f"{title}<table>{header}<tbody>{body}</tbody></table>{footer}"
+    return f"{title}<table>{head}<tbody>{body}</tbody></table>{footer}"
 
 
 def _html_cells(tag: str, texts: Sequence[str]) -> str:
-    """Write texts as cells of one row of a table."""
+    """Write texts as cells of one row of a table; `tag` is "td", or "th" in the header."""
     return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
 
 
@@ -80,10 +88,12 @@ class ShownAsPrinted:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # otherwise IPython takes the __repr__ of a dataclass first
+        # set on each subclass, because IPython takes the __repr__ of a dataclass before what the
+        # class inherits
         cls._repr_pretty_ = ShownAsPrinted._repr_pretty_  # type: ignore[method-assign]
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # IPython's signature
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print to a terminal of IPython, line by line; the signature is IPython's."""
         with printer.group(0):
             for index, line in enumerate(str(self).splitlines()):
                 if index > 0:

@@ -44,7 +44,7 @@ STYLE = {
 
 
 class Display(ABC):
-    """A plot of numbers that it keeps; `plot` draws them again.
+    """A plot that keeps the numbers it shows, so that it can be drawn again.
 
     After `plot` the axes are in ``ax_`` and the figure is in ``figure_``.
     """
@@ -53,7 +53,7 @@ class Display(ABC):
     figure_: Any
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw into `ax`, or into a new figure of pyplot."""
+        """Draw into the axes `ax`, or into those of a new figure of pyplot; return the display."""
         if ax is None:
             _, ax = require("matplotlib.pyplot", extra="report").subplots(layout="constrained")
         self.draw(ax)
@@ -74,8 +74,11 @@ def drawing_style() -> AbstractContextManager[None]:
 
 
 def empty_figure(*, width: float = 4.6, height: float = 2.6, panels: int = 1) -> tuple[Any, Any]:
-    """Return a figure, and its panels below each other, which share the horizontal axis."""
-    # not pyplot: no window, no global list of figures
+    """Make a figure for a file, with some panels below each other that share a horizontal axis.
+
+    Return the figure and an array of the axes of its panels. Width and height are in inches.
+    """
+    # not by pyplot, which opens windows and keeps every figure in a global list
     figure = require("matplotlib.figure", extra="report").Figure(
         figsize=(width, height), layout="constrained"
     )
@@ -83,7 +86,10 @@ def empty_figure(*, width: float = 4.6, height: float = 2.6, panels: int = 1) ->
 
 
 def plain_name(name: object, *, longest: int = 30) -> str:
-    """Write a name as plain text of bounded length; matplotlib would read $ as mathematics."""
+    """Write a name for matplotlib: cut to `longest` characters, with $ as plain text.
+
+    Between two dollar signs matplotlib would read mathematics.
+    """
     text = str(name)
     if len(text) > longest:
         text = text[: longest - 1] + "…"

@@ -15,13 +15,17 @@ __all__ = [
 
 
 def require(module: str, *, extra: str) -> Any:
-    """Import `module`, or say in one sentence how to install the extra that brings it."""
+    """Import and return a module of an optional package, such as "matplotlib.pyplot".
+
+    If the package is not installed, the error says which extra of dco to install.
+    """
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         package = module.split(".")[0]
-        if error.name is not None and error.name.split(".")[0] != package:
-            raise  # the package is there, and lacks another one
+        lacks_another_package = error.name is not None and error.name.split(".")[0] != package
+        if lacks_another_package:
+            raise  # the package itself is installed
         raise MissingExtraError(
             f"This needs the package {package}, which is not installed: pip install "
             f"'decoupled-conformal[{extra}]'."
@@ -29,7 +33,7 @@ def require(module: str, *, extra: str) -> Any:
 
 
 def installed(*packages: str) -> dict[str, str]:
-    """Return the versions of those of these packages that are installed here."""
+    """Return the versions of packages by name; those that are not installed are left out."""
     versions = {}
     for package in packages:
         with suppress(metadata.PackageNotFoundError):

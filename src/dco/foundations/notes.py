@@ -24,25 +24,33 @@ __all__ = [
     "show",
 ]
 
-# advice: kept, printed, no warning in Python
+# Kinds of notes that are advice: they are kept on the result and printed, but give no warning.
 QUIET = frozenset(("empty-sets", "one-width", "below-zero", "left-behind", "few-rows"))
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
 
 
 class Message(str):
-    """A sentence as a Python user reads it, which the command line can spell in its own options."""
+    """A sentence that names parameters, which Python and the command line spell in different ways.
+
+    As text it reads as in Python: Message("Set ⟨alpha=0.1⟩.") is "Set alpha=0.1.".
+    """
 
     template: str
 
     def __new__(cls, template: str) -> Message:
-        """Keep the template beside the sentence."""
-        sentence = _PARAMETER.sub(lambda match: match[0][1:-1], template)
+        """Spell the sentence as in Python, and keep the template beside it."""
+        sentence = _PARAMETER.sub(
+            lambda match: match[0].removeprefix("⟨").removesuffix("⟩"), template
+        )
         message = super().__new__(cls, sentence)
         message.template = template
         return message
 
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
-        """Return the sentence with each parameter as `spell(name, value)` writes it."""
+        """Return the sentence with each parameter as `spell(name, value)` writes it.
+
+        The value is None where the sentence names the parameter only.
+        """
         return _PARAMETER.sub(lambda match: spell(match[1], match[2]), self.template)
 
     def __reduce__(self) -> tuple[type[Message], tuple[str]]:
@@ -86,9 +94,9 @@ class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
 
 
 def show(notes: Iterable[Note], *, category: type[Warning] | None = None) -> None:
-    """Warn of each note that is not `QUIET`, at the line that called dco.
+    """Give a Python warning for each note that is not `QUIET`, at the line that called dco.
 
-    The warning is of `category`, or of the note's own kind.
+    The warning is of the class `category`, or of the class that fits the note's kind.
     """
     stacklevel = _stacklevel_outside()
     for note in notes:
@@ -110,10 +118,18 @@ def _to_warning(note: Note) -> Warning:
 
 
 def _stacklevel_outside() -> int:
-    """Return the stacklevel, for `show`, of the innermost frame that is not dco's."""
-    frame: FrameType | None = sys._getframe(2)
+    """Count, for `show`, the calls up to the first that is not dco's: where warnings point to.
+
+    `warnings.warn` calls this number its stacklevel; it is 1 in `show` itself.
+    """
+    frame: FrameType | None = sys._getframe(2)  # that which called `show`
     level = 2
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dco":
+    while frame is not None and _is_of_dco(frame):
         frame = frame.f_back
         level += 1
     return level
+
+
+def _is_of_dco(frame: FrameType) -> bool:
+    module_name = frame.f_globals.get("__name__", "")
+    return bool(module_name.partition(".")[0] == "dco")

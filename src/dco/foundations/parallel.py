@@ -18,14 +18,15 @@ __all__ = [
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# The Dask cluster on which calls of `run_many` run, unless they name another; see `on_cluster`.
 _CLUSTER: ContextVar[Any] = ContextVar("cluster", default=None)
 
 
 @contextmanager
 def on_cluster(scheduler: Any) -> Iterator[None]:
-    """Run the calls of every `run_many` in here on the Dask cluster at `scheduler`.
+    """Make every `run_many` inside this context run its calls on the Dask cluster at `scheduler`.
 
-    None changes nothing.
+    With None they run in this process, or in others on this machine.
     """
     token = _CLUSTER.set(scheduler)
     try:
@@ -84,7 +85,11 @@ def run_many(
 def _start_calls(
     function: Callable[[Item], Result], work: list[Item], *, n_jobs: int | None
 ) -> Iterator[Iterable[Result]]:
-    """Start calls in this process or in others; yield their results in order."""
+    """Yield an iterable of the results, in order, of calls that run as joblib's `n_jobs` says.
+
+    With one job, or one call, they run in this process, each when its result is asked for. With
+    more, processes are started, which end with this context even if not all results were taken.
+    """
     if n_jobs == 1 or len(work) < 2:
         yield map(function, work)
         return
@@ -95,40 +100,44 @@ def _start_calls(
         yield map(function, work)
         return
 
+    calls = [delayed(function)(item) for item in work]
     with _keep_interrupts_from_children():
-        running = Parallel(n_jobs=n_jobs, return_as="generator")(
-            [delayed(function)(item) for item in work]
-        )
+        results = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
     try:
-        yield running
+        yield results
     finally:
-        _give_up(running)
+        _end_workers(results)
 
 
-class _GivenUpError(Exception):
-    """Calls are given up."""
+class _StoppedEarlyError(Exception):
+    """Thrown into joblib's generator of results to make it end its workers."""
 
 
-def _give_up(running: Any) -> None:
-    """End the workers of calls that are left early, as by Ctrl-C; do nothing if all returned."""
-    with suppress(_GivenUpError):
-        # joblib ends them as by close(), without a warning that counts the calls given up
-        running.throw(_GivenUpError)
+def _end_workers(results: Any) -> None:
+    """End joblib's workers if calls are left early, as by Ctrl-C; do nothing if all returned.
+
+    `results` is joblib's generator. Its close() would end them too, but warn of each call that had
+    no result; an error thrown into it does not.
+    """
+    with suppress(_StoppedEarlyError):
+        results.throw(_StoppedEarlyError)
 
 
 @contextmanager
 def _keep_interrupts_from_children() -> Iterator[None]:
-    """Keep Ctrl-C from processes that start in here; this one sees it at the end.
+    """Make processes that are started inside this context ignore Ctrl-C.
 
-    A terminal sends Ctrl-C to all processes, and each would print a traceback. Children and threads
-    block from their start what their process blocks.
+    A terminal sends Ctrl-C to all processes, and each would print a traceback. Here this process
+    blocks the signal while it starts others, since they block from their start what it blocks. If
+    Ctrl-C is pressed meanwhile, this process gets it at the end of the context.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
     from multiprocessing import resource_tracker
 
-    # joblib would start it; in Python 3.11 its start ends the block
+    # Joblib would start this helper process inside, and in Python 3.11 its start unblocks the
+    # signal: so start it before.
     resource_tracker.ensure_running()
     mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

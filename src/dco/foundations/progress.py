@@ -1,4 +1,4 @@
-"""How far a search is, told to whoever watches: a progress bar around a call of ``fit``, say."""
+"""Report how far a search is to whoever watches it, such as a progress bar around ``fit``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _WATCHER: ContextVar[Callable[[SearchProgress], None] | None] = ContextVar("watc
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """How many fits of a search are done, and which model is fitted now; None for the winner."""
+    """How far a search is: fits that are done, of all, and the model that is fitted now.
+
+    `model_now` is None when the candidates are done and the winner is fitted again.
+    """
 
     n_candidates: int
     n_done: int
@@ -28,7 +31,7 @@ class SearchProgress:
 
 @contextmanager
 def watch_search(watcher: Callable[[SearchProgress], None]) -> Iterator[None]:
-    """Tell `watcher` how far each search in here is."""
+    """Call `watcher` with the progress of each search that runs inside this context."""
     token = _WATCHER.set(watcher)
     try:
         yield
@@ -37,7 +40,7 @@ def watch_search(watcher: Callable[[SearchProgress], None]) -> Iterator[None]:
 
 
 def report_search(progress: SearchProgress) -> None:
-    """Tell whoever watches how far a search is; nobody may watch."""
+    """Pass the progress of a search to the watcher of this context, if there is one."""
     watcher = _WATCHER.get()
     if watcher is not None:
         watcher(progress)

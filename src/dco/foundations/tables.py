@@ -27,7 +27,10 @@ MISSING = "(missing)"  # stands for a missing value where values name groups of 
 
 
 def check_table(X: Any) -> None:
-    """Refuse tables that cannot be cut by rows, and name what they can be turned into."""
+    """Refuse tables of Arrow, lazy ones of polars and those of Dask, and say what to pass instead.
+
+    Their rows cannot be taken by position.
+    """
     type_name = type(X).__name__
     if type(X).__module__.startswith("pyarrow"):
         raise ValueError(
@@ -43,7 +46,7 @@ def check_table(X: Any) -> None:
 
 
 def is_frame(X: Any) -> bool:
-    """Return whether X has named columns and rows to cut, as frames of pandas and polars do."""
+    """Tell whether X is a frame with named columns, as those of pandas and polars."""
     return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
 
 
@@ -56,7 +59,10 @@ def n_rows(X: Any) -> int:
 
 
 def take_features(X: Any, rows: Integers | slice) -> Any:
-    """Return some rows of X as a table of the same type. A slice of most types is not copied."""
+    """Return some rows of X, by position, as a table of the same type.
+
+    A slice shares memory with X for most types; positions make a copy.
+    """
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if isinstance(rows, slice):
@@ -69,24 +75,32 @@ def take_features(X: Any, rows: Integers | slice) -> Any:
 
 
 def _is_canonical_csr(X: Any) -> bool:
-    """Return whether X is a CSR matrix whose rows hold each column once, in order."""
+    """Tell whether X is a CSR matrix whose rows hold each column at most once, in order."""
     return isinstance(X, csr_array | csr_matrix) and bool(X.has_canonical_format)
 
 
 def _slice_sparse(X: Any, rows: slice) -> Any:
-    """Return consecutive rows of a CSR matrix that share its memory, which SciPy would copy."""
+    """Return consecutive rows of a CSR matrix as a matrix that shares its memory.
+
+    SciPy's X[rows] would copy. A CSR matrix stores its cells row after row in `data`, with their
+    columns in `indices`; the cells of row i go from indptr[i] to indptr[i + 1].
+    """
     start, stop, _ = rows.indices(X.shape[0])
-    ends = X.indptr[start : stop + 1]
-    cells = slice(ends[0], ends[-1])
+    pointers = X.indptr[start : stop + 1]
+    first_cell = pointers[0]
+    cells = slice(first_cell, pointers[-1])
     return type(X)(
-        (X.data[cells], X.indices[cells], ends - ends[0]),
+        (X.data[cells], X.indices[cells], pointers - first_cell),
         shape=(stop - start, X.shape[1]),
         copy=False,
     )
 
 
 def stack_features(above: Any, below: Any) -> Any:
-    """Join two tables of features, one below the other."""
+    """Join two tables of the same type, the rows of `below` after those of `above`.
+
+    Tables of different types, one with training rows and one with tuning rows, are refused.
+    """
     try:
         if hasattr(above, "iloc"):
             return _stack_pandas(above, below)
@@ -108,15 +122,18 @@ def stack_features(above: Any, below: Any) -> Any:
 def _stack_pandas(above: Any, below: Any) -> Any:
     """Join two frames of pandas.
 
-    Columns of unordered categories get the categories of both, since pandas would turn them into
-    plain text.
+    A column of categories that differ in the two frames gets the categories of both, since pandas
+    alone would turn it into plain text. Ordered categories are left to pandas: two orders cannot be
+    joined.
     """
     pandas = require("pandas", extra="tables")
     joined_types = {}
-    for name, upper in above.dtypes.items():
-        lower = below.dtypes[name]
-        if _are_unordered_categories(upper, lower, pandas) and upper != lower:
-            categories = upper.categories.union(lower.categories)
+    for name, dtype_above in above.dtypes.items():
+        dtype_below = below.dtypes[name]
+        if dtype_above == dtype_below:
+            continue
+        if _is_unordered_category(dtype_above) and _is_unordered_category(dtype_below):
+            categories = dtype_above.categories.union(dtype_below.categories)
             joined_types[name] = pandas.CategoricalDtype(categories)
 
     if joined_types:
@@ -125,26 +142,25 @@ def _stack_pandas(above: Any, below: Any) -> Any:
     return pandas.concat([above, below])
 
 
-def _are_unordered_categories(upper: Any, lower: Any, pandas: Any) -> bool:
-    """Return whether both columns hold categories without an order; two orders cannot be joined."""
-    return all(
-        isinstance(dtype, pandas.CategoricalDtype) and not dtype.ordered for dtype in (upper, lower)
-    )
+def _is_unordered_category(dtype: Any) -> bool:
+    """Tell whether a dtype of pandas is that of categories without an order."""
+    pandas = require("pandas", extra="tables")
+    return isinstance(dtype, pandas.CategoricalDtype) and not dtype.ordered
 
 
 # --------------------------------------------------------------------------------------------- gaps
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value is NaN, None, NaT or pandas.NA."""
+    """Tell whether a value is NaN, None, NaT or pandas.NA."""
     try:
-        return value is None or bool(value != value)
+        return value is None or bool(value != value)  # NaN and NaT do not equal themselves
     except TypeError:  # pandas.NA refuses to be compared
         return True
 
 
 def missing_cells(X: Any) -> Integers:
-    """Count the missing cells of each column of X: NaN, None, or what a frame calls so."""
+    """Count the missing cells of each column of X, (n_columns,): NaN, None, or a frame's nulls."""
     if hasattr(X, "isna"):
         return np.asarray(X.isna().sum(), dtype=np.int64)
     if hasattr(X, "null_count"):
@@ -152,8 +168,8 @@ def missing_cells(X: Any) -> Integers:
     if issparse(X):
         table: Any = X
         matrix = table.tocsr()
-        columns = matrix.indices[np.isnan(matrix.data)]
-        return np.bincount(columns, minlength=matrix.shape[1])
+        columns_with_nan = matrix.indices[np.isnan(matrix.data)]
+        return np.bincount(columns_with_nan, minlength=matrix.shape[1])
 
     cells = np.asarray(X)
     if not _may_have_gaps(cells):
@@ -162,19 +178,20 @@ def missing_cells(X: Any) -> Integers:
 
 
 def _missing_cells_of_polars(X: Any) -> Integers:
-    """Count nulls and NaN, which polars tells apart."""
-    nulls = np.asarray(X.null_count().row(0), dtype=np.int64)
-    nans = [
-        int(column.is_nan().sum() or 0) if column.dtype.is_float() else 0
-        for column in X.get_columns()
-    ]
-    return nulls + np.asarray(nans, dtype=np.int64)
+    """Count the missing cells of each column of a polars frame: nulls, and NaN among floats."""
+    n_nulls = np.asarray(X.null_count().row(0), dtype=np.int64)
+    n_nan = np.zeros(len(n_nulls), dtype=np.int64)
+    for position, column in enumerate(X.get_columns()):
+        if column.dtype.is_float():
+            n_nan[position] = column.is_nan().sum() or 0  # None for a column of nulls only
+    return n_nulls + n_nan
 
 
 def _may_have_gaps(cells: AnyArray) -> bool:
-    """Return False where one look shows that no cell is missing, as is usual.
+    """Return False if surely no cell of an array is missing, which is usual and quick to see.
 
-    The sum of an array shows whether it holds a NaN, in a quarter of the time of a mask.
+    The sum of floats is NaN if one of them is, and takes a quarter of the time of a mask. Objects
+    always may be missing.
     """
     if cells.dtype.kind != "f":
         return cells.dtype.kind == "O"
@@ -183,7 +200,7 @@ def _may_have_gaps(cells: AnyArray) -> bool:
 
 
 def _mark_gaps(cells: AnyArray) -> Bools:
-    """Mark the cells that are missing."""
+    """Mark the missing cells of an array of floats or objects."""
     if cells.dtype.kind == "f":
         return np.isnan(cells)
     return np.asarray(np.frompyfunc(is_missing, 1, 1)(cells), dtype=bool)

@@ -29,7 +29,8 @@ class NegativeLogScore(LabelScore):
     def evidence(self, passes: Floats) -> Doubles:
         """Return what the logarithm is taken of, from the probabilities of T passes.
 
-        (T, n, K) becomes (n, K), and (T, n) becomes (n,).
+        `passes` are (T, n, K) for all labels or (T, n) for one label of each row; the result is
+        (n, K) or (n,).
         """
 
     def read(self, prediction: Any) -> ClassRecord:
@@ -74,11 +75,11 @@ class AddOneIn(NegativeLogScore):
     needs: ClassVar[tuple[type, ...]] = (ClassDraws,)
 
     def evidence(self, passes: Floats) -> Doubles:
-        """Return the mean of p weighted by p, 0 where every pass gives 0."""
+        """Return sum p_t^2 / sum p_t over passes t, 0 where every pass gives 0."""
         total = _sum(passes)
-        weighted = _sum_of_squares(passes)
-        mean = np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
-        return mean / _SCALE_OF_SQUARES
+        scaled_squares = _sum_of_squares(passes)
+        scaled = np.divide(scaled_squares, total, out=np.zeros_like(total), where=total > 0)
+        return scaled / _SCALE_OF_SQUARES
 
 
 def _passes(record: ClassRecord) -> Floats:

@@ -39,7 +39,7 @@ from dco.scores.label_score import LabelScore
 from dco.scores.registry import register
 from dco.sets.labels import LabelSets, codes_of
 
-_NUMBERS_AT_ONCE = 2**20  # rows times actions times labels
+_NUMBERS_AT_ONCE = 2**20  # rows times actions times labels: 8 MiB in double precision
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class DecisionScore(LabelScore):
         losses = _NamedLosses.read(loss_matrix, labels)
         if losses.labels is not None:
             n_columns = losses.matrix.shape[1]
-            has_repeats = len(set(losses.labels)) < len(losses.labels)
-            if len(losses.labels) != n_columns or has_repeats:
+            n_distinct = len(set(losses.labels))
+            if len(losses.labels) != n_columns or n_distinct < n_columns:
                 raise ValueError(
                     f"labels must hold {n_columns} distinct labels, one for each column of "
                     "loss_matrix."
@@ -74,55 +74,65 @@ class DecisionScore(LabelScore):
 
     @abstractmethod
     def values(self, masses: Floats, quantiles: Floats, worst: Floats) -> Floats:
-        """Return what covering the share `masses` costs with each action.
+        """Return what covering a share t of the probability costs with an action, V(x, t) of it.
 
-        `quantiles` are the losses that the action then has at most, `worst` its largest losses.
+        - `masses`: the shares t, (n, actions, labels)
+        - `quantiles`: q_t, the loss that the action does not exceed with probability t,
+          (actions, labels)
+        - `worst`: M, the largest loss of each action, (actions, 1)
         """
 
     def score_labels(self, record: Any) -> Doubles:
-        """Score every label by the nested envelope, a few rows at a time."""
-        losses = _NamedLosses(np.asarray(self.loss_matrix), self.labels).in_order_of(
+        """Score every label that the model knows, (n, K), a few rows at a time."""
+        named_losses = _NamedLosses(np.asarray(self.loss_matrix), self.labels)
+        losses = named_losses.in_order_of(
             record.labels(), n_labels=record.n_classes, unseen=record.unseen is not None
         )
         probabilities: Doubles = np.asarray(record.probabilities, dtype=np.float64)
-        step = max(1, _NUMBERS_AT_ONCE // (losses.shape[0] * probabilities.shape[1]))
-        scores = [
-            self._score_by_envelope(probabilities[start : start + step], losses)
-            for start in range(0, len(probabilities), step)
-        ]
-        return np.concatenate(scores) if scores else np.zeros(probabilities.shape)
+        n_rows, n_known = probabilities.shape
+        n_actions = len(losses)
 
-    def _score_by_envelope(self, probabilities: Doubles, losses: Floats) -> Doubles:
+        rows_at_once = max(1, _NUMBERS_AT_ONCE // (n_actions * n_known))
+        scores = np.zeros((n_rows, n_known))
+        for start in range(0, n_rows, rows_at_once):
+            rows = slice(start, start + rows_at_once)
+            scores[rows] = self._score_by_hull(probabilities[rows], losses)
+        return scores
+
+    def _score_by_hull(self, probabilities: Doubles, losses: Floats) -> Doubles:
         """Score the labels by a walk along the lower convex hull of (t, V), all rows at once.
 
-        The walk starts at the vertex that price 0 picks and goes to the next one by the smallest
-        slope, which is the price from which on that one is picked (Jarvis's gift wrapping). A
-        label's score is the price from which on it is in the set of every vertex.
+        A price b picks the vertex of the hull with the smallest V - b t. The walk starts at the
+        vertex that price 0 picks. The next vertex is that with the smallest slope, which is the
+        price from which on it is picked (Jarvis's gift wrapping). A label's score is the price from
+        which on it is in the set of every vertex that is picked.
 
-        It suffices to look at the points (cumulative mass of action a, value of action a): between
-        two such masses the value of an action does not rise with t, so that any other t is beaten
-        for every price.
+        Return the scores of the labels that the model knows, (n, K). `losses` has a row for each
+        action, and columns for the labels that the model has never seen after those that it knows.
         """
         n_rows, n_known = probabilities.shape
         known_losses = losses[:, :n_known]
         points = self._points_of_hull(probabilities, losses)
         scores = np.zeros((n_rows, n_known))
 
-        # the vertex where each row stands, and the price from which on it stands there
-        rows = np.arange(n_rows)
-        price = np.zeros(n_rows)
+        rows = np.arange(n_rows)  # those whose walk goes on
         vertex = _position_of_smallest(points.value, prefer_largest=points.share)
+        price = np.zeros(n_rows)  # from which on the vertex is picked
         while rows.size:
-            slope = points.slopes_from(rows, vertex)
-            next_vertex = _position_of_smallest(slope, prefer_largest=points.share[rows])
-            next_price = np.maximum(price, slope[np.arange(len(rows)), next_vertex])
+            # 1. Find the next vertex of each row and its price; inf at the end of the hull.
+            slopes = points.slopes_from(rows, vertex)
+            next_vertex = _position_of_smallest(slopes, prefer_largest=points.share[rows])
+            smallest_slope = np.take_along_axis(slopes, next_vertex[:, None], axis=1)[:, 0]
+            next_price = np.maximum(price, smallest_slope)
 
-            # a label outside this vertex's set enters at the next price at the earliest; a vertex
-            # that no price picks says nothing
-            is_outside = known_losses[points.action[vertex]] > points.cut[vertex][:, None]
-            lasts = (next_price > price)[:, None]
-            scores[rows] = np.where(is_outside & lasts, next_price[:, None], scores[rows])
+            # 2. A label outside this vertex's set scores at least the next price, unless no price
+            # picks this vertex.
+            loss_of_labels = known_losses[points.action[vertex]]
+            is_outside = loss_of_labels > points.largest_loss[vertex][:, None]
+            is_picked = (next_price > price)[:, None]
+            scores[rows] = np.where(is_outside & is_picked, next_price[:, None], scores[rows])
 
+            # 3. Go there.
             goes_on = np.isfinite(next_price)
             rows = rows[goes_on]
             vertex = next_vertex[goes_on]
@@ -130,47 +140,58 @@ class DecisionScore(LabelScore):
         return scores
 
     def _points_of_hull(self, probabilities: Doubles, losses: Floats) -> _Points:
-        """Return the points among which the hull of each row has its vertices."""
+        """Return the points (t, V) among which the hull of each row has its vertices.
+
+        For each action, labels are sorted by their loss and their probabilities added up: the sums
+        are the shares t, the losses are the quantiles q_t of the action. No other t is needed:
+        between two such sums the value of an action does not rise with t, so that the next sum is
+        as good or better at any price.
+        """
         n_rows, n_known = probabilities.shape
         known_losses = losses[:, :n_known]
-        order = np.argsort(known_losses, axis=1, kind="stable")
-        quantiles = np.take_along_axis(known_losses, order, axis=1)
+        labels_by_loss = np.argsort(known_losses, axis=1, kind="stable")  # (actions, labels)
+        quantiles = np.take_along_axis(known_losses, labels_by_loss, axis=1)
 
-        masses = np.cumsum(probabilities[:, order], axis=2)
-        if n_rows and masses[:, 0, -1].min() <= 0:
+        masses = np.cumsum(probabilities[:, labels_by_loss], axis=2)  # (n, actions, labels)
+        totals = masses[:, :, -1:]
+        if n_rows and totals[:, 0].min() <= 0:
             raise ValueError("a row of probabilities sums to 0.")
-        masses /= masses[:, :, -1:]
+        shares = masses / totals
 
-        values = self.values(masses, quantiles, losses.max(axis=1)[:, None])
+        values = self.values(shares, quantiles, worst=losses.max(axis=1)[:, None])
         return _Points(
-            share=masses.reshape(n_rows, -1),
-            value=np.broadcast_to(values, masses.shape).reshape(n_rows, -1),
-            cut=quantiles.ravel(),
+            share=shares.reshape(n_rows, -1),
+            value=np.broadcast_to(values, shares.shape).reshape(n_rows, -1),
+            largest_loss=quantiles.ravel(),
             action=np.repeat(np.arange(len(losses)), n_known),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """Points (t, V) of each row, one for each action and label.
+    """Points (t, V) of each row, one for each action and label: a set's coverage and what it costs.
 
-    The set of a point holds the labels whose loss under `action` is at most `cut`.
+    The set of point j holds the labels whose loss under action[j] is at most largest_loss[j].
     """
 
-    share: Floats  # (n, points): t
-    value: Floats  # (n, points): V
-    cut: Floats  # (points,)
+    share: Floats  # t, (n, points)
+    value: Floats  # V, (n, points)
+    largest_loss: Floats  # (points,)
     action: Integers  # (points,)
 
     def slopes_from(self, rows: Integers, vertex: Integers) -> Doubles:
-        """Return the slopes from one point of each row to all points, +inf to those that are not
-        further right.
+        """Return the slopes (V - V') / (t - t') of lines from one point of a row to all its points.
+
+        vertex[i] is the position of the point (t', V') in row rows[i]; the result is
+        (len(rows), points). Points that are not to the right of it have the slope +inf.
         """
-        share_here = self.share[rows, vertex][:, None]
-        value_here = self.value[rows, vertex][:, None]
+        share = self.share[rows]
+        value = self.value[rows]
+        share_here = np.take_along_axis(share, vertex[:, None], axis=1)
+        value_here = np.take_along_axis(value, vertex[:, None], axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            slopes = (self.value[rows] - value_here) / (self.share[rows] - share_here)
-        slopes[self.share[rows] <= share_here] = np.inf
+            slopes = (value - value_here) / (share - share_here)
+        slopes[share <= share_here] = np.inf
         return slopes
 
 
@@ -185,7 +206,7 @@ class RiskAverse(DecisionScore):
     """
 
     def values(self, masses: Floats, quantiles: Floats, worst: Floats) -> Floats:
-        """Return the quantile."""
+        """Return the quantile of each action's loss, q_t."""
         return quantiles
 
     def act(self, sets: LabelSets, prediction: ClassRecord | None = None) -> Actions:
@@ -242,43 +263,60 @@ def act(
     labels: Sequence[Any] | AnyArray | None = None,
     alpha: Level | None = None,
 ) -> Actions:
-    """Choose the best action for each set, from any score.
+    """Choose the best action for each prediction set, whatever score made it.
 
-    Without `alpha`: the least of max over y in the set of loss[a, y] (RAC's rule). With it: the
-    least of inside + alpha max(0, outside - inside), where inside and outside are the largest
-    losses over the set and over its complement; this is the largest expected loss under laws that
-    give the set at least 1 - alpha (ROCP's rule). An empty set is treated as the set of all labels.
-    Equal actions are told apart by their expected loss where `prediction` is given, and by their
-    number after that.
+    Parameters
+    ----------
+    sets
+        The sets. An empty one is treated as the set of all labels.
+    prediction
+        The prediction of the same rows. If given, actions with equal criteria are told apart by
+        their expected loss; after that the first is chosen.
+    loss_matrix
+        loss_matrix[a][y] is the loss of action a when the label is y.
+    labels
+        The labels of the columns; without them, the labels of the sets in their order.
+    alpha
+        Without it, an action is chosen by the largest loss over the set (RAC's rule). With it, by
+        inside + alpha max(0, outside - inside), where inside and outside are its largest losses
+        over the set and over the other labels: the largest expected loss if the set has probability
+        at least 1 - alpha (ROCP's rule).
     """
     losses = _NamedLosses.read(loss_matrix, labels).in_order_of(
         sets.classes,
         n_labels=sets.n_classes,
         unseen=prediction is not None and prediction.unseen is not None,
     )
-    members = sets.to_dense()
-    members = members | sets.on_host().is_empty()[:, None]
-    expected: Floats = np.zeros((len(sets), len(losses)))
+    is_empty = sets.on_host().is_empty()
+    members = sets.to_dense() | is_empty[:, None]
+    expected_losses: Floats = np.zeros((len(sets), len(losses)))
     if prediction is not None:
-        expected = _expected_losses(prediction, sets, losses)
+        expected_losses = _expected_losses(prediction, sets, losses)
     share_missed = None if alpha is None else float(as_rational(alpha))
 
-    step = max(1, _NUMBERS_AT_ONCE // losses.size)
-    blocks = [slice(start, start + step) for start in range(0, max(len(sets), 1), step)]
-    chosen = [
-        _choose_actions(losses, members[rows], expected[rows], share_missed) for rows in blocks
-    ]
+    # a few rows at a time, and one empty block if there are no rows
+    rows_at_once = max(1, _NUMBERS_AT_ONCE // losses.size)
+    blocks = []
+    for start in range(0, max(len(sets), 1), rows_at_once):
+        rows = slice(start, start + rows_at_once)
+        blocks.append(_choose_actions(losses, members[rows], expected_losses[rows], share_missed))
     return Actions(
-        actions=np.concatenate([block.actions for block in chosen]),
-        worst_loss=np.concatenate([block.worst_loss for block in chosen]),
-        robust_loss=np.concatenate([block.robust_loss for block in chosen]),
+        actions=np.concatenate([block.actions for block in blocks]),
+        worst_loss=np.concatenate([block.worst_loss for block in blocks]),
+        robust_loss=np.concatenate([block.robust_loss for block in blocks]),
     )
 
 
 def _choose_actions(
-    losses: Floats, members: Bools, expected: Floats, share_missed: float | None
+    losses: Floats, members: Bools, expected_losses: Floats, share_missed: float | None
 ) -> Actions:
-    """Choose the action of each of a few rows."""
+    """Choose the action of each of a few rows.
+
+    - `losses`: (A, K) for A actions and K labels
+    - `members`: (n, K), the labels in the set of each row
+    - `expected_losses`: (n, A), by which actions with equal criteria are told apart
+    - `share_missed`: the alpha of `act`
+    """
     inside = _largest_losses(losses, members)
     criterion = inside
     if share_missed is not None:
@@ -286,24 +324,32 @@ def _choose_actions(
         criterion = inside + share_missed * np.maximum(outside - inside, 0)
 
     is_best = criterion == criterion.min(axis=1, keepdims=True)
-    actions = np.argmin(np.where(is_best, expected, np.inf), axis=1)
+    actions = np.argmin(np.where(is_best, expected_losses, np.inf), axis=1)
     rows = np.arange(len(actions))
-    return Actions(actions, inside[rows, actions], criterion[rows, actions])
+    return Actions(
+        actions=actions,
+        worst_loss=inside[rows, actions],
+        robust_loss=criterion[rows, actions],
+    )
 
 
 def _largest_losses(losses: Floats, members: Bools) -> Floats:
-    """Return the largest loss of each action over each row's members, (n, A); the overall least
-    loss where there are none.
+    """Return the largest loss of each action over each row's members, (n, A).
+
+    Where a row has no members it is the smallest of all losses.
     """
-    return np.asarray(np.where(members[:, None, :], losses[None], losses.min()).max(axis=2))
+    losses_of_members = np.where(members[:, None, :], losses[None], losses.min())  # (n, A, K)
+    return np.asarray(losses_of_members.max(axis=2))
 
 
 def _position_of_smallest(values: Floats, *, prefer_largest: Floats) -> Integers:
-    """Find the smallest value of each row; among equal ones that with the largest
-    `prefer_largest`, and the first of those.
+    """Find the column of the smallest value of each row.
+
+    Among equal ones it is that with the largest `prefer_largest` (at least 0), and then the first.
     """
     is_smallest = values == values.min(axis=1, keepdims=True)
-    return np.asarray(np.argmax(np.where(is_smallest, prefer_largest, -1.0), axis=1))
+    below_all = -1.0
+    return np.asarray(np.argmax(np.where(is_smallest, prefer_largest, below_all), axis=1))
 
 
 def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -> Floats:
@@ -326,7 +372,7 @@ class _NamedLosses:
 
     @classmethod
     def read(cls, loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None) -> _NamedLosses:
-        """Check what a caller gave."""
+        """Check a loss matrix, and keep it with the labels of its columns, if they are given."""
         matrix = np.asarray(loss_matrix, dtype=np.float64)
         if matrix.ndim != 2 or 0 in matrix.shape:
             raise ValueError(
@@ -338,7 +384,13 @@ class _NamedLosses:
         return cls(matrix, None if labels is None else tuple(np.asarray(labels).tolist()))
 
     def in_order_of(self, wanted: AnyArray | None, *, n_labels: int, unseen: bool) -> Floats:
-        """Return one column per wanted label, in their order; None means 0 to K - 1."""
+        """Return the matrix with one column for each wanted label, in their order.
+
+        - `wanted`: the labels of a prediction or of sets; None stands for 0 to K - 1
+        - `n_labels`: how many they are
+        - `unseen`: whether some of them are labels that the model has never seen; then columns
+          without names cannot be matched
+        """
         n_columns = self.matrix.shape[1]
         if self.labels is None:
             if unseen:

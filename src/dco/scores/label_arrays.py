@@ -22,7 +22,10 @@ LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
 
 def row_blocks(matrix: Array) -> Iterator[slice]:
-    """Cut the rows into blocks of bounded size; no rows are one empty block."""
+    """Yield slices that cut the rows of a (..., n, K) matrix into blocks of bounded size.
+
+    A matrix without rows gives one empty block.
+    """
     n_rows = int(matrix.shape[-2])
     n_labels = int(matrix.shape[-1])
     block_size = BLOCK_SIZE if isinstance(matrix, np.ndarray) else BLOCK_SIZE_ON_DEVICE
@@ -44,7 +47,7 @@ def store_few_labels_by_columns(probabilities: Array) -> Array:
 
 
 def take_label(matrix: Array, labels: Array) -> Array:
-    """Return the number of one label in each row."""
+    """Take one number from each row of a matrix: that in column labels[i] of row i, (n,)."""
     xp = namespace(matrix)
     return matrix[xp.arange(matrix.shape[0], device=matrix.device), labels]
 
@@ -55,13 +58,16 @@ def count_true(mask: Array) -> Array:
 
 
 def exact_masses(probabilities: Array) -> Array:
-    """Round to multiples of 2**-50: adding and taking away 4 leaves no finer digits."""
+    """Round probabilities to multiples of 2**-50, whose sums are exact in double precision.
+
+    Between 4 and 8 the floats lie 2**-50 apart, so adding 4 rounds to such multiples.
+    """
     xp = namespace(probabilities)
     return (xp.astype(probabilities, xp.float64) + 4.0) - 4.0
 
 
 def running_sums(values: Array) -> Array:
-    """Add up each row from the first column on."""
+    """Return the sums of each row from its first column up to each: [1, 2, 3] -> [1, 3, 6]."""
     xp = namespace(values)
     if values.shape[1] <= FEW_LABELS:
         return xp.stack(list(accumulate(_columns(values)))).T
@@ -69,7 +75,7 @@ def running_sums(values: Array) -> Array:
 
 
 def check_masses(masses: Array) -> None:
-    """Refuse rows whose sums are so large that they are no longer exact."""
+    """Refuse probabilities of which sums (`masses`) reach 8, beyond which sums are not exact."""
     if masses.shape[0] == 0:
         return
     largest = float(namespace(masses).max(masses))
@@ -81,7 +87,7 @@ def check_masses(masses: Array) -> None:
 
 
 def sort_falling(probabilities: Array) -> Array:
-    """Sort each row from the largest probability.
+    """Sort each row in descending order: [0.2, 0.5, 0.3] -> [0.5, 0.3, 0.2].
 
     Few labels are sorted by comparing neighbouring columns (a bubble sort of whole columns), which
     takes NumPy a tenth of the time that it takes to sort one short row after the other.
@@ -102,16 +108,19 @@ def sort_falling(probabilities: Array) -> Array:
 
 
 def first_labels(probabilities: Array, falling: Array, n_first: Array) -> Array:
-    """Mark the first labels of each row by falling probability, equal ones by their column.
+    """Mark the most probable labels of each row, n_first[i] of them in row i, (n, K).
 
-    `falling` is `sort_falling(probabilities)`, and `n_first` says how many labels to mark in each
-    row. One comparison with the last of them marks all, unless others are equal to it.
+    `falling` is `sort_falling(probabilities)`. Of labels with equal probabilities, those in earlier
+    columns are marked first.
     """
     xp = namespace(probabilities)
-    last = xp.maximum(n_first - 1, xp.zeros_like(n_first))
-    smallest = take_label(falling, last)[:, None]
+
+    # 1. Mark all labels that are at least as probable as the last one to be marked.
+    last_position = xp.maximum(n_first - 1, xp.zeros_like(n_first))
+    smallest = take_label(falling, last_position)[:, None]
     marked = (probabilities >= smallest) & (n_first > 0)[:, None]
 
+    # 2. If others are as probable as that one, too many are marked: take the last of them away.
     n_too_many = count_true(marked) - n_first
     if not xp.any(n_too_many > 0):
         return marked
@@ -120,12 +129,14 @@ def first_labels(probabilities: Array, falling: Array, n_first: Array) -> Array:
 
 
 def _last_true(mask: Array, n_last: Array) -> Array:
-    """Keep only the last true values of each row."""
+    """Keep only the last n_last[i] true values of row i, in a (n, K) mask."""
     xp = namespace(mask)
-    up_to_here = xp.cumulative_sum(xp.astype(mask, xp.int64), axis=1)
-    n_before_last = up_to_here[:, -1] - n_last
-    return mask & (up_to_here > n_before_last[:, None])
+    n_up_to_here = xp.cumulative_sum(xp.astype(mask, xp.int64), axis=1)
+    n_total = n_up_to_here[:, -1]
+    n_dropped = (n_total - n_last)[:, None]
+    return mask & (n_up_to_here > n_dropped)
 
 
 def _columns(matrix: Array) -> list[Array]:
+    """List the columns of a matrix, each (n,)."""
     return [matrix[:, column] for column in range(matrix.shape[1])]

@@ -21,9 +21,12 @@ class LabelScore(Score):
     """A score of class probabilities, whose sets hold labels.
 
     A subclass has one method, `score_labels`. It may replace `score_one_label`, `find_members` and
-    `count_members` by something faster that decides alike. All four get the rows in blocks, so that
-    no second matrix of all rows and labels is made, and thresholds as matrices that broadcast to
-    the scores: one column for thresholds by row.
+    `count_members` by something faster that gives the same result. These four know nothing of
+
+    - labels that the model has never seen, which always score +inf,
+    - many rows: they get blocks of rows, so that no second matrix of all rows and labels is made,
+    - kinds of thresholds: they get a matrix that broadcasts to the scores, with one column where a
+      row has the same threshold for all labels.
     """
 
     needs: ClassVar[tuple[type, ...]] = (ClassProbabilities, ClassDraws)
@@ -42,12 +45,19 @@ class LabelScore(Score):
         return self.score_labels(record) <= thresholds
 
     def count_members(self, record: Any, several: Sequence[Array]) -> list[Array]:
-        """Count the labels of each row that score at most the thresholds, for several of them."""
+        """Count the labels of each row that score at most the thresholds.
+
+        `several` are matrices of thresholds; there is one array (n,) of counts for each.
+        """
         scores = self.score_labels(record)
         return [count_true(scores <= thresholds) for thresholds in several]
 
     def read(self, prediction: Any) -> ClassRecord:
-        """Check a prediction, and return it in the form that the score reads in blocks."""
+        """Check a prediction, and return it as the record that the four methods get in blocks.
+
+        Uniform numbers must be there if the score is randomised. Records on a GPU are copied to the
+        host unless the score works there.
+        """
         record: ClassRecord = expect(self, prediction, *self.needs)
         if self.randomised and record.uniforms is None:
             raise ValueError(
@@ -60,40 +70,37 @@ class LabelScore(Score):
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Array:
         """Score the label of each row, (n,); +inf for a label that the model has never seen."""
         record = self.read(prediction)
-        labels = record.codes(y)
-        xp = namespace(labels)
-        is_known = labels < record.n_known
-        columns = xp.where(is_known, labels, 0)
+        codes = record.codes(y)  # of labels never seen they are at least n_known
+        xp = namespace(codes)
+        is_known = codes < record.n_known
+        columns = xp.where(is_known, codes, 0)
 
-        scores = xp.concat(
-            [
-                self.score_one_label(record.take(rows), columns[rows])
-                for rows in row_blocks(record.array)
-            ]
-        )
-        return xp.where(is_known, scores, np.inf)
+        scores = []
+        for rows in row_blocks(record.array):
+            scores.append(self.score_one_label(record.take(rows), columns[rows]))
+        return xp.where(is_known, xp.concat(scores), np.inf)
 
     def every_label(self, prediction: ClassRecord) -> Array:
         """Score every label, (n, K); those that the model has never seen come last, with +inf."""
         record = self.read(prediction)
         xp = namespace(record.array)
-        scores = xp.concat(
-            [self.score_labels(record.take(rows)) for rows in row_blocks(record.array)]
-        )
+        blocks = [self.score_labels(record.take(rows)) for rows in row_blocks(record.array)]
+        scores = xp.concat(blocks)
         if record.unseen is None:
             return scores
-        never_seen = xp.full((len(record), record.n_unseen), np.inf, device=scores.device)
-        return xp.concat([scores, never_seen], axis=1)
+        scores_of_unseen = xp.full((len(record), record.n_unseen), np.inf, device=scores.device)
+        return xp.concat([scores, scores_of_unseen], axis=1)
 
     def sets(self, prediction: ClassRecord, threshold: AnyThreshold) -> LabelSets:
         """Return the set of each row: all labels whose score is at most the threshold."""
         record = self.read(prediction)
         thresholds = _read_thresholds(threshold, record)
-        members = [
-            self._find_all_members(record.take(rows), _of_rows(thresholds, rows))
-            for rows in row_blocks(record.array)
-        ]
-        return LabelSets(namespace(members[0]).concat(members), record.labels())
+        blocks = []
+        for rows in row_blocks(record.array):
+            block_thresholds = _take_rows(thresholds, rows)
+            blocks.append(self._find_all_members(record.take(rows), block_thresholds))
+        members = namespace(blocks[0]).concat(blocks)
+        return LabelSets(members, record.labels())
 
     def sizes(self, prediction: ClassRecord, threshold: AnyThreshold) -> Array:
         """Count the labels of each set, (n,), without making the sets."""
@@ -109,49 +116,55 @@ class LabelScore(Score):
 
         several = [_read_thresholds(threshold, record) for threshold in thresholds]
         xp = namespace(record.array)
-        blocks = [
-            xp.stack(
-                self._count_all_members(
-                    record.take(rows), [_of_rows(thresholds, rows) for thresholds in several]
-                )
-            )
-            for rows in row_blocks(record.array)
-        ]
+        blocks = []
+        for rows in row_blocks(record.array):
+            block_thresholds = [_take_rows(matrix, rows) for matrix in several]
+            counts = self._count_all_members(record.take(rows), block_thresholds)
+            blocks.append(xp.stack(counts))
         return xp.concat(blocks, axis=1)
 
     def _find_all_members(self, record: ClassRecord, thresholds: Array) -> Array:
-        """Mark the members, those among the labels that the model has never seen included."""
+        """Mark the members of the sets of a block of rows, (n, K).
+
+        Labels that the model has never seen are the last columns.
+        """
         members = self.find_members(record, _of_known_labels(thresholds, record))
         if record.unseen is None:
             return members
-        return namespace(members).concat([members, _unseen_members(record, thresholds)], axis=1)
+        unseen_members = _find_unseen_members(record, thresholds)
+        return namespace(members).concat([members, unseen_members], axis=1)
 
     def _count_all_members(self, record: ClassRecord, several: Sequence[Array]) -> Sequence[Array]:
-        """Count the members, those among the labels that the model has never seen included."""
-        counts = self.count_members(
-            record, [_of_known_labels(thresholds, record) for thresholds in several]
-        )
+        """Count the members of the sets of a block of rows, for several matrices of thresholds.
+
+        Labels that the model has never seen are counted too. There is one array (n,) of counts for
+        each matrix.
+        """
+        of_known_labels = [_of_known_labels(thresholds, record) for thresholds in several]
+        counts = self.count_members(record, of_known_labels)
         if record.unseen is None:
             return counts
-        return [
-            count + count_true(_unseen_members(record, thresholds))
-            for count, thresholds in zip(counts, several, strict=True)
-        ]
+
+        all_counts = []
+        for count, thresholds in zip(counts, several, strict=True):
+            unseen_members = _find_unseen_members(record, thresholds)
+            all_counts.append(count + count_true(unseen_members))
+        return all_counts
 
 
 def is_by_row(thresholds: Array) -> bool:
-    """Say whether all labels of a row share one threshold."""
+    """Tell whether all labels of a row share one threshold."""
     return bool(thresholds.shape[1] == 1)
 
 
 def _read_thresholds(threshold: AnyThreshold, record: ClassRecord) -> Array:
-    """Return thresholds that broadcast to the scores of all labels, where the record is."""
+    """Return a matrix of thresholds that broadcasts to (n, K), on the device of the record."""
     thresholds = thresholds_of_labels(threshold, len(record), record.n_classes)
     return to_device_of(thresholds, record.array)
 
 
-def _of_rows(thresholds: Array, rows: slice) -> Array:
-    """Return the thresholds of some rows."""
+def _take_rows(thresholds: Array, rows: slice) -> Array:
+    """Return the thresholds of some rows; a matrix of one row holds for all."""
     return thresholds if thresholds.shape[0] == 1 else thresholds[rows, :]
 
 
@@ -160,9 +173,10 @@ def _of_known_labels(thresholds: Array, record: ClassRecord) -> Array:
     return thresholds if is_by_row(thresholds) else thresholds[:, : record.n_known]
 
 
-def _unseen_members(record: ClassRecord, thresholds: Array) -> Array:
-    """Mark the members among labels that the model has never seen: all where the threshold is
-    infinite, for their score is.
+def _find_unseen_members(record: ClassRecord, thresholds: Array) -> Array:
+    """Mark the members among the labels that the model has never seen, (n, n_unseen).
+
+    Their scores are +inf, so they are members where the threshold is.
     """
     of_unseen = thresholds if is_by_row(thresholds) else thresholds[:, record.n_known :]
     shape = (len(record), record.n_unseen)

@@ -44,7 +44,10 @@ class LAC(LabelScore):
         return record.probabilities >= smallest_probability(float(thresholds[0, 0]), precision)
 
     def count_members(self, record: ClassProbabilities, several: Sequence[Array]) -> list[Array]:
-        """Count the labels of each row that score at most the thresholds, for several of them."""
+        """Count the labels of each row that score at most the thresholds.
+
+        `several` are matrices of thresholds; there is one array (n,) of counts for each.
+        """
         return [count_true(self.find_members(record, thresholds)) for thresholds in several]
 
 

@@ -33,13 +33,18 @@ class Margin(LabelScore):
 
 
 def _margins(probabilities: Array, of_labels: Array) -> Array:
-    """Return the margins of labels with these probabilities, by row."""
+    """Return the margins of some labels of each row, max over other labels of p(j), minus p(y).
+
+    `probabilities` are those of all labels, (n, K); `of_labels` those of the labels in question,
+    (n, K) or (n, 1).
+    """
     xp: Any = namespace(probabilities)
     falling = sort_falling(probabilities)
-    first = falling[:, :1]
-    second = falling[:, 1:2] if falling.shape[1] > 1 else xp.zeros_like(first)
+    largest = falling[:, :1]
+    second = falling[:, 1:2] if falling.shape[1] > 1 else xp.zeros_like(largest)
 
-    best_other = xp.where(of_labels == first, second, first)
+    # the best other label of the most probable one is the second, of all others the most probable
+    best_other = xp.where(of_labels == largest, second, largest)
     return xp.astype(best_other, xp.float64) - xp.astype(of_labels, xp.float64)
 
 

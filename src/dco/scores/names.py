@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ _LONGEST_VALUE = 60  # characters of a parameter in the name of a score
 
 
 def checked_score(score: Any) -> Score:
-    """Return the score, or say what it is instead."""
+    """Return a score that a user gave; if it is none, raise an error that says what to write."""
     if isinstance(score, Score):
         return score
     if isinstance(score, type):
@@ -34,9 +33,10 @@ def checked_score(score: Any) -> Score:
 def given_scores(
     scores: Any, scores_called: Callable[[str], Sequence[Score]]
 ) -> dict[str, Score] | None:
-    """Return scores by name, from a score, a short name, a list of these or a dict; None for None.
+    """Read the argument scores= of an estimator: return scores by name, or None for None.
 
-    `scores_called` looks up a short name.
+    It may be a score, a short name such as "aps", a list of these, or a dict of scores by name.
+    `scores_called` returns the scores that a short name stands for.
     """
     if scores is None:
         return None
@@ -45,7 +45,7 @@ def given_scores(
     if isinstance(scores, Mapping):
         by_name = {name: checked_score(score) for name, score in scores.items()}
     else:
-        by_name = named_scores(_listed_scores(scores, scores_called))
+        by_name = named_scores(_look_up_short_names(scores, scores_called))
     if not by_name:
         raise ValueError(
             "scores is empty: pass None for all scores that suit the models, or name some."
@@ -53,44 +53,52 @@ def given_scores(
     return by_name
 
 
-def _listed_scores(scores: Any, scores_called: Callable[[str], Sequence[Score]]) -> list[Any]:
-    """Return the scores of a list, with short names looked up."""
-    listed: list[Any] = []
-    for item in scores if isinstance(scores, (list, tuple)) else [scores]:
-        listed += scores_called(item) if isinstance(item, str) else [item]
-    return listed
+def _look_up_short_names(scores: Any, scores_called: Callable[[str], Sequence[Score]]) -> list[Any]:
+    """Return a list of scores in which short names are replaced: ["aps", LAC()] -> [APS(), LAC()].
+
+    `scores` may also be one score or one short name; see `given_scores`.
+    """
+    items = scores if isinstance(scores, (list, tuple)) else [scores]
+    looked_up: list[Any] = []
+    for item in items:
+        looked_up += scores_called(item) if isinstance(item, str) else [item]
+    return looked_up
 
 
 def named_scores(scores: Iterable[Any]) -> dict[str, Score]:
-    """Name each score by its label, numbered where different scores share one."""
-    taken: dict[str, Hashable] = {}
-    return {free_label(checked_score(score), taken): score for score in scores}
+    """Name each score by its label, with a number added where different scores have the same."""
+    identity_by_label: dict[str, Hashable] = {}
+    return {free_label(checked_score(score), identity_by_label): score for score in scores}
 
 
-def free_label(score: Score, taken: dict[str, Hashable]) -> str:
-    """Take the label of a score, or the first numbered one that no other score has."""
+def free_label(score: Score, identity_by_label: dict[str, Hashable]) -> str:
+    """Find a label for a score that no other score has, and enter it: "RAPS", "RAPS-2", ...
+
+    `identity_by_label` says which labels are taken, and by which score (see `identity_of`). A score
+    that has a label already gets the same again.
+    """
     label = score_label(score)
     identity = identity_of(score)
-    if taken.setdefault(label, identity) == identity:
+    if identity_by_label.setdefault(label, identity) == identity:
         return label
-    for number in count(2):
-        numbered = f"{label}-{number}"
-        if taken.setdefault(numbered, identity) == identity:
-            return numbered
-    raise AssertionError("count() does not end")
+
+    number = 2
+    while identity_by_label.setdefault(f"{label}-{number}", identity) != identity:
+        number += 1
+    return f"{label}-{number}"
 
 
 def identity_of(thing: Any) -> Hashable:
-    """Return what is equal for equal objects: the digest of what an object holds.
+    """Return a key that is equal for equal objects: a digest of all that the object holds.
 
-    An object that is changed in place becomes another. One that cannot be written down equals only
-    itself.
+    An object that is changed in place gets another key. One of which no digest can be made equals
+    only itself.
     """
     import joblib
 
     try:
         digest: str = joblib.hash(thing)
-    except Exception:  # whatever a user's object raises when it is written down
+    except Exception:  # whatever a user's object raises when it is pickled for the digest
         return id(thing)
     return digest
 
@@ -98,21 +106,24 @@ def identity_of(thing: Any) -> Hashable:
 def score_label(score: Score) -> str:
     """Write a score as its class with the parameters that are not at their default.
 
-    Such as LAC, RAPS(penalty=0.1, rank_free=1) or NeverEmpty(LAC).
+    Such as LAC, RAPS(penalty=0.1, rank_free=1) or NeverEmpty(LAC). A class that is no dataclass and
+    has a repr of its own is written by that.
     """
-    if not is_dataclass(score) and type(score).__repr__ is not object.__repr__:
+    has_own_repr = type(score).__repr__ is not object.__repr__
+    if has_own_repr and not is_dataclass(score):
         return repr(score)
 
-    shown = []
-    for name, value in _parameters(score).items():
-        text = score_label(value) if isinstance(value, Score) else f"{name}={_show(value)}"
-        shown.append(text)
-    return type(score).__name__ + (f"({', '.join(shown)})" if shown else "")
+    texts = []
+    for name, value in _changed_parameters(score).items():
+        is_score = isinstance(value, Score)
+        texts.append(score_label(value) if is_score else f"{name}={_write_value(value)}")
+    class_name = type(score).__name__
+    return f"{class_name}({', '.join(texts)})" if texts else class_name
 
 
-def _parameters(score: Score) -> dict[str, Any]:
-    """Return the parameters that are not at their default, by name."""
-    if not is_dataclass(score):  # the default repr holds an address, which differs in every run
+def _changed_parameters(score: Score) -> dict[str, Any]:
+    """Return the parameters of a score that are not at their default, by name."""
+    if not is_dataclass(score):  # no defaults are known
         return vars(score)
     parameters = {}
     for field in fields(score):
@@ -122,27 +133,31 @@ def _parameters(score: Score) -> dict[str, Any]:
     return parameters
 
 
-def _show(value: Any) -> str:
-    """Write the value of a parameter: a function by its name, a long value by its digest.
+def _write_value(value: Any) -> str:
+    """Write the value of a parameter in one line that is the same in every run.
 
-    No address is written, which would differ in every run.
+    - an array by its shape and a digest, "<2 x 3 5f1d36a2>", and any long value by a digest
+    - a function by its name
+    - an object whose repr holds its address in memory by its class
     """
     if isinstance(value, np.ndarray):
         shape = " x ".join(map(str, value.shape))
-        return f"<{shape} {_text_digest(repr(value.tolist()))}>"
+        return f"<{shape} {_short_digest(repr(value.tolist()))}>"
+
     if isinstance(value, tuple | list):
-        text = "(" + ", ".join(_show(part) for part in value) + ")"
+        text = "(" + ", ".join(_write_value(item) for item in value) + ")"
     elif callable(value):
         text = str(getattr(value, "__name__", type(value).__name__))
     else:
         text = repr(value)
 
-    if " at 0x" in text:
+    has_address = " at 0x" in text
+    if has_address:
         text = type(value).__name__
     if len(text) > _LONGEST_VALUE:
-        return f"<{type(value).__name__} {_text_digest(text)}>"
+        return f"<{type(value).__name__} {_short_digest(text)}>"
     return text
 
 
-def _text_digest(text: str) -> str:
+def _short_digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=4).hexdigest()

@@ -18,13 +18,14 @@ from dco.scores.top_k import TopK
 
 @dataclass(frozen=True)
 class NeverEmpty(CompositeScore, LabelScore):  # type: ignore[override]
-    """`score`, but the lowest float for the label of the largest probability.
+    """`score`, but the lowest float for the most probable label, so that no set is empty.
 
-    That label (the first among equals; by the mean over passes) is then in every calibrated set. It
-    is a score like any other, so calibration is as exact as before, and the threshold is at most
-    that of `score`: no set holds a label that the set of `score` does not hold, save the first.
-    Where that label alone is right often enough, the threshold is the lowest float and every set is
-    that label; calibration scores are then tied, and coverage is at least the law, not equal to it.
+    The most probable label (the first among equals; by the mean over dropout passes) is then in
+    every calibrated set. It is a score like any other, so calibration is as exact as before, and
+    the threshold is at most that of `score`: apart from the most probable label, no set holds a
+    label that the set of `score` does not hold. Where the most probable label alone is right often
+    enough, the threshold is the lowest float and every set is that label. Calibration scores are
+    then tied, and coverage is at least what it would be without ties, not equal to it.
     """
 
     score: LabelScore
@@ -52,21 +53,27 @@ class NeverEmpty(CompositeScore, LabelScore):  # type: ignore[override]
         return namespace(scores).where(is_top, LOWEST_SCORE, scores)
 
     def find_members(self, record: ClassRecord, thresholds: Array) -> Array:
-        """Mark the members by `score`, and the most probable label."""
+        """Mark the labels that are members by `score`, and the most probable label, (n, K)."""
         members = self.score.find_members(record, thresholds)
-        return members | (_is_top(record) & (thresholds >= LOWEST_SCORE))
+        holds_top = thresholds >= LOWEST_SCORE
+        return members | (_is_top(record) & holds_top)
 
     def count_members(self, record: ClassRecord, several: Sequence[Array]) -> list[Array]:
-        """Count the members by `score`, and the most probable label where it is not among them."""
+        """Count the labels that are members by `score`, and the most probable label if it is not.
+
+        `several` are matrices of thresholds; there is one array (n,) of counts for each.
+        """
         if not all(is_by_row(thresholds) for thresholds in several):
             return super().count_members(record, several)
-        top_scores = self.score.score_one_label(record, _top_label(record))[:, None]
-        return [
-            count + count_true((top_scores > thresholds) & (thresholds >= LOWEST_SCORE))
-            for count, thresholds in zip(
-                self.score.count_members(record, several), several, strict=True
-            )
-        ]
+
+        scores_of_top = self.score.score_one_label(record, _top_label(record))[:, None]
+        counts = []
+        counts_by_score = self.score.count_members(record, several)
+        for count, thresholds in zip(counts_by_score, several, strict=True):
+            is_no_member_by_score = scores_of_top > thresholds
+            is_added = is_no_member_by_score & (thresholds >= LOWEST_SCORE)
+            counts.append(count + count_true(is_added))
+        return counts
 
 
 def never_empty(score: Score) -> Score:

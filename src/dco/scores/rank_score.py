@@ -32,9 +32,10 @@ from dco.scores.label_score import LabelScore, is_by_row
 
 
 class RankedLabels(ABC):
-    """Labels with all that a score by ranks may ask of them.
+    """Some labels of each row, with what a score may be made of: ranks, masses, probabilities.
 
-    `uniform` holds the number U that a randomised score draws for each row, and is 1 for others.
+    `uniform` holds the uniform random number U of each row, as a column, or 1 for scores that are
+    not randomised. The properties have one row for each row, and a column for each of the labels.
     """
 
     uniform: Any
@@ -42,7 +43,7 @@ class RankedLabels(ABC):
     @property
     @abstractmethod
     def rank(self) -> Array:
-        """The places of the labels in their rows, from 1."""
+        """The ranks of the labels in their rows; 1 is the most probable."""
 
     @property
     @abstractmethod
@@ -52,17 +53,15 @@ class RankedLabels(ABC):
     @property
     @abstractmethod
     def probability(self) -> Array:
-        """The labels' own probabilities, as exact masses."""
+        """The labels' own probabilities, rounded so that sums are exact (see `exact_masses`)."""
 
     @property
     @abstractmethod
     def mass_up_to(self) -> Array:
-        """The mass of each label and of those before it."""
+        """The sum of the probabilities of each label and of those ranked before it."""
 
     def mass(self, *, randomised: bool) -> Array:
-        """Return the mass up to each label; of the label's own, a randomised score counts the share
-        1 - U.
-        """
+        """Return the mass before each label plus its probability, times 1 - U if randomised."""
         if not randomised:
             return self.mass_up_to
         before = self.mass_up_to - self.probability
@@ -71,7 +70,7 @@ class RankedLabels(ABC):
 
 @dataclass(frozen=True, eq=False)
 class SortedRows(RankedLabels):
-    """All labels of some rows, by falling probability."""
+    """All labels of some rows; `falling` are their probabilities, sorted from the largest."""
 
     falling: Array
     uniform: Any
@@ -104,7 +103,10 @@ class SortedRows(RankedLabels):
 
 @dataclass(frozen=True, eq=False)
 class OneLabelPerRow(RankedLabels):
-    """One label of each row, given by its column: ranked by comparisons alone, without a sort."""
+    """One label of each row, given by its column.
+
+    Its rank is counted by comparing it with the other labels; nothing is sorted.
+    """
 
     probabilities: Array
     columns: Array
@@ -117,11 +119,15 @@ class OneLabelPerRow(RankedLabels):
 
     @cached_property
     def is_up_to_label(self) -> Array:
-        """The label of each row and those before it, (n, K)."""
+        """Marks the label of each row and those ranked before it, (n, K).
+
+        Of labels that are equally probable, those in earlier columns are ranked before.
+        """
         xp = namespace(self.probabilities)
         is_as_probable = self.probabilities >= self.own_probability
         is_tied = self.probabilities == self.own_probability
-        if not xp.any(count_true(is_tied) > 1):
+        has_ties = xp.any(count_true(is_tied) > 1)  # with others than itself
+        if not has_ties:
             return is_as_probable
 
         columns = xp.arange(self.probabilities.shape[1], device=self.probabilities.device)
@@ -149,32 +155,34 @@ class OneLabelPerRow(RankedLabels):
     def mass_up_to(self) -> Array:
         """The mass of the label and of those before it, (n, 1)."""
         xp = namespace(self.probabilities)
-        masses = xp.sum(
-            xp.where(self.is_up_to_label, exact_masses(self.probabilities), 0.0),
-            axis=1,
-            keepdims=True,
-        )
+        counted = xp.where(self.is_up_to_label, exact_masses(self.probabilities), 0.0)
+        masses = xp.sum(counted, axis=1, keepdims=True)
         check_masses(masses)
         return masses
 
 
 class RankScore(LabelScore):
-    """A score that never falls along the ranks of a row. A subclass gives the formula."""
+    """A score that never falls from a label to the next less probable one of its row.
+
+    A subclass gives the formula in `along_ranks`, from ranks, masses and probabilities.
+    """
 
     works_on_devices: ClassVar[bool] = True
 
     @abstractmethod
     def along_ranks(self, labels: RankedLabels) -> Array:
-        """Score these labels."""
+        """Score these labels: a row for each row, a column for each of the labels."""
 
     def score_labels(self, record: ClassProbabilities) -> Array:
-        """Score labels along the ranks, and put the scores back where their labels stand."""
+        """Score every label, (n, K): sort each row, score it, and undo the sort."""
         probabilities = record.probabilities
         xp = namespace(probabilities)
-        order = xp.argsort(-probabilities, axis=1, stable=True)
-        falling = xp.take_along_axis(probabilities, order, axis=1)
-        scores = self._score_sorted(falling, record)
-        return xp.take_along_axis(scores, xp.argsort(order, axis=1), axis=1)
+        columns_by_rank = xp.argsort(-probabilities, axis=1, stable=True)
+        falling = xp.take_along_axis(probabilities, columns_by_rank, axis=1)
+        scores_by_rank = self._score_sorted(falling, record)
+
+        position_of_column = xp.argsort(columns_by_rank, axis=1)
+        return xp.take_along_axis(scores_by_rank, position_of_column, axis=1)
 
     def score_one_label(self, record: ClassProbabilities, labels: Array) -> Array:
         """Score one label of each row, given by its column, (n,)."""
@@ -183,7 +191,11 @@ class RankScore(LabelScore):
         return self.along_ranks(ranked)[:, 0]
 
     def find_members(self, record: ClassProbabilities, thresholds: Array) -> Array:
-        """Mark the labels that score at most the thresholds, (n, K)."""
+        """Mark the labels that score at most the thresholds, (n, K).
+
+        With one threshold for all labels of a row they are the most probable ones, so that it is
+        enough to count them among sorted probabilities.
+        """
         if not is_by_row(thresholds):
             return super().find_members(record, thresholds)
         probabilities = store_few_labels_by_columns(record.probabilities)
@@ -192,7 +204,10 @@ class RankScore(LabelScore):
         return first_labels(probabilities, falling, n_members)
 
     def count_members(self, record: ClassProbabilities, several: Sequence[Array]) -> list[Array]:
-        """Count the labels of each row that score at most the thresholds, for several of them."""
+        """Count the labels of each row that score at most the thresholds.
+
+        `several` are matrices of thresholds; there is one array (n,) of counts for each.
+        """
         if not all(is_by_row(thresholds) for thresholds in several):
             return super().count_members(record, several)
         falling = sort_falling(store_few_labels_by_columns(record.probabilities))

@@ -4,6 +4,7 @@ hold it.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -14,7 +15,10 @@ from dco.scores.score import Score
 
 @dataclass(frozen=True)
 class Registration:
-    """A kind of score with the names and defaults that `register` gave it."""
+    """A class of scores as it was registered; see `register` for the fields.
+
+    `stands_for` are the scores that the short name means.
+    """
 
     score: type[Score]
     short_name: str | None
@@ -28,7 +32,7 @@ class Registration:
         return f"{self.score.__module__}.{self.score.__qualname__}"
 
     def is_for_classes(self) -> bool:
-        """Say whether the scores of the short name read predictions of classes."""
+        """Tell whether the scores of the short name read predictions of classes, not numbers."""
         example = self.stands_for[0] if self.stands_for else self.score
         return issubclass(example.needs[0], ClassRecord)
 
@@ -44,11 +48,20 @@ def register(
     named: tuple[Score, ...] | None = None,
     records: tuple[type, ...] | None = None,
 ) -> None:
-    """Make a kind of score known: `dco.load` then trusts it.
+    """Make a class of scores known, so that `dco.load` trusts it.
 
-    `name` is its short name on the command line, where it stands for the scores `named` (`defaults`
-    if omitted). ``scores=None`` tries `defaults` on models that give one of the `records`
-    (``score.needs`` if omitted).
+    Parameters
+    ----------
+    score
+        The class.
+    name
+        A short name for ``scores=`` and the command line, if there should be one.
+    defaults
+        Scores of this class that ``scores=None`` tries.
+    named
+        Scores for which the short name stands (default: `defaults`).
+    records
+        Prediction records on which `defaults` are tried (default: all that the class reads).
     """
     registration = Registration(
         score=score,
@@ -67,20 +80,23 @@ def register(
 
 
 def registrations() -> list[Registration]:
-    """List every registration: dco's own in a fixed order, then others as they came."""
+    """List every registration: dco's own in the order of their modules, then those of others."""
     modules = [f"dco.scores.{name}" for name in NAMES_BY_MODULE]
     for module in modules:
-        import_module(module)
-    places = {module: position for position, module in enumerate(modules)}
-    return sorted(
-        _REGISTERED.values(),
-        key=lambda registration: places.get(registration.score.__module__, len(places)),
-    )
+        import_module(module)  # a module registers its scores when it is imported
+
+    by_module: dict[str, list[Registration]] = {module: [] for module in modules}
+    others: list[Registration] = []
+    for registration in _REGISTERED.values():
+        by_module.get(registration.score.__module__, others).append(registration)
+    return [*itertools.chain.from_iterable(by_module.values()), *others]
 
 
 def default_scores(record: type) -> list[Score]:
-    """List what ``scores=None`` tries on a record: every score that suits it, with the parameters
-    that its authors propose.
+    """List the scores that ``scores=None`` tries on a prediction record, such as `Quantiles`.
+
+    These are all registered scores that suit the record, with the parameters that their authors
+    propose.
     """
     scores: list[Score] = []
     for registration in registrations():
@@ -90,7 +106,10 @@ def default_scores(record: type) -> list[Score]:
 
 
 def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
-    """Return the scores of each short name, for tasks with classes or for those with numbers."""
+    """Return the scores that each short name stands for: {"aps": (APS(),), ...}.
+
+    With `classes` these are scores of labels, otherwise scores of numbers.
+    """
     return {
         registration.short_name: registration.stands_for
         for registration in registrations()
@@ -99,17 +118,17 @@ def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
 
 
 def trusted_names() -> list[str]:
-    """List the full name of every kind of score that a model file may hold."""
-    registrations()
+    """List the full name of every class of scores that a model file may hold."""
+    registrations()  # imports the modules that register dco's own
     return list(_REGISTERED)
 
 
 def scores_called(name: str) -> tuple[Score, ...]:
-    """Return the scores that a short name stands for, of either task."""
-    offered = short_names(classes=True) | short_names(classes=False)
-    if name.lower() not in offered:
+    """Return the scores that a short name stands for: "aps" -> (APS(),). Case does not matter."""
+    scores_by_name = short_names(classes=True) | short_names(classes=False)
+    if name.lower() not in scores_by_name:
         raise ValueError(
-            f"scores takes short names ({', '.join(offered)}) and scores such as those of "
+            f"scores takes short names ({', '.join(scores_by_name)}) and scores such as those of "
             f"dco.scores, got {name!r}."
         )
-    return offered[name.lower()]
+    return scores_by_name[name.lower()]

@@ -44,14 +44,18 @@ def thresholds_of_labels(
 def _matrix_shape(
     threshold: AnyThreshold, shape: tuple[int, ...], n_rows: int, n_labels: int
 ) -> tuple[int, int]:
-    """Say which thresholds are per row and which per label."""
+    """Return the shape in which thresholds broadcast to (n, K): thresholds (n,) -> (n, 1).
+
+    `shape` is the shape in which they were given. One of another length is an error, and so is one
+    that could be per row or per label.
+    """
     if shape == ():
         return (1, 1)
     if len(shape) == 2 and shape in ((n_rows, 1), (1, n_labels), (n_rows, n_labels)):
         return shape
 
     is_per_row = shape == (n_rows,)
-    # thresholds by weight that have one dimension are per row
+    # those from weights are never per label if they have one dimension
     is_per_label = shape == (n_labels,) and not isinstance(threshold, WeightedThresholds)
     if is_per_row and is_per_label and n_rows > 1:
         raise ValueError(
@@ -69,7 +73,7 @@ def _matrix_shape(
 
 
 def _read_numbers(threshold: AnyThreshold) -> AnyArray:
-    """Return thresholds as floating-point numbers."""
+    """Return thresholds as an array of floats, of the shape that they have; refuse NaN."""
     values = to_numpy(threshold.value if isinstance(threshold, Threshold) else threshold)
     if values.dtype.kind in "iub":
         values = values.astype(np.float64)
