@@ -21,7 +21,7 @@ from dco.foundations.ranks import Guarantee, Level, as_rational
 from dco.theory import simultaneous_slack
 
 FORMAT = 5
-LARGEST_COUNT = 2**53  # whole numbers up to here are floats
+LARGEST_COUNT = 2**53  # up to here every whole number is a float
 
 
 @dataclass(frozen=True)
@@ -122,17 +122,17 @@ class Certificate(ShownAsPrinted):
         order statistic of independent scores, no slack is known: a ValueError.
         """
         # 1. Refuse calibrations for which no slack is known.
-        reason = self.calibration.why_no_slack
+        why_no_slack = self.calibration.why_no_slack
         if self.guarantee == "none":
-            reason = "nothing is guaranteed"
-        if reason is not None:
+            why_no_slack = "nothing is guaranteed"
+        if why_no_slack is not None:
             raise ValueError(
-                f"no bound is known for a level that is picked by its result: {reason} (see the "
-                f"certificate)."
+                f"no bound is known for a level that is picked by its result: {why_no_slack} (see "
+                f"the certificate)."
             )
 
-        # 2. Take the largest slack of the conditions. It is computed without rows too, so that a
-        # delta out of range is always an error.
+        # 2. Take the largest slack of the thresholds. Without rows it is 1, but computed all the
+        # same, so that a delta out of range is always an error.
         pac_delta = None if self.delta is None else as_rational(self.delta, name="delta")
         sizes = {threshold.n for threshold in self.thresholds}
         slacks = [simultaneous_slack(max(n, 1), delta=delta, pac_delta=pac_delta) for n in sizes]
@@ -162,15 +162,19 @@ class Certificate(ShownAsPrinted):
 
 
 def _read_certificate(text: str) -> Certificate:
-    """Read the facts and the words of a file; words that follow from the facts are not kept."""
+    """Read a certificate from JSON: its facts, and the sentences that were made from them.
+
+    The sentences (`WORDS`) are made anew from the facts. They are kept in `written` only if they
+    differ, so that `verify` sees what was edited.
+    """
+    # 1. The file must have this format, every field, and no other.
     data = parse_object(text)
     if data.get("format") != FORMAT:
         raise ValueError(
             f"it has format {data.get('format')!r}, and this version reads format {FORMAT}: use "
             f"the one that wrote it, or fit again"
         )
-
-    types = {
+    types: dict[str, Any] = {
         "calibration": CalibrationFacts,
         "structure": StructureFacts,
         "provenance": Provenance,
@@ -183,22 +187,24 @@ def _read_certificate(text: str) -> Certificate:
     if missing or unknown:
         raise ValueError(f"missing fields {missing}, unknown fields {unknown}")
 
+    # 2. Read the fields by their types.
     values = {name: read_value(types[name], data[name], name) for name in types}
-    written = {name: values.pop(name) for name in WORDS}
+    written_words = {name: values.pop(name) for name in WORDS}
     certificate = Certificate(**values)
 
-    with suppress(ValueError, KeyError):  # no words can be made from a level above 1, say
-        if words(certificate) == written:
+    # 3. Keep the sentences of the file if they do not follow from its facts.
+    with suppress(ValueError, KeyError):  # none can be made from a level above 1, say
+        if words(certificate) == written_words:
             return certificate
-    return replace(certificate, written=written)
+    return replace(certificate, written=written_words)
 
 
 def _check_numbers(certificate: Certificate) -> None:
-    """Refuse numbers of the right type that nothing could be computed from."""
+    """Raise if a number has the right type but makes no sense: no check could compute with it."""
     for threshold in certificate.thresholds:
-        rank = threshold.rank
-        if rank == 0 or max(threshold.n, rank or 0) >= LARGEST_COUNT:
-            raise ValueError(f"a threshold has rank {rank} of {threshold.n}")
+        largest_count = max(threshold.n, threshold.rank or 0)
+        if threshold.rank == 0 or largest_count >= LARGEST_COUNT:
+            raise ValueError(f"a threshold has rank {threshold.rank} of {threshold.n}")
 
     support = certificate.structure.support
     if support is not None and not support[0] < support[1]:

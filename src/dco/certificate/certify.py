@@ -33,36 +33,52 @@ def certify(
     """Collect the facts of a fit. No row and no model is needed to read them later."""
     return Certificate(
         calibration=calibration.facts(),
-        structure=StructureFacts(
-            candidate=structure.name,
-            model=describe(choice.winner.model),
-            score=score_label(structure.score),
-            labels=n_labels(structure),
-            support=tuning.support,
-            refit=tuning.refit and not is_frozen(choice.winner.model),
-            candidates=choice.n_candidates,
-            failed_candidates={failed.name: failed.reason for failed in choice.ranking.failed},
-            selection=choice.selection,
-            tuning_threshold=choice.ranking.threshold_of(structure.name),
-            stability=choice.stability,
-            structure_fingerprint=structure.fingerprint,
-            seed=seed,
-        ),
-        provenance=Provenance(
-            rows={
-                "train": len(roles.train),
-                "tune": len(roles.tune),
-                "calibrate": len(calibration.scored),
-            },
-            row_fingerprints=dict(roles.facts.fingerprints),
-            repeats_shared=dict(roles.facts.repeats_shared),
-            distinct=roles.facts.are_distinct,
-            training_rows_checked=choice.training_rows_known,
-            scores_fingerprint=scores_fingerprint(calibration.scored.scores),
-            seal_opened=len(roles.sealed.log),
-            seal_log=tuple(map(str, roles.sealed.log)),
-            versions=dict(software_versions()),
-        ),
+        structure=_state_structure(structure, choice, tuning=tuning, seed=seed),
+        provenance=_state_provenance(calibration, choice, roles),
+    )
+
+
+def _state_structure(
+    structure: Structure, choice: Choice, *, tuning: Tuning, seed: int
+) -> StructureFacts:
+    """State what was calibrated, and how it was chosen among the candidates."""
+    ranking = choice.ranking
+    model = choice.winner.model
+    return StructureFacts(
+        candidate=structure.name,
+        model=describe(model),
+        score=score_label(structure.score),
+        labels=n_labels(structure),
+        support=tuning.support,
+        refit=tuning.refit and not is_frozen(model),
+        candidates=choice.n_candidates,
+        failed_candidates={failed.name: failed.reason for failed in ranking.failed},
+        selection=choice.selection,
+        tuning_threshold=ranking.threshold_of(structure.name),
+        stability=choice.stability,
+        structure_fingerprint=structure.fingerprint,
+        seed=seed,
+    )
+
+
+def _state_provenance(calibration: Calibration, choice: Choice, roles: Roles) -> Provenance:
+    """State which rows were used for what, how the seal was opened, and by what software."""
+    role_facts = roles.facts
+    seal_log = roles.sealed.log
+    return Provenance(
+        rows={
+            "train": len(roles.train),
+            "tune": len(roles.tune),
+            "calibrate": len(calibration.scored),
+        },
+        row_fingerprints=dict(role_facts.fingerprints),
+        repeats_shared=dict(role_facts.repeats_shared),
+        distinct=role_facts.are_distinct,
+        training_rows_checked=choice.training_rows_known,
+        scores_fingerprint=scores_fingerprint(calibration.scored.scores),
+        seal_opened=len(seal_log),
+        seal_log=tuple(str(request) for request in seal_log),
+        versions=dict(software_versions()),
     )
 
 
@@ -74,21 +90,26 @@ def recertify(
     *,
     repeats_shared: Mapping[str, int],
 ) -> Certificate:
-    """Certify other calibration rows of the same structure; `before` is replaced."""
-    rows = before.provenance.rows
-    row_fingerprints = before.provenance.row_fingerprints
+    """Write the certificate of a structure that was calibrated again, with other rows.
+
+    `before` is the certificate that it replaces: what it says of the structure and of training and
+    tuning rows still holds. `sealed` are the new calibration rows, and `repeats_shared` says how
+    many of them equal rows of another role.
+    """
+    provenance = before.provenance
+    scored = calibration.scored
     return Certificate(
         calibration=calibration.facts(),
         structure=replace(before.structure, labels=n_labels(structure)),
         provenance=replace(
-            before.provenance,
-            rows={**rows, "calibrate": len(calibration.scored)},
-            row_fingerprints={**row_fingerprints, "calibrate": sealed.fingerprint},
+            provenance,
+            rows={**provenance.rows, "calibrate": len(scored)},
+            row_fingerprints={**provenance.row_fingerprints, "calibrate": sealed.fingerprint},
             repeats_shared=dict(repeats_shared),
             distinct=False,
-            scores_fingerprint=scores_fingerprint(calibration.scored.scores),
+            scores_fingerprint=scores_fingerprint(scored.scores),
             seal_opened=len(sealed.log),
-            seal_log=tuple(map(str, sealed.log)),
+            seal_log=tuple(str(request) for request in sealed.log),
             versions=dict(software_versions()),
             replaces=before.fingerprint,
         ),

@@ -29,85 +29,93 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def read_value(kind: Any, value: Any, name: str) -> Any:
-    """Read a value of JSON as a type: lists become tuples, and "inf" is a number.
+def read_value(expected: Any, value: Any, name: str) -> Any:
+    """Read a parsed value of JSON as a value of this type, or raise a ValueError.
 
-    `name` is what the value is called if it does not fit.
+    `expected` is a type as annotations write it: float, a dataclass, tuple[str, ...], int | None.
+    Lists become tuples, and "inf" is a float. `name` is what messages call the value.
     """
     # 1. Types that are made of others.
-    origin = get_origin(kind)
+    origin = get_origin(expected)
     if origin in (Union, UnionType):
-        return _read_as_one_of(get_args(kind), value, name)
-    if kind is CalibrationFacts:
+        return _read_as_one_of(get_args(expected), value, name)
+    if expected is CalibrationFacts:
         return _read_calibration(value, name)
-    if is_dataclass(kind):
-        return read_record(kind, value, name)
+    if is_dataclass(expected):
+        return read_record(expected, value, name)
     if origin is tuple and isinstance(value, list):
-        return _read_tuple(get_args(kind), value, name)
+        return _read_tuple(get_args(expected), value, name)
     if origin is Mapping and isinstance(value, dict):
-        _, kind_of_values = get_args(kind)
+        _, type_of_items = get_args(expected)
         return {
-            key: read_value(kind_of_values, item, f"{key} of {name}") for key, item in value.items()
+            key: read_value(type_of_items, item, f"{key} of {name}") for key, item in value.items()
         }
 
-    # 2. Numbers, texts and truth values.
+    # 2. Numbers, texts and truth values. True is no int here, and 1 is a float.
     is_number = type(value) in (int, float) or value in ("inf", "-inf")
-    if kind is float and is_number:
-        with suppress(OverflowError):
+    if expected is float and is_number:
+        with suppress(OverflowError):  # a whole number of hundreds of digits
             return float(value)
-    if type(value) is not kind:
-        raise _misfit(value, name)
-    if kind is int and not 0 <= value < LARGEST_WHOLE_NUMBER:
-        raise _misfit(value, name)
+    if type(value) is not expected:
+        raise _unexpected_value(value, name)
+    if expected is int and not 0 <= value < LARGEST_WHOLE_NUMBER:
+        raise _unexpected_value(value, name)
     return value
 
 
-def read_record(kind: Any, value: Any, name: str) -> Any:
-    """Read an object as a record: it must state every field, and no other."""
+def read_record(record_type: Any, value: Any, name: str) -> Any:
+    """Read a JSON object as a dataclass: it must state every field, and no other."""
     if not isinstance(value, dict):
-        raise _misfit(value, name)
+        raise _unexpected_value(value, name)
 
-    field_names = {field.name for field in fields(kind)}
+    field_names = {field.name for field in fields(record_type)}
     missing = sorted(field_names - value.keys())
     unknown = sorted(value.keys() - field_names)
     if missing or unknown:
         raise ValueError(f"{name} misses the fields {missing} and has unknown ones {unknown}")
 
-    types = get_type_hints(kind)
+    type_of_field = get_type_hints(record_type)
     field_values = {
-        field: read_value(types[field], part, f"{field} of {name}") for field, part in value.items()
+        field: read_value(type_of_field[field], field_value, f"{field} of {name}")
+        for field, field_value in value.items()
     }
-    return kind(**field_values)
+    return record_type(**field_values)
 
 
-def _read_as_one_of(kinds: tuple[Any, ...], value: Any, name: str) -> Any:
+def _read_as_one_of(types: tuple[Any, ...], value: Any, name: str) -> Any:
     """Read a value as the first of several types that it fits."""
-    for kind in kinds:
+    for expected in types:
         with suppress(ValueError):
-            return read_value(kind, value, name)
-    raise _misfit(value, name)
+            return read_value(expected, value, name)
+    raise _unexpected_value(value, name)
 
 
-def _read_tuple(kinds: tuple[Any, ...], values: list[Any], name: str) -> tuple[Any, ...]:
-    """Read a list as a tuple, such as tuple[float, float], or tuple[str, ...] of any length."""
-    is_of_any_length = kinds[-1] is Ellipsis
+def _read_tuple(types: tuple[Any, ...], values: list[Any], name: str) -> tuple[Any, ...]:
+    """Read a list as a tuple whose items have these types.
+
+    The types are (float, float), say, or (str, ...) for any number of texts.
+    """
+    is_of_any_length = types[-1] is Ellipsis
     if is_of_any_length:
-        kinds = kinds[:1] * len(values)
-    if len(kinds) != len(values):
-        raise _misfit(values, name)
+        types = types[:1] * len(values)
+    if len(types) != len(values):
+        raise _unexpected_value(values, name)
 
-    pairs = zip(kinds, values, strict=True)
-    return tuple(read_value(kind, value, f"an entry of {name}") for kind, value in pairs)
+    items = []
+    for expected, value in zip(types, values, strict=True):
+        items.append(read_value(expected, value, f"an entry of {name}"))
+    return tuple(items)
 
 
 def _read_calibration(value: Any, name: str) -> Any:
-    """Read the facts of a calibration as the class that their kind names."""
+    """Read the facts of a calibration as the class of facts that its "kind" names."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind not in FACTS:
-        raise _misfit(value, name)
-    stated = {key: part for key, part in value.items() if key != "kind"}
-    return read_record(FACTS[kind], stated, name)
+        raise _unexpected_value(value, name)
+    without_kind = {key: part for key, part in value.items() if key != "kind"}
+    return read_record(FACTS[kind], without_kind, name)
 
 
-def _misfit(value: Any, name: str) -> ValueError:
+def _unexpected_value(value: Any, name: str) -> ValueError:
+    """Make the error that a value does not have the type that is expected."""
     return ValueError(f"{name} is {value!r:.200}")

@@ -87,7 +87,10 @@ def _assumption(facts: Facts) -> str:
 
 
 def as_plain(certificate: WrittenFacts) -> dict[str, Any]:
-    """Return words and facts as plain values, for JSON; infinity is the string "inf"."""
+    """Turn a certificate into plain values for JSON, first its sentences and then its facts.
+
+    Infinity becomes the string "inf".
+    """
     calibration = certificate.calibration
     facts = {
         "calibration": {"kind": calibration.kind, **asdict(calibration)},
@@ -101,19 +104,24 @@ def as_plain(certificate: WrittenFacts) -> dict[str, Any]:
 
 
 def lines(certificate: WrittenFacts) -> Iterator[str]:
-    """Print a certificate, a line at a time."""
+    """Write a certificate as lines of text, for terminal and page."""
     calibration = certificate.calibration
-    structure = certificate.structure
-    provenance = certificate.provenance
 
+    # 1. What is guaranteed. An assumption without a guarantee would make nothing true.
     yield certificate.statement
-    # Without a statement there is nothing that an assumption would make true.
     if calibration.guarantee != "none":
         yield f"Assumption: {certificate.assumption}"
     if calibration.reason and calibration.reason not in certificate.statement:
         yield f"Why no guarantee: {calibration.reason}"
-    yield from calibration.lines(n_rows=provenance.n_calibration_rows)
 
+    # 2. The thresholds, what was calibrated, and with which rows.
+    yield from calibration.lines(n_rows=certificate.provenance.n_calibration_rows)
+    yield from _structure_lines(certificate.structure)
+    yield from _row_lines(certificate.provenance)
+
+
+def _structure_lines(structure: StructureFacts) -> Iterator[str]:
+    """Say in lines of text what was calibrated, and how it was chosen."""
     yield f"Structure: {structure.candidate}, {_choice_in_words(structure)}"
     if structure.support is not None:
         lowest, highest = structure.support
@@ -121,16 +129,21 @@ def lines(certificate: WrittenFacts) -> Iterator[str]:
     if structure.stability is not None:
         yield f"Stability: {stability_in_words(structure.stability)}"
 
+
+def _row_lines(provenance: Provenance) -> Iterator[str]:
+    """Say in lines of text how many rows each role has, and which rows are special."""
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in provenance.rows.items())
+
     if provenance.replaces is not None:
         yield (
             f"Recalibrated: the structure is that of certificate {provenance.replaces}; the "
             f"calibration rows are new"
         )
+
     repeats = [
         f"{roles} share {counted(count, 'row')}"
         for roles, count in provenance.repeats_shared.items()
-        if count
+        if count > 0
     ]
     if repeats:
         yield f"Repeats, assumed to be natural: {', '.join(repeats)}"
