@@ -7,6 +7,8 @@ and n, so its distribution function at the coverage is uniform. Each check rejec
 1e-4 if the code is right.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from laws import FULL, ignore_infeasible
@@ -24,156 +26,183 @@ pytestmark = [
     # true of some runs
     pytest.mark.filterwarnings("ignore:On the tuning rows sets hold some classes"),
 ]
-CENTRES = np.array([[0.0, 0.0, 0.0], [1.5, 0.0, 0.0], [0.0, 1.5, 0.0]])
 
 
-def regression(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    X = rng.normal(size=(n, 3))
-    X[:, 2] = rng.integers(0, 2, size=n)
-    return X, X[:, 0] + noise_sd(X) * rng.normal(size=n)
+class Numbers:
+    """Targets around the first column, whose noise is larger where the third one is 1."""
+
+    condition_on = 2
+
+    def draw(self, n, rng):
+        X = rng.normal(size=(n, 3))
+        X[:, 2] = rng.integers(0, 2, size=n)
+        return X, X[:, 0] + self.noise_sd(X) * rng.normal(size=n)
+
+    def noise_sd(self, X):
+        return np.where(X[:, 2] > 0.5, 2.0, 0.7)
+
+    def estimator(self, **settings):
+        models = {
+            "ols": LinearRegression(),
+            "ridge": Ridge(alpha=10.0),
+            "shrunk": Ridge(alpha=200.0),
+        }
+        return dco.DecoupledRegressor(models, AbsoluteResidual(), alpha=0.2, **settings)
+
+    def coverage(self, est, X):
+        """Compute P(y in set | x), averaged over the rows."""
+        sets = est.predict_set(X)
+        mean = X[:, 0]
+        sd = self.noise_sd(X)
+        of_rows = norm.cdf((sets.upper - mean) / sd) - norm.cdf((sets.lower - mean) / sd)
+        return float(of_rows.mean())
+
+    def coverage_of_group(self, est, group, X, y):
+        return self.coverage(est, X[X[:, 2] == float(group)])
 
 
-def noise_sd(X: np.ndarray) -> np.ndarray:
-    return np.where(X[:, 2] > 0.5, 2.0, 0.7)
+class Classes:
+    """Three classes, each a normal cloud around its own centre."""
+
+    condition_on = "label"
+    centres = np.array([[0.0, 0.0, 0.0], [1.5, 0.0, 0.0], [0.0, 1.5, 0.0]])
+
+    def draw(self, n, rng):
+        y = rng.integers(0, 3, size=n)
+        return self.centres[y] + rng.normal(size=(n, 3)), y
+
+    def estimator(self, **settings):
+        models = {
+            "logistic": LogisticRegression(),
+            "strong": LogisticRegression(C=0.01),
+            "bayes": GaussianNB(),
+        }
+        return dco.DecoupledClassifier(models, LAC(), alpha=0.2, **settings)
+
+    def coverage(self, est, X):
+        """Compute P(y in set | x), averaged over the rows."""
+        squares = ((X[:, None, :] - self.centres) ** 2).sum(axis=2)
+        density = np.exp(-0.5 * squares)
+        p = density / density.sum(axis=1, keepdims=True)
+        return float((est.predict_set(X).to_dense() * p).sum(axis=1).mean())
+
+    def coverage_of_group(self, est, group, X, y):
+        """Count sets that hold the label: given it, x is drawn from its own centre."""
+        label = int(group)
+        return float(est.predict_set(X[y == label]).to_dense()[:, label].mean())
 
 
-def regression_coverage(est, X: np.ndarray) -> np.ndarray:
-    """P(y in set | x) for each row."""
-    sets, mean, sd = est.predict_set(X), X[:, 0], noise_sd(X)
-    return norm.cdf((sets.upper - mean) / sd) - norm.cdf((sets.lower - mean) / sd)
+TASK = pytest.mark.parametrize("task", [Numbers(), Classes()], ids=["numbers", "classes"])
 
 
-def classes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    y = rng.integers(0, 3, size=n)
-    return CENTRES[y] + rng.normal(size=(n, 3)), y
+@dataclass(frozen=True)
+class Run:
+    """The coverage of one fitted threshold, the rank-th of n scores."""
+
+    coverage: float
+    rank: int
+    n: int
 
 
-def class_probabilities(X: np.ndarray) -> np.ndarray:
-    density = np.exp(-0.5 * ((X[:, None, :] - CENTRES) ** 2).sum(axis=2))
-    return density / density.sum(axis=1, keepdims=True)
-
-
-def class_coverage(est, X: np.ndarray) -> np.ndarray:
-    return (est.predict_set(X).to_dense() * class_probabilities(X)).sum(axis=1)
-
-
-def regressor(**settings) -> dco.DecoupledRegressor:
-    models = {"ols": LinearRegression(), "ridge": Ridge(alpha=10.0), "shrunk": Ridge(alpha=200.0)}
-    return dco.DecoupledRegressor(models, AbsoluteResidual(), alpha=0.2, **settings)
-
-
-def classifier(**settings) -> dco.DecoupledClassifier:
-    models = {
-        "logistic": LogisticRegression(),
-        "strong": LogisticRegression(C=0.01),
-        "bayes": GaussianNB(),
-    }
-    return dco.DecoupledClassifier(models, LAC(), alpha=0.2, **settings)
-
-
-TASKS = {
-    "regression": (regressor, regression, regression_coverage),
-    "classes": (classifier, classes, class_coverage),
-}
-SETTINGS = {
-    "paper": {"refit": False},
-    "refit": {},
-    "folds": {"tune_folds": 4},
-}
-
-
-def runs(task: str, **settings) -> list[tuple[float, int, int]]:
-    """(coverage, rank, n) of each run."""
-    make, data, coverage_given = TASKS[task]
-    found = []
+def fit_often(task, **settings) -> list[Run]:
+    """Fit fresh data sets of 160 rows, and compute the coverage of each fit."""
+    runs = []
     for seed in range(RUNS):
         rng = np.random.default_rng([7, seed])
-        est = make(random_state=seed, **settings).fit(*data(160, rng))
-        entry = est.certificate_.thresholds[0]
-        fresh, _ = data(100 * entry.n, rng)
-        found.append((float(coverage_given(est, fresh).mean()), entry.rank, entry.n))
-    return found
+        X, y = task.draw(160, rng)
+        est = task.estimator(random_state=seed, **settings).fit(X, y)
+        threshold = est.certificate_.thresholds[0]
+        fresh_X, _ = task.draw(100 * threshold.n, rng)
+        runs.append(Run(task.coverage(est, fresh_X), threshold.rank, threshold.n))
+    return runs
 
 
-def check_law(found: list[tuple[float, int, int]]) -> None:
-    places = [beta(rank, n + 1 - rank).cdf(coverage) for coverage, rank, n in found]
-    assert kstest(places, "uniform").pvalue > ERROR_RATE, (
-        f"mean coverage {np.mean([c for c, _, _ in found]):.4f}"
-    )
+def check_beta_law(runs: list[Run]) -> None:
+    """Coverage ~ Beta(k, n + 1 - k): its distribution function at the coverage is uniform."""
+    uniform = [beta(run.rank, run.n + 1 - run.rank).cdf(run.coverage) for run in runs]
+    mean = np.mean([run.coverage for run in runs])
+    assert kstest(uniform, "uniform").pvalue > ERROR_RATE, f"mean coverage {mean:.4f}"
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("task", TASKS)
-def test_coverage_follows_its_beta_law(task: str, setting: str) -> None:
-    check_law(runs(task, **SETTINGS[setting]))
+@pytest.mark.parametrize(
+    "settings",
+    [{"refit": False}, {}, {"tune_folds": 4}],
+    ids=["paper", "refit", "folds"],
+)
+@TASK
+def test_coverage_follows_its_beta_law(task, settings):
+    check_beta_law(fit_often(task, **settings))
 
 
 @pytest.mark.parametrize("refit", [True, False], ids=["refit", "paper"])
-@pytest.mark.parametrize("task", TASKS)
-def test_pac_statements_fail_no_more_often_than_delta(task: str, refit: bool) -> None:
-    found = runs(task, guarantee="pac", delta=0.1, refit=refit)
-    failures = sum(coverage < 0.8 for coverage, _, _ in found)
+@TASK
+def test_pac_statements_fail_no_more_often_than_delta(task, refit):
+    """And they are not merely safe: their rank's own law holds, so that no set is too large."""
+    runs = fit_often(task, guarantee="pac", delta=0.1, refit=refit)
+
+    failures = sum(run.coverage < 0.8 for run in runs)
     assert failures <= binom(RUNS, 0.1).ppf(0.999), f"{failures} of {RUNS} below 0.8"
-    # and it is not merely safe: the rank's own law holds, so sets are no larger than they must be
-    check_law(found)
+    check_beta_law(runs)
 
 
-def conditional_runs(task: str) -> dict[str, list[tuple[float, int, int]]]:
-    make, data, coverage_given = TASKS[task]
-    found: dict[str, list[tuple[float, int, int]]] = {}
+def fit_groups_often(task) -> dict[str, list[Run]]:
+    """Fit fresh data sets of 240 rows with a threshold for each group, and compute the coverage of
+    each threshold.
+    """
+    runs: dict[str, list[Run]] = {}
     for seed in range(RUNS):
         rng = np.random.default_rng([8, seed])
-        est = make(condition_on="label" if task == "classes" else 2, random_state=seed).fit(
-            *data(240, rng)
-        )
-        for entry in est.certificate_.thresholds:
-            fresh, y = data(60 * entry.n, rng)
-            if task == "classes":  # given the label, x is drawn from its own centre
-                covered = (
-                    est.predict_set(fresh[y == int(entry.group)])
-                    .to_dense()[:, int(entry.group)]
-                    .mean()
-                )
-            else:
-                covered = coverage_given(est, fresh[fresh[:, 2] == float(entry.group)]).mean()
-            found.setdefault(entry.group, []).append((float(covered), entry.rank, entry.n))
-    return found
+        X, y = task.draw(240, rng)
+        est = task.estimator(condition_on=task.condition_on, random_state=seed).fit(X, y)
+        for threshold in est.certificate_.thresholds:
+            fresh_X, fresh_y = task.draw(60 * threshold.n, rng)
+            coverage = task.coverage_of_group(est, threshold.group, fresh_X, fresh_y)
+            run = Run(coverage, threshold.rank, threshold.n)
+            runs.setdefault(threshold.group, []).append(run)
+    return runs
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_each_group_follows_the_law_of_its_own_n(task: str) -> None:
-    for group, found in conditional_runs(task).items():
-        finite = [entry for entry in found if entry[1] <= entry[2]]
-        assert len(finite) > 0.9 * len(found), group
-        check_law(finite)
+@TASK
+def test_each_group_follows_the_law_of_its_own_n(task):
+    for group, runs in fit_groups_often(task).items():
+        finite = [run for run in runs if run.rank <= run.n]
+        assert len(finite) > 0.9 * len(runs), group
+        check_beta_law(finite)
 
 
-def feature_selection_around_the_estimator(seed: int) -> float:
-    """Pure noise, 400 columns: pick the 10 that agree best with y on all rows, then hand the table
-    to the estimator.
+def select_features_and_fit(seed: int) -> float:
+    """Of 400 columns of noise keep the 10 that agree best with y on all rows, hand these to the
+    estimator, and return the coverage of new rows.
     """
     rng = np.random.default_rng([9, seed])
-    X, y = rng.normal(size=(100, 400)), rng.normal(size=100)
-    best = np.argsort(np.abs((X - X.mean(axis=0)).T @ (y - y.mean())))[-10:]
+    X = rng.normal(size=(100, 400))
+    y = rng.normal(size=100)
+    agreement = np.abs((X - X.mean(axis=0)).T @ (y - y.mean()))
+    best = np.argsort(agreement)[-10:]
     est = dco.DecoupledRegressor(
         LinearRegression(), AbsoluteResidual(), alpha=0.1, random_state=seed
-    ).fit(X[:, best], y)
+    )
+    est.fit(X[:, best], y)
+
     sets = est.predict_set(rng.normal(size=(2000, 10)))  # new rows are noise
     return float(np.mean(norm.cdf(sets.upper) - norm.cdf(sets.lower)))
 
 
-def test_a_selection_around_the_estimator_loses_the_guarantee_as_its_certificate_says() -> None:
-    found = [feature_selection_around_the_estimator(seed) for seed in range(RUNS)]
-    rank, n = dco.conformal_rank(25, alpha=0.1), 25
-    standard_error = beta(rank, n + 1 - rank).std() / np.sqrt(RUNS)
-    assert np.mean(found) < 0.9 - 3.7 * standard_error  # a real loss: not covered by chance at 1e-4
-    assert np.mean(found) == pytest.approx(0.78, abs=0.05)
+def test_a_selection_around_the_estimator_loses_the_guarantee():
+    """By more than chance would in one of 10,000 times."""
+    coverage = [select_features_and_fit(seed) for seed in range(RUNS)]
+
+    rank = dco.conformal_rank(25, alpha=0.1)
+    standard_error = beta(rank, 26 - rank).std() / np.sqrt(RUNS)
+    assert np.mean(coverage) < 0.9 - 3.7 * standard_error
+    assert np.mean(coverage) == pytest.approx(0.78, abs=0.05)
 
 
-def test_rows_of_calibration_in_training_are_refused() -> None:
-    X, y = regression(300, np.random.default_rng(0))
+def test_rows_of_calibration_in_training_are_refused():
+    X, y = Numbers().draw(300, np.random.default_rng(0))
     roles = {"tune": (X[100:200], y[100:200]), "calibrate": (X[200:], y[200:])}
-    regressor().fit(X[:100], y[:100], **roles)
-    copied = np.r_[0:100, 200:230]
+    with_copies = np.r_[0:100, 200:230]
+
+    Numbers().estimator().fit(X[:100], y[:100], **roles)
     with pytest.raises(dco.OverlappingRolesError, match="share 30 rows"):
-        regressor().fit(X[copied], y[copied], **roles)
+        Numbers().estimator().fit(X[with_copies], y[with_copies], **roles)
