@@ -196,6 +196,7 @@ class _Workers:
     """The workers of a cluster: whether there are any, and whether they have this dco."""
 
     def __init__(self, client: Any) -> None:
+        """Watch the workers of a connected Dask client."""
         dask = require("dask", extra="dask")
         limit = dask.config.get("distributed.scheduler.no-workers-timeout", None)
         self._seconds_allowed = _WITHOUT_WORKERS_SECONDS

@@ -57,6 +57,7 @@ class DecisionScore(LabelScore):
     def __init__(
         self, loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None = None
     ) -> None:
+        """Check the losses and the labels, and keep them as tuples."""
         losses = _NamedLosses.read(loss_matrix, labels)
         if losses.labels is not None:
             n_columns = losses.matrix.shape[1]
@@ -273,7 +274,7 @@ def act(
         The prediction of the same rows. If given, actions with equal criteria are told apart by
         their expected loss; after that the first is chosen.
     loss_matrix
-        loss_matrix[a][y] is the loss of action a when the label is y.
+        ``loss_matrix[a][y]`` is the loss of action a when the label is y.
     labels
         The labels of the columns; without them, the labels of the sets in their order.
     alpha

@@ -35,14 +35,14 @@ class Levelled(CompositeScore):
     def of(cls, score: Score, centres: Floats, scores: Floats, *, alpha: float) -> Levelled | None:
         """Learn the factors from tuning rows: the (1 - alpha)-quantile of the scores in each fifth.
 
+        Return None where a score is negative, or where a fifth has no positive finite quantile.
+
         Parameters
         ----------
         score : the score that is to be divided
         centres : (n,), the point prediction of each tuning row, by which rows are cut into fifths
         scores : (n,), what `score` gives to the tuning rows
         alpha : the share of a fifth's rows whose scores may exceed its factor
-
-        Return None where a score is negative, or where a fifth has no positive finite quantile.
         """
         fifth_of_row = fifths(centres)
         places: list[float] = []
