@@ -177,6 +177,9 @@ def reproduce(
     not run again, so a run that was stopped goes on, and tables can be drawn again without the
     data. Tables and figures are written together at the end.
 
+    In a group an experiment whose data or packages are missing is left out and named in
+    ``skipped``; asked for by itself, it raises.
+
     Parameters
     ----------
     name:
@@ -203,9 +206,6 @@ def reproduce(
         ValueError. Records of other settings are never removed.
     progress:
         Called after each split as ``progress(experiment, done, total, seconds_left)``.
-
-    In a group an experiment whose data or packages are missing is left out and named in
-    ``skipped``; asked for by itself, it raises.
     """
     begin = time.perf_counter()
     levels = to_levels(alpha)
