@@ -158,6 +158,7 @@ class OnePerClusterThreshold(_ClusterCalibration):
         return (CalibratedCondition.of_all_rows(threshold, scores, law=law),)
 
     def facts(self) -> CalibrationFacts:
+        """State the rule, the level and the threshold of one row of each cluster."""
         guarantee = self.calibrator.guarantee
         return OrderStatisticFacts(
             rule=guarantee.name,
@@ -168,6 +169,7 @@ class OnePerClusterThreshold(_ClusterCalibration):
         )
 
     def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
+        """Say why the threshold is infinite, if it is: clusters count, and not rows."""
         name = self.calibrator.guarantee.name.upper()
         return note_full_sets(
             self.conditions[0].threshold,

@@ -175,6 +175,7 @@ class ThresholdPerCondition(Calibration):
         return Counter(condition.quote(key) for key in keys[is_new].tolist())
 
     def facts(self) -> OrderStatisticFacts:
+        """State the rule, the levels, what decides the condition, and each threshold."""
         guarantee = self.calibrator.guarantee
         return OrderStatisticFacts(
             rule=guarantee.name,

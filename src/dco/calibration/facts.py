@@ -279,6 +279,7 @@ class OrderStatisticFacts(CalibrationFacts):
         return self.takes_one_of_each_cluster
 
     def sentence(self, *, like: str = "") -> str:
+        """State the guarantee for a new row, in each group if there are groups."""
         where = ""
         has_groups = any(threshold.group is not None for threshold in self.thresholds)
         if has_groups and GUARANTEES[self.rule].needs_delta:

@@ -66,6 +66,7 @@ class OverlappingGroups(Calibrator):
         return smallest_marginal_n(alpha=alpha)
 
     def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> OverlappingGroups:
+        """Return this kind for "marginal", the only guarantee that it has."""
         if guarantee != "marginal":
             raise ValueError(
                 Message(
@@ -152,6 +153,7 @@ class ThresholdPerPattern(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
+        """Raise: a p-value of a row would need its threshold at every level."""
         raise ValueError(
             "p-values are not known for groups that overlap: ask for sets, at each level."
         )
@@ -203,6 +205,7 @@ class ThresholdPerPattern(Calibration):
         return Counter({repr(name_of[group]): n_rows for group, n_rows in n_rows_of.items()})
 
     def facts(self) -> OverlappingFacts:
+        """State the level, the threshold of each pattern, and the number of rows in each group."""
         sizes = {self._group_names[group]: size for group, size in self._group_sizes.items()}
         return OverlappingFacts(
             rule="marginal",

@@ -47,18 +47,17 @@ def partitioned_conformal(
     guarantee: RankGuarantee = Marginal()
     if delta is not None:
         guarantee = Pac(as_rational(delta, name="delta"))
-    parts = list(parts)
+    scattered_scores = _ScatteredScores(list(parts), n_jobs, scheduler)
 
-    def count_parts(prefix: int, n_rounds: int) -> list[_PartCounts]:
-        count = partial(_count_patterns, prefix=prefix, n_rounds=n_rounds)
-        return run_many(count, parts, n_jobs=n_jobs, scheduler=scheduler)
-
-    first_counts = count_parts(prefix=0, n_rounds=0)
+    # 1. Count the scores, which decides the rank.
+    first_counts = scattered_scores.count_patterns(prefix=0, n_rounds=0)
     n = sum(counts.n_scores for counts in first_counts)
     rank = guarantee.rank(n, alpha=level)
+
+    # 2. Find the score of this rank; rank n + 1 stands for infinity.
     value = np.inf
     if rank <= n:
-        value = _find_score_of_rank(rank, first_counts, count_parts)
+        value = _find_score_of_rank(rank, scattered_scores, first_counts)
 
     threshold = Threshold(
         value=value,
@@ -88,10 +87,22 @@ class _PartCounts:
         return int(self.by_pattern.sum())
 
 
+@dataclass(frozen=True, eq=False)
+class _ScatteredScores:
+    """Scores in many parts (arrays, or functions that read one), and where parts are read."""
+
+    parts: list[ArrayLike | Callable[[], ArrayLike]]
+    n_jobs: int | None
+    scheduler: Any
+
+    def count_patterns(self, *, prefix: int, n_rounds: int) -> list[_PartCounts]:
+        """Read every part, and count its scores by the 16 bits that come after `prefix`."""
+        count = partial(_count_patterns, prefix=prefix, n_rounds=n_rounds)
+        return run_many(count, self.parts, n_jobs=self.n_jobs, scheduler=self.scheduler)
+
+
 def _find_score_of_rank(
-    rank: int,
-    first_counts: list[_PartCounts],
-    count_parts: Callable[[int, int], list[_PartCounts]],
+    rank: int, scattered_scores: _ScatteredScores, first_counts: list[_PartCounts]
 ) -> float:
     """Find the score of this rank among the scores of all parts, without sorting them.
 
@@ -101,8 +112,7 @@ def _find_score_of_rank(
     (`prefix`) and go on with each pattern. Added up in order of the patterns, these counts reach
     the wanted rank at the pattern that the wanted key has.
 
-    `first_counts` are the counts of the first round, and `count_parts(prefix, n_rounds)` reads the
-    parts again and counts for the next round, after so many rounds.
+    `first_counts` are the counts of the first round, which has an empty prefix.
     """
     prefix = 0  # the bits found so far
     n_below = 0  # scores that are smaller than all those with this prefix
@@ -121,7 +131,7 @@ def _find_score_of_rank(
 
         # 3. Count for the next round.
         if n_rounds < _ROUNDS:
-            next_counts = count_parts(prefix, n_rounds)
+            next_counts = scattered_scores.count_patterns(prefix=prefix, n_rounds=n_rounds)
             _check_parts_unchanged(counts, next_counts, pattern=pattern)
             counts = next_counts
 

@@ -128,6 +128,7 @@ class Weighted(Calibrator):
         return smallest_marginal_n(alpha=alpha)  # of equal weights; more if they differ
 
     def with_guarantee(self, guarantee: str, *, delta: Fraction | None) -> Weighted:
+        """Return this kind for "marginal", the only guarantee that it has."""
         if guarantee != "marginal":
             raise ValueError(
                 Message(
@@ -230,6 +231,7 @@ class ThresholdPerWeight(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
+        """Raise: a p-value of a row would need its threshold at every level."""
         raise ValueError("p-values are not known for weights: ask for sets, at each level.")
 
     def facts(self) -> WeightedFacts:
