@@ -248,19 +248,19 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         widths = (n_features, *hidden, len(self.classes_))
 
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        start, order, masks, noise = np.random.SeedSequence(seed).spawn(4)
-        self.masks_ = self._draw_masks(np.random.default_rng(masks), hidden)
+        start_seed, batch_seed, mask_seed, noise_seed = np.random.SeedSequence(seed).spawn(4)
+        self.masks_ = self._draw_masks(np.random.default_rng(mask_seed), hidden)
         batches = draw_batches(
-            np.random.default_rng(order),
+            np.random.default_rng(batch_seed),
             n,
             batch_size=min(int(self.batch_size), n),
             epochs=int(self.epochs),
         )
         return Training(
             rows=standardised.rows,
-            start=draw_start(np.random.default_rng(start), widths),
+            start=draw_start(np.random.default_rng(start_seed), widths),
             batches=batches,
-            noise_seed=int(noise.generate_state(1)[0]),
+            noise_seed=int(noise_seed.generate_state(1)[0]),
             dropout=float(self.dropout),
             learning_rate=float(self.learning_rate),
             weight_decay=float(self.weight_decay),

@@ -307,6 +307,7 @@ def _nuts_program(k: int, draws: int, warmup: int) -> Any:
     initialise, step = hmc(potential_fn_gen=_potential_of_problem, algo="NUTS")
 
     def run_chain(key: JaxArray, *problem: JaxArray) -> JaxArray:
+        """Run one chain from a random start, and return its draws z after the warm-up."""
         key_start, key_run = jax.random.split(key)
         start = jax.random.uniform(
             key_start, (k + 2,), minval=-NUTS_START_RADIUS, maxval=NUTS_START_RADIUS

@@ -138,6 +138,7 @@ def run_split(seed: int, options: Options, *, candidate_class: CandidateClass) -
         for outcome in measure(deployments, unit=unit):
             rows.append(add_tuning(outcome, n_tune=n_tune, stopped=""))
 
+        # The auto split has other tuning rows at each level, and so a task of its own.
         tuning = stronger.find_tuning_size(splits, alpha=alpha, seed=seed)
         auto_task = stronger.make_task(move_cut(splits, tuning.n_tune), alpha)
         auto_split = Deployment(AUTO_SPLIT, DCO_REFIT, DCO_REFIT(auto_task))

@@ -65,6 +65,7 @@ def run_split(seed: int, options: Options) -> list[Row]:
 
     coverages: dict[float, list[float]] = {alpha: [] for alpha in options.alphas}
     for _ in range(n_splits):
+        # Draw rows anew, calibrate on the first n of them and test on the others.
         drawn = scores[rng.choice(len(scores), size=n + n_test, replace=False, shuffle=True)]
         calibration_scores = np.sort(drawn[:n])
         test_scores = drawn[n:]
