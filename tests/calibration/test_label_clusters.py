@@ -2,9 +2,6 @@
 rows, with its own law.
 """
 
-import warnings
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 from scipy.stats import kstest
@@ -14,6 +11,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dco
 from dco.calibration.label_clusters import cluster_labels, expect_rows
+from dco.scores import LAC, Margin
 from dco.theory import coverage_law
 
 SHARES = np.array([0.5, 0.26, 0.04, 0.04, 0.04, 0.04, 0.04, 0.04])
@@ -21,7 +19,7 @@ SHARES = np.array([0.5, 0.26, 0.04, 0.04, 0.04, 0.04, 0.04, 0.04])
 POWER = np.array([1.0, 0.5, 0.3, 4.0, 0.3, 4.0, 0.3, 4.0])
 
 
-class Given(ClassifierMixin, BaseEstimator):
+class FeaturesAreProbabilities(ClassifierMixin, BaseEstimator):
     """A classifier whose features are its probabilities."""
 
     def fit(self, X, y=None):
@@ -35,8 +33,8 @@ class Given(ClassifierMixin, BaseEstimator):
         return X.argmax(axis=1)
 
 
-def rows(n, rng):
-    """Rows whose LAC score, 1 - p(y), has a known law in each label."""
+def draw_rows(n, rng):
+    """Draw rows whose LAC score, 1 - p(y), has a known law in each label."""
     y = rng.choice(len(SHARES), size=n, p=SHARES)
     score = rng.uniform(size=n) ** POWER[y]
     X = np.repeat(score[:, None] / (len(SHARES) - 1), len(SHARES), axis=1)
@@ -44,181 +42,246 @@ def rows(n, rng):
     return X, y
 
 
-def fitted(seed, *, n=600):
-    X, y = rows(n, np.random.default_rng(seed))
-    model = FrozenEstimator(Given().fit(X))
-    sizes = {"tune_size": 200, "calibrate_size": n - 200, "random_state": seed}
+def clustered_estimator(X, **options):
+    """Make an estimator of rows from `draw_rows`, which learns clusters on 200 tuning rows."""
+    model = FrozenEstimator(FeaturesAreProbabilities().fit(X))
     return dco.DecoupledClassifier(
-        model, dco.scores.LAC(), condition_on="label-clusters", **sizes
-    ).fit(X, y)
+        model, LAC(), condition_on="label-clusters", tune_size=200, **options
+    )
 
 
 def clusters_of(est):
-    """The labels of each cluster."""
+    """Return the labels of each cluster, in the order of the thresholds."""
     return est.predictor_.statement.calibrator.condition.clusters
 
 
+# ---------------------------------------------------------------- how labels are clustered
+
+
 def cluster(scores, labels, classes, *, n_rows, enough):
+    """Cluster labels by their scores, so that each cluster has enough of so many further rows."""
     expected_rows = expect_rows(labels, classes, n_rows=n_rows)
     return cluster_labels(scores, labels, expected_rows=expected_rows, enough=enough)
 
 
-EACH, KINDS, ALL = (
-    tuple((label,) for label in range(8)),
-    ((0,), (1,), (2, 4, 6), (3, 5, 7)),
-    (tuple(range(8)),),
+@pytest.mark.parametrize(
+    ("enough", "expected"),
+    [
+        (1, ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,))),
+        (30, ((0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,))),
+        (110, ((0,), (1,), (2, 4, 6), (3, 5, 7))),
+        (10_000, ((0, 1, 2, 3, 4, 5, 6, 7),)),
+    ],
 )
-
-
-@pytest.mark.parametrize(("least", "wanted"), [(1, EACH), (30, EACH), (110, KINDS), (10_000, ALL)])
-def test_labels_with_rows_stay_alone_and_rare_ones_share_with_those_of_their_law(least, wanted):
-    X, y = rows(4000, np.random.default_rng(0))
+def test_rare_labels_share_with_those_of_their_law_and_others_stay_alone(enough, expected):
+    X, y = draw_rows(4000, np.random.default_rng(0))
     scores = 1 - X[np.arange(4000), y]
-    assert cluster(scores, y, np.arange(8), n_rows=1000, enough=least) == wanted
+
+    assert cluster(scores, y, np.arange(8), n_rows=1000, enough=enough) == expected
 
 
 def test_labels_without_rows_and_lone_rare_labels_join_others():
-    scores, labels = (
-        np.r_[np.zeros(50), np.full(50, 5.0), 4.9, 5.1],
-        np.array(["a"] * 50 + ["b"] * 50 + ["c"] * 2),
-    )
+    scores = np.r_[np.zeros(50), np.full(50, 5.0), 4.9, 5.1]
+    labels = np.repeat(["a", "b", "c"], [50, 50, 2])
     classes = np.array(["a", "b", "c", "never"])
-    assert cluster(scores, labels, classes, n_rows=100, enough=36) == (
-        ("a",),
-        ("b", "c", "never"),
+
+    clusters = cluster(scores, labels, classes, n_rows=100, enough=36)
+
+    assert clusters == (("a",), ("b", "c", "never"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("n_unseen", [1, 5, 40])
+def test_labels_of_calibration_rows_alone_share_one_cluster_and_move_no_other(n_unseen, seed):
+    rng = np.random.default_rng([3, seed])
+    labels = rng.choice(12, size=400, p=np.arange(12, 0, -1) / 78)
+    scores = rng.normal(size=400) + 0.3 * rng.permutation(12)[labels]
+
+    without = cluster(scores, labels, np.arange(12), n_rows=200, enough=30)
+    clusters = cluster(scores, labels, np.arange(-n_unseen, 12), n_rows=200, enough=30)
+
+    of_seen_labels = {tuple(label for label in members if label >= 0) for members in clusters}
+    with_unseen = [members for members in clusters if min(members) < 0]
+    assert of_seen_labels == set(without)
+    assert len(with_unseen) == 1
+
+
+def test_clusters_need_tuning_rows():
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), LAC(), condition_on="label-clusters", tune_size=0, random_state=0
     )
+    with pytest.raises(ValueError, match="learnt on tuning rows: raise tune_size"):
+        est.fit(*draw_rows(200, np.random.default_rng(0)))
 
 
-def test_labels_of_calibration_rows_alone_move_no_other_label():
-    rng = np.random.default_rng(3)
-    for more in (1, 5, 40) * 10:
-        labels = rng.choice(12, size=400, p=np.arange(12, 0, -1) / 78)
-        scores = rng.normal(size=400) + 0.3 * rng.permutation(12)[labels]
-        own = cluster(scores, labels, np.arange(12), n_rows=200, enough=30)
-        found = cluster(scores, labels, np.arange(-more, 12), n_rows=200, enough=30)
-        assert {tuple(label for label in cluster if label >= 0) for cluster in found} == set(own)
-        assert sum(any(label < 0 for label in cluster) for cluster in found) == 1
+def test_clusters_of_labels_are_for_classes():
+    est = dco.DecoupledRegressor(LinearRegression(), condition_on="label-clusters")
+    with pytest.raises(ValueError, match='condition_on="label-clusters" is for classes'):
+        est.fit([[0.0]], [0.0])
 
 
-@pytest.mark.parametrize(("condition_on", "objective"), [("label", "mean_size"), (None, "even")])
+# ---------------------------------------------------------------- calibration rows decide nothing
+
+
+@pytest.mark.parametrize("label", [0, 7])
+def test_calibration_rows_have_no_say_in_the_clusters(label):
+    rng = np.random.default_rng(1)
+    X, y = draw_rows(500, rng)
+    calibrate_X, calibrate_y = draw_rows(400, rng)
+    all_alike = np.full(400, label)
+
+    est = clustered_estimator(X, random_state=0).fit(X, y, calibrate=(calibrate_X, calibrate_y))
+    with pytest.warns(dco.InfeasibleLevelWarning):
+        other = clustered_estimator(X, random_state=0).fit(X, y, calibrate=(calibrate_X, all_alike))
+
+    assert clusters_of(other) == clusters_of(est)
+    assert len(clusters_of(est)) > 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("condition_on", "objective"),
+    [("label", "mean_size"), (None, "even")],
+    ids=["thresholds by label", "even"],
+)
 def test_labels_of_calibration_rows_alone_change_no_ranking(condition_on, objective):
     """How many labels there are is not for a search to know, where only calibration rows tell."""
     rng = np.random.default_rng(0)
-    y, X = rng.choice(3, size=600), rng.normal(size=(600, 2))
+    y = rng.choice(3, size=600)
+    X = rng.normal(size=(600, 2))
     X[:, 0] += y
-    found = []
-    for labels in (y[400:], np.where(np.arange(200) < 100, y[400:], np.arange(200))):
-        options = {
-            "condition_on": condition_on,
-            "objective": objective,
-            "alpha": 0.6,
-            "tune_size": 0.4,
-            "random_state": 0,
-        }
+    half_are_unseen = np.where(np.arange(200) < 100, y[400:], np.arange(200))
+
+    def rank(calibration_labels):
         est = dco.DecoupledClassifier(
-            LogisticRegression(), [dco.scores.LAC(), dco.scores.Margin()], **options
+            LogisticRegression(),
+            [LAC(), Margin()],
+            condition_on=condition_on,
+            objective=objective,
+            alpha=0.6,
+            tune_size=0.4,
+            random_state=0,
         )
-        with warnings.catch_warnings(action="ignore"):
-            found.append(est.fit(X[:400], y[:400], calibrate=(X[400:], labels)).ranking_)
-    assert found[0] == found[1]
+        return est.fit(X[:400], y[:400], calibrate=(X[400:], calibration_labels)).ranking_
+
+    assert rank(half_are_unseen) == rank(y[400:])
 
 
-def test_truth_values_are_conditions_that_files_hold(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 2))
-    est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0).fit(
-        X, X[:, 0] > 0
-    )
-    dco.save(est, tmp_path / "m.dco")
-    assert dco.load(tmp_path / "m.dco").ranking_ == est.ranking_
+# ---------------------------------------------------------------- coverage
 
 
 def test_coverage_within_a_cluster_follows_its_beta_law():
     """Exact coverage of each cluster given each of 150 fits, by the law of its own rank: uniform.
-    Wrong once in 1000.
+    Wrong once in 1000, for all clusters and for those of several labels.
     """
-    places = []
+    of_several_labels = []
+    of_one_label = []
     for seed in range(150):
-        est = fitted(seed)
-        names = {
-            name: labels for labels in clusters_of(est) for name in [", ".join(map(str, labels))]
-        }
-        for entry in est.certificate_.thresholds:
-            own = np.array(names[entry.group])
-            covered = np.average(min(entry.value, 1.0) ** (1 / POWER[own]), weights=SHARES[own])
-            places.append((len(own) > 1, coverage_law(entry.n, alpha=0.1).cdf(covered)))
-    shared = np.array([place for is_shared, place in places if is_shared])
-    assert len(shared) >= 150
-    assert kstest(shared, "uniform").pvalue > 1e-3
-    assert kstest([place for _, place in places], "uniform").pvalue > 1e-3
+        X, y = draw_rows(600, np.random.default_rng(seed))
+        est = clustered_estimator(X, calibrate_size=400, random_state=seed).fit(X, y)
+        labels_of = {", ".join(map(str, labels)): np.array(labels) for labels in clusters_of(est)}
+
+        for threshold in est.certificate_.thresholds:
+            labels = labels_of[threshold.group]
+            of_labels = min(threshold.value, 1.0) ** (1 / POWER[labels])
+            coverage = np.average(of_labels, weights=SHARES[labels])
+            uniform = coverage_law(threshold.n, alpha=0.1).cdf(coverage)
+            if len(labels) > 1:
+                of_several_labels.append(uniform)
+            else:
+                of_one_label.append(uniform)
+
+    assert len(of_several_labels) >= 150
+    assert kstest(of_several_labels, "uniform").pvalue > 1e-3
+    assert kstest(of_several_labels + of_one_label, "uniform").pvalue > 1e-3
 
 
-def test_calibration_rows_have_no_say_in_the_clusters():
-    rng = np.random.default_rng(1)
-    X, y = rows(500, rng)
-    other, others = rows(400, rng)
-    model = FrozenEstimator(Given().fit(X))
-    found = []
-    for calibrate in ((other, others), (other, np.zeros(400, int)), (other, np.full(400, 7))):
-        est = dco.DecoupledClassifier(
-            model, dco.scores.LAC(), condition_on="label-clusters", tune_size=200, random_state=0
-        )
-        with (
-            pytest.warns(dco.InfeasibleLevelWarning)
-            if len(set(calibrate[1])) == 1
-            else nullcontext()
-        ):
-            found.append(clusters_of(est.fit(X, y, calibrate=calibrate)))
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]) > 2
+# ---------------------------------------------------------------- twelve labels, ten of them rare
 
 
-def test_rare_labels_get_smaller_sets_than_alone_and_the_certificate_names_them(tmp_path):
+def draw_twelve_labels():
+    """Draw 1,500 rows of the labels c0 to c11, of which ten have 3 % each."""
     rng = np.random.default_rng(0)
-    y = rng.choice(12, size=1500, p=[0.4, 0.3] + [0.03] * 10)
-    X = 1.5 * rng.normal(size=(12, 4))[y] + rng.normal(size=(1500, 4))
-    y = np.char.add("c", y.astype(str))
-    made = {}
-    for condition_on in ("label", "label-clusters"):
-        est = dco.DecoupledClassifier(
-            LogisticRegression(), dco.scores.LAC(), condition_on=condition_on, random_state=0
-        )
-        with pytest.warns(dco.InfeasibleLevelWarning) if condition_on == "label" else nullcontext():
-            made[condition_on] = est.fit(X[:1000], y[:1000])
-    est, sizes = (
-        made["label-clusters"],
-        {name: own.predict_set(X).sizes().mean() for name, own in made.items()},
+    label = rng.choice(12, size=1500, p=[0.4, 0.3] + [0.03] * 10)
+    X = 1.5 * rng.normal(size=(12, 4))[label] + rng.normal(size=(1500, 4))
+    return X, np.char.add("c", label.astype(str))
+
+
+X_TWELVE, Y_TWELVE = draw_twelve_labels()
+
+
+def fit_twelve_labels(condition_on):
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), LAC(), condition_on=condition_on, random_state=0
     )
-    assert sizes["label-clusters"] < 0.6 * sizes["label"]
-    certificate = est.certificate_
+    return est.fit(X_TWELVE[:1000], Y_TWELVE[:1000])
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    return fit_twelve_labels("label-clusters")
+
+
+def test_rare_labels_get_smaller_sets_than_alone(clustered):
+    with pytest.warns(dco.InfeasibleLevelWarning):
+        alone = fit_twelve_labels("label")
+
+    size = clustered.predict_set(X_TWELVE).sizes().mean()
+    size_alone = alone.predict_set(X_TWELVE).sizes().mean()
+
+    assert size < 0.6 * size_alone
+
+
+def test_the_certificate_names_the_labels_of_each_cluster(clustered):
+    certificate = clustered.certificate_
+
     assert certificate.guarantee == "marginal"
     assert certificate.calibration.condition_on.startswith(
         "'label-clusters': [['c0'], ['c1'], ['c10', 'c11', "
     )
-    groups = {entry.group for entry in certificate.thresholds}
+    groups = {threshold.group for threshold in certificate.thresholds}
     assert len(groups) == 4
     assert {"c0", "c1"} < groups
-    calibrate = est.splits_.calibrate
-    assert certificate.verify(X[calibrate], y[calibrate], predictor=est)
-    found = est.evaluate(X[1000:], y[1000:])
-    assert {row.group for row in found.by_group} == groups
-    assert all(row.consistency.consistent for row in found.by_group)
-    assert len(est.evaluate(X[1000:], y[1000:], by="label").by_group) == 12
-    assert np.array_equal(est.predict_p(X) > 0.1, est.predict_set(X).to_dense())
+
+
+def test_the_certificate_of_clusters_holds_for_its_rows(clustered):
+    rows = clustered.splits_.calibrate
+
+    assert clustered.certificate_.verify(X_TWELVE[rows], Y_TWELVE[rows], predictor=clustered).holds
+
+
+def test_each_cluster_is_evaluated_by_its_own_law(clustered):
+    evaluation = clustered.evaluate(X_TWELVE[1000:], Y_TWELVE[1000:])
+
+    groups = {threshold.group for threshold in clustered.certificate_.thresholds}
+    assert {row.group for row in evaluation.by_group} == groups
+    assert all(row.consistency.consistent for row in evaluation.by_group)
+
+
+def test_single_labels_of_clusters_can_be_evaluated(clustered):
+    evaluation = clustered.evaluate(X_TWELVE[1000:], Y_TWELVE[1000:], by="label")
+
+    assert len(evaluation.by_group) == 12
+
+
+def test_p_values_above_alpha_are_the_sets_of_clusters(clustered):
+    p_values = clustered.predict_p(X_TWELVE)
+
+    assert np.array_equal(p_values > 0.1, clustered.predict_set(X_TWELVE).to_dense())
+
+
+def test_clusters_come_back_from_a_file(clustered, tmp_path):
+    dco.save(clustered, tmp_path / "m.dco")
+    again = dco.load(tmp_path / "m.dco")
+
+    assert again.predict_set(X_TWELVE).to_lists() == clustered.predict_set(X_TWELVE).to_lists()
+
+
+def test_truth_values_are_conditions_that_files_hold(tmp_path):
+    X = np.random.default_rng(0).normal(size=(300, 2))
+    est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0)
+    est.fit(X, X[:, 0] > 0)
+
     dco.save(est, tmp_path / "m.dco")
-    assert dco.load(tmp_path / "m.dco").predict_set(X).to_lists() == est.predict_set(X).to_lists()
 
-
-def test_what_cannot_be_learnt_is_said():
-    with pytest.raises(ValueError, match="learnt on tuning rows: raise tune_size"):
-        dco.DecoupledClassifier(
-            LogisticRegression(),
-            dco.scores.LAC(),
-            condition_on="label-clusters",
-            tune_size=0,
-            random_state=0,
-        ).fit(*rows(200, np.random.default_rng(0)))
-    with pytest.raises(ValueError, match='condition_on="label-clusters" is for classes'):
-        dco.DecoupledRegressor(LinearRegression(), condition_on="label-clusters").fit(
-            [[0.0]], [0.0]
-        )
+    assert dco.load(tmp_path / "m.dco").ranking_ == est.ranking_
