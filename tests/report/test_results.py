@@ -33,7 +33,7 @@ def read_table(folder: Path, csv_text: str) -> Any:
     return table
 
 
-# --------------------------------------------------------------------------------------- reading
+# ---------------------------------------------------------------- reading
 
 
 def test_markdown_is_a_title_paragraphs_and_tables(tmp_path):
@@ -165,7 +165,7 @@ def test_a_title_has_its_folder_once(tmp_path, folder, heading, title):
     assert titles == [title, f"{folder}: Figure: law"]
 
 
-# --------------------------------------------------------------------------------------- the page
+# ---------------------------------------------------------------- the page
 
 
 def test_the_written_page_is_that_of_results_html(tmp_path):
