@@ -5,8 +5,9 @@ end a search.
 import math
 
 import pytest
+from scipy.stats import chi2
 
-from dco.tuning.strategies import Exhaustive, Optuna, Random
+from dco.search import Exhaustive, Optuna, Random
 
 optuna = pytest.importorskip("optuna")
 
@@ -14,29 +15,62 @@ PAIRS = [(model, score) for model in range(10) for score in ("a", "b", "c")]
 
 
 def distance(model, score):
+    """Return an objective that is smallest, 0, for the pair (6, "b")."""
     return abs(model - 6) + (0.0 if score == "b" else 0.5)
 
 
-def parabola(trial):
+def parabola_space(trial):
     return trial.suggest_float("x", -1, 1), trial.suggest_categorical("score", ["a", "b"])
 
 
-def test_exhaustive_search_tries_all_and_keeps_the_first_of_equals():
-    found = Exhaustive().search(distance, PAIRS)
-    assert [(trial.model, trial.score) for trial in found.trials] == PAIRS
-    assert (found.best.model, found.best.score, found.best.objective) == (6, "b", 0.0)
-    assert Exhaustive().search(lambda model, score: 1.0, PAIRS).best.number == 0
+def parabola(model, score):
+    """Return an objective that is smallest, 0, at (0.3, "b")."""
+    return (model - 0.3) ** 2 + (0.1 if score == "a" else 0.0)
 
 
-def test_random_search_tries_n_different_candidates_and_repeats_by_seed():
-    found, again = (
-        Random(12, seed=4).search(distance, PAIRS),
-        Random(12, seed=4).search(distance, PAIRS),
-    )
-    tried = [trial.number for trial in found.trials]
-    assert len(set(tried)) == 12
-    assert tried == sorted(tried) == [trial.number for trial in again.trials]
-    assert tried != [trial.number for trial in Random(12, seed=5).search(distance, PAIRS).trials]
+def numbers_of(result):
+    return [trial.number for trial in result.trials]
+
+
+def params_of(result):
+    return [trial.params for trial in result.trials]
+
+
+# ---------------------------------------------------------------- exhaustive search
+
+
+def test_exhaustive_search_tries_all():
+    result = Exhaustive().search(distance, PAIRS)
+
+    assert [(trial.model, trial.score) for trial in result.trials] == PAIRS
+    assert (result.best.model, result.best.score) == (6, "b")
+    assert result.best.objective == 0.0
+
+
+def test_the_first_of_equals_is_best():
+    result = Exhaustive().search(lambda model, score: 1.0, PAIRS)
+
+    assert result.best.number == 0
+
+
+# ---------------------------------------------------------------- random search
+
+
+def test_random_search_tries_n_different_candidates_in_their_order():
+    numbers = numbers_of(Random(12, seed=4).search(distance, PAIRS))
+
+    assert len(set(numbers)) == 12
+    assert numbers == sorted(numbers)
+
+
+def test_random_search_repeats_by_seed():
+    numbers = numbers_of(Random(12, seed=4).search(distance, PAIRS))
+
+    assert numbers_of(Random(12, seed=4).search(distance, PAIRS)) == numbers
+    assert numbers_of(Random(12, seed=5).search(distance, PAIRS)) != numbers
+
+
+def test_random_search_of_more_than_all_tries_all():
     assert len(Random(99, seed=0).search(distance, PAIRS).trials) == len(PAIRS)
 
 
@@ -44,78 +78,110 @@ def test_random_search_draws_evenly():
     """Each of 30 candidates is among 3 drawn with probability .1; chi-square on 29 degrees, wrong
     once in 10,000.
     """
-    from scipy.stats import chi2
-
     counts = [0] * len(PAIRS)
     for seed in range(2000):
-        for trial in Random(3, seed=seed).search(distance, PAIRS).trials:
-            counts[trial.number] += 1
+        for number in numbers_of(Random(3, seed=seed).search(distance, PAIRS)):
+            counts[number] += 1
+
     assert sum((count - 200) ** 2 / 200 for count in counts) < chi2.isf(1e-4, 29)
 
 
-def evaluate_parabola(model, score):
-    return (model - 0.3) ** 2 + (0.1 if score == "a" else 0.0)
+# ---------------------------------------------------------------- Optuna
 
 
-def test_optuna_repeats_by_seed_and_finds_the_minimum():
-    strategy = Optuna(parabola, trials=60, seed=1)
-    found, again = strategy.search(evaluate_parabola), strategy.search(evaluate_parabola)
-    assert [trial.params for trial in found.trials] == [trial.params for trial in again.trials]
-    assert len(found.trials) == 60
-    assert (found.best.score, found.best.objective) == ("b", pytest.approx(0, abs=0.01))
-    other = Optuna(parabola, trials=60, seed=2).search(evaluate_parabola)
-    assert [trial.params for trial in found.trials] != [trial.params for trial in other.trials]
+def test_optuna_finds_the_minimum():
+    result = Optuna(parabola_space, trials=60, seed=1).search(parabola)
+
+    assert len(result.trials) == 60
+    assert result.best.score == "b"
+    assert result.best.objective == pytest.approx(0, abs=0.01)
+
+
+def test_optuna_repeats_by_seed():
+    strategy = Optuna(parabola_space, trials=60, seed=1)
+    other = Optuna(parabola_space, trials=60, seed=2)
+
+    params = params_of(strategy.search(parabola))
+
+    assert params_of(strategy.search(parabola)) == params
+    assert params_of(other.search(parabola)) != params
 
 
 @pytest.mark.parametrize(
-    "sampler",
+    "make_sampler",
     [lambda: optuna.samplers.RandomSampler, lambda: optuna.samplers.RandomSampler(seed=3)],
     ids=["class", "object"],
 )
-def test_any_sampler_starts_afresh_in_every_search(sampler):
-    strategy = Optuna(parabola, trials=5, seed=3, sampler=sampler())
-    first, second = strategy.search(evaluate_parabola), strategy.search(evaluate_parabola)
-    assert [trial.params for trial in first.trials] == [trial.params for trial in second.trials]
+def test_any_sampler_starts_afresh_in_every_search(make_sampler):
+    strategy = Optuna(parabola_space, trials=5, seed=3, sampler=make_sampler())
+
+    params = params_of(strategy.search(parabola))
+
+    assert params_of(strategy.search(parabola)) == params
+
+
+PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0)
 
 
 def test_pruning_stops_a_hopeless_trial():
     def evaluate(model, score, report=None):
         for step in range(5):
-            if report is not None and report(step, abs(model)):
+            is_hopeless = report(step, abs(model))
+            if is_hopeless:
                 return math.inf
         return abs(model)
 
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0)
-    found = Optuna(parabola, trials=30, seed=0, pruner=pruner).search(evaluate)
-    pruned = [trial for trial in found.trials if trial.reason == "pruned"]
+    result = Optuna(parabola_space, trials=30, seed=0, pruner=PRUNER).search(evaluate)
+
+    pruned = [trial for trial in result.trials if trial.reason == "pruned"]
     assert 0 < len(pruned) < 27
     assert all(trial.objective is None for trial in pruned)
-    assert abs(found.best.model) == min(abs(trial.model) for trial in found.trials)
-    # no `report`: nothing to prune by
-    without = Optuna(parabola, trials=4, seed=0, pruner=pruner).search(evaluate_parabola)
-    assert all(trial.objective is not None for trial in without.trials)
+    assert abs(result.best.model) == min(abs(trial.model) for trial in result.trials)
 
 
-def test_optuna_is_quiet_and_its_verbosity_is_put_back(capfd):
+def test_without_reports_nothing_is_pruned():
+    result = Optuna(parabola_space, trials=4, seed=0, pruner=PRUNER).search(parabola)
+
+    assert all(trial.objective is not None for trial in result.trials)
+
+
+@pytest.fixture
+def verbose_optuna():
+    """Let Optuna print what it does, for one test."""
     at_first = optuna.logging.get_verbosity()
-    try:
-        optuna.logging.set_verbosity(optuna.logging.INFO)
-        Optuna(parabola, trials=3, seed=0).search(evaluate_parabola)
-        assert optuna.logging.get_verbosity() == optuna.logging.INFO
-        with pytest.raises(KeyboardInterrupt):
-            Optuna(parabola, trials=3, seed=0).search(_interrupt)
-        assert optuna.logging.get_verbosity() == optuna.logging.INFO
-    finally:
-        optuna.logging.set_verbosity(at_first)
-    assert capfd.readouterr() == ("", "")
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    yield
+    optuna.logging.set_verbosity(at_first)
 
 
-def _interrupt(model, score):
+def interrupt(model, score):
     raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("verbose_optuna")
+def test_optuna_is_quiet_and_its_verbosity_is_put_back(capfd):
+    Optuna(parabola_space, trials=3, seed=0).search(parabola)
+
+    assert capfd.readouterr() == ("", "")
+    assert optuna.logging.get_verbosity() == optuna.logging.INFO
+
+
+@pytest.mark.usefixtures("verbose_optuna")
+def test_an_interrupted_search_is_quiet_and_puts_the_verbosity_back(capfd):
+    with pytest.raises(KeyboardInterrupt):
+        Optuna(parabola_space, trials=3, seed=0).search(interrupt)
+
+    assert capfd.readouterr() == ("", "")
+    assert optuna.logging.get_verbosity() == optuna.logging.INFO
+
+
+# ---------------------------------------------------------------- failed trials
+
+
 @pytest.mark.parametrize(
-    "strategy", [Exhaustive(), Random(30, seed=0), Optuna(parabola, trials=20, seed=0)], ids=type
+    "strategy",
+    [Exhaustive(), Random(30, seed=0), Optuna(parabola_space, trials=20, seed=0)],
+    ids=["exhaustive", "random", "optuna"],
 )
 def test_failed_trials_are_reported_and_left_out(strategy):
     def evaluate(model, score):
@@ -123,32 +189,42 @@ def test_failed_trials_are_reported_and_left_out(strategy):
             raise RuntimeError("broken")
         return math.nan if score == "c" else abs(model)
 
-    found = strategy.search(evaluate, PAIRS)
-    assert found.best.score == "b"
-    assert {trial.reason for trial in found.trials if trial.score == "a"} == {
-        "RuntimeError: broken"
-    }
-    assert all("NaN" in trial.reason for trial in found.trials if trial.score == "c")
+    result = strategy.search(evaluate, PAIRS)
+
+    assert result.best.score == "b"
+    reasons = {trial.reason for trial in result.trials if trial.score == "a"}
+    assert reasons == {"RuntimeError: broken"}
+    assert all("NaN" in trial.reason for trial in result.trials if trial.score == "c")
 
 
 def test_when_all_trials_fail_one_error_has_every_reason():
-    found = Exhaustive().search(lambda model, score: math.nan, PAIRS[:2])
+    result = Exhaustive().search(lambda model, score: math.nan, PAIRS[:2])
+
     with pytest.raises(ValueError, match=r"all 2 trials failed.*trial 0: .*NaN.*trial 1: .*NaN"):
-        _ = found.best
+        _ = result.best
 
 
 def test_a_space_that_gives_no_pair_is_told_what_to_give():
-    found = Optuna(lambda trial: "model", trials=1, seed=0).search(lambda model, score: 1.0)
-    assert (
-        found.trials[0].reason
-        == "TypeError: space(trial) must return a pair (model, score), got str"
-    )
+    strategy = Optuna(lambda trial: "model", trials=1, seed=0)
+
+    (trial,) = strategy.search(distance).trials
+
+    assert trial.reason == "TypeError: space(trial) must return a pair (model, score), got str"
 
 
-def test_bad_input_is_one_clear_sentence():
+# ---------------------------------------------------------------- what is refused
+
+
+def test_an_exhaustive_search_needs_candidates():
     with pytest.raises(ValueError, match="no candidate"):
         Exhaustive().search(distance)
+
+
+def test_a_random_search_has_a_trial_at_least():
     with pytest.raises(ValueError, match="n must"):
         Random(0)
+
+
+def test_a_search_by_optuna_has_a_trial_at_least():
     with pytest.raises(ValueError, match="trials"):
-        Optuna(parabola, trials=0)
+        Optuna(parabola_space, trials=0)
