@@ -20,6 +20,7 @@ from dco.foundations.arrays import (
 )
 
 PROBABILITIES = np.random.default_rng(0).dirichlet(np.ones(4), 60).astype(np.float32)
+COLUMN = PROBABILITIES[:, 0]
 Y = np.random.default_rng(1).integers(0, 4, 60)
 
 
@@ -29,12 +30,10 @@ class Tensor:
     """
 
     def __init__(self, values, device="cuda:0", requires_grad=False, dtype="torch.float32"):
-        self.values, self.device, self.requires_grad, self.dtype = (
-            values,
-            device,
-            requires_grad,
-            dtype,
-        )
+        self.values = values
+        self.device = device
+        self.requires_grad = requires_grad
+        self.dtype = dtype
 
     def __array__(self, dtype=None, copy=None):
         if self.device != "cpu":
@@ -85,50 +84,85 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_numpy_refuses_is_copied_to_the_host(kind):
-    given = REFUSED[kind](PROBABILITIES)
+@pytest.fixture(params=REFUSED.values(), ids=REFUSED)
+def refused_array(request):
+    """The probabilities as an array of another library that NumPy refuses."""
+    return request.param(PROBABILITIES)
+
+
+def test_the_arrays_below_are_refused_by_numpy(refused_array):
     with pytest.raises((TypeError, RuntimeError)):
-        np.asarray(given)
-    np.testing.assert_array_equal(to_numpy(given), PROBABILITIES)
-    record = dco.ClassProbabilities(given)
-    assert type(record.probabilities) is np.ndarray
-    expected = dco.scores.LAC().observed(dco.ClassProbabilities(PROBABILITIES), Y)
-    np.testing.assert_array_equal(dco.scores.LAC().observed(record, Y), expected)
+        np.asarray(refused_array)
 
 
-def test_every_record_takes_tensors_on_a_gpu():
-    column, table = PROBABILITIES[:, 0], Tensor(PROBABILITIES)
-    on_gpu = Tensor(column)
-    for found, expected in (
-        (dco.Points(on_gpu).mean, column),
-        (dco.PointsWithSpread(on_gpu, on_gpu).spread, column),
-        (dco.Quantiles(on_gpu, on_gpu, on_gpu).upper, column),
-        (dco.GaussianMixtures(table, Tensor(PROBABILITIES[:, 0])).means, PROBABILITIES),
-        (dco.ClassDraws(Tensor(PROBABILITIES[None])).draws[0], PROBABILITIES),
-        (dco.ClassProbabilities(PROBABILITIES, uniforms=on_gpu).uniforms, column),
-    ):
-        np.testing.assert_array_equal(found, expected)
+def test_what_numpy_refuses_is_copied_to_the_host(refused_array):
+    np.testing.assert_array_equal(to_numpy(refused_array), PROBABILITIES)
+
+
+def test_what_numpy_refuses_is_a_prediction(refused_array):
+    prediction = dco.ClassProbabilities(refused_array)
+    assert type(prediction.probabilities) is np.ndarray
+    np.testing.assert_array_equal(prediction.probabilities, PROBABILITIES)
+
+
+def test_what_numpy_refuses_is_scored_as_its_copy_on_the_host(refused_array):
+    score = dco.scores.LAC()
+    scores = score.observed(dco.ClassProbabilities(refused_array), Y)
+    expected = score.observed(dco.ClassProbabilities(PROBABILITIES), Y)
+    np.testing.assert_array_equal(scores, expected)
+
+
+# --------------------------------------------------------------------------------- tensors on a GPU
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (lambda column, table: dco.Points(column).mean, COLUMN),
+        (lambda column, table: dco.PointsWithSpread(column, column).spread, COLUMN),
+        (lambda column, table: dco.Quantiles(column, column, column).upper, COLUMN),
+        (lambda column, table: dco.GaussianMixtures(table, column).means, PROBABILITIES),
+        (lambda column, table: dco.ClassProbabilities(table, uniforms=column).uniforms, COLUMN),
+    ],
+    ids=["points", "spreads", "quantiles", "mixtures", "uniforms"],
+)
+def test_every_prediction_takes_tensors_on_a_gpu(field, expected):
+    np.testing.assert_array_equal(field(Tensor(COLUMN), Tensor(PROBABILITIES)), expected)
+
+
+def test_draws_take_tensors_on_a_gpu():
+    draws = dco.ClassDraws(Tensor(PROBABILITIES[None])).draws
+    np.testing.assert_array_equal(draws[0], PROBABILITIES)
+
+
+def test_logits_on_a_gpu_are_refused_as_logits():
     with pytest.raises(ValueError, match="Logits go through a softmax first"):
         dco.ClassProbabilities(Tensor(np.log(PROBABILITIES)))
 
 
-def test_arrays_that_numpy_takes_are_not_copied():
-    assert to_numpy(PROBABILITIES) is PROBABILITIES
-    assert np.shares_memory(to_numpy(Tensor(PROBABILITIES, "cpu")), PROBABILITIES)
-    assert to_numpy([1, 2]).tolist() == [1, 2]
-
-
-def test_jax_arrays_in_single_precision_and_bfloat16():
-    jnp = pytest.importorskip("jax.numpy")
+def test_labels_on_a_gpu_are_scored():
+    score = dco.scores.LAC()
+    prediction = dco.ClassProbabilities(PROBABILITIES)
     np.testing.assert_array_equal(
-        dco.ClassProbabilities(jnp.asarray(PROBABILITIES)).probabilities, PROBABILITIES
+        score.observed(prediction, Tensor(Y)), score.observed(prediction, Y)
     )
-    rounded = jnp.asarray(PROBABILITIES, dtype=jnp.bfloat16)
-    record = dco.ClassProbabilities(rounded)
-    assert record.probabilities.dtype == np.float32
-    np.testing.assert_array_equal(record.probabilities, np.asarray(rounded.astype(jnp.float32)))
-    np.testing.assert_allclose(record.probabilities, PROBABILITIES, rtol=2**-8)
+
+
+def test_labels_on_a_gpu_are_looked_for_in_sets():
+    sets = dco.scores.LAC().sets(dco.ClassProbabilities(PROBABILITIES), 0.7)
+    np.testing.assert_array_equal(sets.contains(Tensor(Y)), sets.contains(Y))
+
+
+def test_scores_on_a_gpu_have_the_same_threshold():
+    scores = np.random.default_rng(2).random(60)
+    threshold = dco.split_conformal(Tensor(scores), alpha=0.2)
+    assert threshold.value == dco.split_conformal(scores, alpha=0.2).value
+
+
+def test_targets_on_a_gpu_are_scored():
+    points = dco.Points(np.zeros(60))
+    residuals = dco.scores.AbsoluteResidual().observed(points, Tensor(COLUMN))
+    np.testing.assert_array_equal(residuals, COLUMN)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -137,29 +171,52 @@ def test_torch_tensors_on_a_real_gpu(dtype):
     if not torch.cuda.is_available():
         pytest.skip("no GPU that torch can use")
     logits = torch.randn(60, 4, device="cuda", dtype=getattr(torch, dtype), requires_grad=True)
-    record = dco.ClassProbabilities(logits.softmax(-1))
+
+    prediction = dco.ClassProbabilities(logits.softmax(-1))
+
     expected = logits.softmax(-1).detach().float().cpu().numpy()
-    assert record.probabilities.dtype == np.float32
-    np.testing.assert_array_equal(record.probabilities, expected)
+    assert prediction.probabilities.dtype == np.float32
+    np.testing.assert_array_equal(prediction.probabilities, expected)
 
 
-def test_labels_and_scores_may_live_there_too():
-    score, prediction = dco.scores.LAC(), dco.ClassProbabilities(Tensor(PROBABILITIES))
-    scores = score.observed(prediction, Tensor(Y))
-    assert np.array_equal(scores, score.observed(dco.ClassProbabilities(PROBABILITIES), Y))
-    threshold = dco.split_conformal(Tensor(scores), alpha=0.2)
-    assert threshold.value == dco.split_conformal(scores, alpha=0.2).value
-    assert np.array_equal(
-        score.sets(prediction, threshold).contains(Tensor(Y)), scores <= threshold.value
-    )
-    residuals = dco.scores.AbsoluteResidual().observed(
-        dco.Points(np.zeros(60)), Tensor(PROBABILITIES[:, 0])
-    )
-    assert np.array_equal(residuals, PROBABILITIES[:, 0])
+# -------------------------------------------------------------------------- arrays that NumPy takes
 
 
-def test_real_numbers_keep_their_kind_and_decimals_and_fractions_are_some():
-    for values in (
+def test_an_array_of_numpy_is_not_copied():
+    assert to_numpy(PROBABILITIES) is PROBABILITIES
+
+
+def test_a_tensor_on_the_host_is_not_copied():
+    assert np.shares_memory(to_numpy(Tensor(PROBABILITIES, "cpu")), PROBABILITIES)
+
+
+def test_a_list_becomes_an_array():
+    assert to_numpy([1, 2]).tolist() == [1, 2]
+
+
+def test_jax_arrays_in_single_precision_stay_as_they_are():
+    jnp = pytest.importorskip("jax.numpy")
+    prediction = dco.ClassProbabilities(jnp.asarray(PROBABILITIES))
+    np.testing.assert_array_equal(prediction.probabilities, PROBABILITIES)
+
+
+def test_jax_arrays_in_bfloat16_become_single_precision():
+    jnp = pytest.importorskip("jax.numpy")
+    rounded = jnp.asarray(PROBABILITIES, dtype=jnp.bfloat16)
+
+    probabilities = dco.ClassProbabilities(rounded).probabilities
+
+    assert probabilities.dtype == np.float32
+    np.testing.assert_array_equal(probabilities, np.asarray(rounded.astype(jnp.float32)))
+    np.testing.assert_allclose(probabilities, PROBABILITIES, rtol=2**-8)
+
+
+# ------------------------------------------------------------------------------------- real numbers
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
         [1, 2],
         [0.5, 1.5],
         [True, False],
@@ -167,13 +224,18 @@ def test_real_numbers_keep_their_kind_and_decimals_and_fractions_are_some():
         np.zeros((2, 3)),
         3,
         Tensor(np.ones(2)),
-    ):
-        array = as_real_numbers(values, name="losses")
-        assert array.dtype == to_numpy(values).dtype
-        np.testing.assert_array_equal(array, to_numpy(values))
-    np.testing.assert_array_equal(
-        as_real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses"), [0.5, 0.25, 2]
-    )
+    ],
+    ids=["integers", "floats", "truth values", "float32", "table", "number", "tensor"],
+)
+def test_real_numbers_keep_their_kind(values):
+    array = as_real_numbers(values, name="losses")
+    assert array.dtype == to_numpy(values).dtype
+    np.testing.assert_array_equal(array, to_numpy(values))
+
+
+def test_decimals_and_fractions_are_real_numbers():
+    array = as_real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses")
+    np.testing.assert_array_equal(array, [0.5, 0.25, 2])
 
 
 @pytest.mark.parametrize(
@@ -188,84 +250,109 @@ def test_real_numbers_keep_their_kind_and_decimals_and_fractions_are_some():
         ([1, [2]], "lists of different lengths"),
         ([[1, 2], [3]], "lists of different lengths"),
     ],
+    ids=["text", "texts", "mapping", "mixed", "complex", "dates", "nested", "ragged"],
 )
 def test_what_is_not_real_numbers_is_named(values, got):
     with pytest.raises(ValueError, match=f"^losses must be real numbers, got {got}.$"):
         as_real_numbers(values, name="losses")
 
 
-@pytest.mark.parametrize("dtype", ["int64", "uint64", "object"])
-def test_integers_that_float64_rounds_are_found(dtype):
-    """As Python's exact comparison of an integer with its float decides."""
-    rng, ends = np.random.default_rng(0), np.iinfo("uint64" if dtype == "uint64" else "int64")
+# --------------------------------------------------------------------- integers that float64 rounds
+
+INTEGER_DTYPES = {"int64": "int64", "uint64": "uint64", "object": "int64"}  # and their range
+integer_dtypes = pytest.mark.parametrize("dtype", INTEGER_DTYPES)
+
+
+def draw_integers(dtype: str) -> list[int]:
+    """Integers of all lengths: drawn at random, at the ends, about 2**53 and about 2**62.
+
+    Of each there are copies shifted to the right, and copies whose last bits are 0.
+    """
+    ends = np.iinfo(INTEGER_DTYPES[dtype])
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(ends.min, ends.max, 500, dtype=ends.dtype, endpoint=True).tolist()
     values = [
-        *rng.integers(ends.min, ends.max, 500, dtype=ends.dtype, endpoint=True).tolist(),
+        *drawn,
         ends.min,
         ends.max,
+        *[2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2],
+        *[2**62, 2**62 + 2**9, 2**62 + 2**8],
+        *[0, 1],
     ]
-    values += [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 2**62 + 2**9, 2**62 + 2**8, 0, 1]
     values += [value >> shift for value in values for shift in (5, 9, 12)]
     values += [value >> shift << shift for value in values for shift in (5, 9, 12)]
-    found = [first_inexact_position(np.array([value], dtype=dtype)) == 0 for value in values]
-    assert found == [float(value) != value for value in values]
-    assert 0.2 < np.mean(found) < 0.8
+    return values
+
+
+@integer_dtypes
+def test_integers_that_float64_rounds_are_detected(dtype):
+    """As Python's exact comparison of an integer with its float decides."""
+    values = draw_integers(dtype)
+    is_rounded = [first_inexact_position(np.array([v], dtype=dtype)) == 0 for v in values]
+    assert is_rounded == [float(value) != value for value in values]
+    assert 0.2 < np.mean(is_rounded) < 0.8
+
+
+@integer_dtypes
+def test_the_first_integer_that_float64_rounds_is_named(dtype):
     assert first_inexact_position(np.array([0, 5, 2**53 + 1, 2**53 + 3], dtype=dtype)) == 2
 
 
+# ------------------------------------------------------------------------------------------ targets
+
+POINTS = dco.Points(np.zeros(3))
+MIXTURES = dco.GaussianMixtures(np.zeros((3, 4)), np.ones(4), draws_first=False)
+READERS = {
+    "residual": lambda y: dco.scores.AbsoluteResidual().observed(POINTS, y),
+    "density": lambda y: dco.scores.PredictiveDensity().observed(MIXTURES, y),
+    "sets": lambda y: dco.scores.AbsoluteResidual().sets(POINTS, 1.0).contains(y),
+    "intervals": lambda y: dco.Intervals(np.zeros(3), np.ones(3)).contains(y),
+    "p-values": lambda y: full_conformal_p_values(MIXTURES, y, MIXTURES, np.zeros(3)),
+    "full conformal": lambda y: full_conformal_intervals(
+        MIXTURES, y, MIXTURES, [0.0, 1.0], alpha=0.5
+    ),
+}
+DAYS = np.array(["2026-01-01", "2026-01-02", "NaT"], dtype="M8[D]")
+HALF = Decimal("1000000000000000000.5")
 TARGETS = {
     "int64": (10**18 + np.arange(3), "y is 1000000000000000001 in row 1, which float64 rounds"),
-    "uint64": (
-        np.uint64(2**63) + np.arange(3, dtype=np.uint64),
-        "y is 9223372036854775809 in row 1",
-    ),
+    "uint64": (np.array([2**63, 2**63 + 1, 1], dtype=np.uint64), f"y is {2**63 + 1} in row 1"),
     "a list": ([10**20, 10**20 + 1, 7], "y is 100000000000000000001 in row 1"),
-    "decimals": (
-        [Decimal(10**18), Decimal("1000000000000000000.5"), Decimal(1)],
-        "y is 1000000000000000000.5 in row 1",
-    ),
+    "decimals": ([Decimal(10**18), HALF, Decimal(1)], "y is 1000000000000000000.5 in row 1"),
     "beyond floats": ([10**400, 1, 2], "y is 1000000000000000000000000000000000000000 in row 0"),
     "nullable": (pd.Series([2**60, 2**60 + 1, 2**60], dtype="Int64"), f"y is {2**60 + 1} in row 1"),
-    "dates": (
-        np.array(["2026-01-01", "2026-01-02", "NaT"], dtype="M8[D]"),
-        "y holds dates.*days since one of them",
-    ),
+    "dates": (DAYS, "y holds dates.*days since one of them"),
     "date objects": ([datetime.date(2026, 1, 1)] * 3, "y holds dates"),
     "time zone": (pd.Series(pd.date_range("2026", periods=3, tz="UTC")), "y holds dates"),
     "durations": (np.arange(3) * np.timedelta64(1, "s"), "y holds durations.*in one unit"),
 }
 
 
-@pytest.mark.parametrize("name", TARGETS)
-def test_targets_that_floats_cannot_hold_are_refused_wherever_they_are_scored(name):
-    y, words = TARGETS[name]
-    points, mixtures = (
-        dco.Points(np.zeros(3)),
-        dco.GaussianMixtures(np.zeros((3, 4)), np.ones(4), draws_first=False),
-    )
-    sets = dco.scores.AbsoluteResidual().sets(points, 1.0)
-    wheres = [
-        lambda: dco.scores.AbsoluteResidual().observed(points, y),
-        lambda: dco.scores.PredictiveDensity().observed(mixtures, y),
-        lambda: sets.contains(y),
-        lambda: dco.Intervals(np.zeros(3), np.ones(3)).contains(y),
-        lambda: full_conformal_p_values(mixtures, y, mixtures, np.zeros(3)),
-        lambda: full_conformal_intervals(mixtures, y, mixtures, [0.0, 1.0], alpha=0.5),
-    ]
-    for where in wheres:
-        with pytest.raises(ValueError, match=words):
-            where()
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize(("y", "words"), TARGETS.values(), ids=TARGETS)
+def test_targets_that_floats_cannot_hold_are_refused_wherever_they_are_scored(read, y, words):
+    with pytest.raises(ValueError, match=words):
+        read(y)
 
 
-def test_large_targets_that_floats_hold_are_taken():
-    points = dco.Points(np.zeros(2))
-    for y in (
+exact_targets = pytest.mark.parametrize(
+    "y",
+    [
         [2**60, 2**70],
         np.array([2**53, -(2**63)]),
         [1e18, 3.5],
         np.array([2**63, 5], dtype=np.uint64),
-    ):
-        np.testing.assert_array_equal(
-            dco.scores.AbsoluteResidual().observed(points, np.asarray(y, dtype=float)),
-            np.abs([float(value) for value in y]),
-        )
-        check_exact_in_float64(y, name="y")
+    ],
+    ids=["list", "int64", "floats", "uint64"],
+)
+
+
+@exact_targets
+def test_large_targets_that_floats_hold_are_taken(y):
+    check_exact_in_float64(y, name="y")  # raises no error
+
+
+@exact_targets
+def test_large_targets_that_floats_hold_are_scored(y):
+    residuals = dco.scores.AbsoluteResidual().observed(dco.Points(np.zeros(2)), y)
+    assert residuals.tolist() == [abs(float(value)) for value in y]
