@@ -8,48 +8,72 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binomtest
+from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import dco
-from dco import Intervals, IntervalUnions, LabelSets, Threshold, evaluate, split_conformal
+from dco import Intervals, IntervalUnions, LabelSets, SizeSummary, Threshold, evaluate
+from dco.datasets import load_concrete
+from dco.foundations.notes import NoteWarning
 from dco.theory import coverage_consistency
 
 
 def intervals(n: int, half: float) -> Intervals:
+    """Return n intervals from -half to half."""
     return Intervals(np.full(n, -half), np.full(n, half))
 
 
 def covering(is_covered) -> tuple[Intervals, np.ndarray]:
-    """Sets and targets of rows that are covered or not."""
+    """Return sets and targets of rows that are covered or not."""
     return intervals(len(is_covered), 1.0), np.where(is_covered, 0.0, 2.0)
 
 
-def threshold_of(rank: int, n: int, **changes) -> Threshold:
+def threshold_of(rank: int | None, n: int, **changes) -> Threshold:
+    """Return the threshold 1.0, the rank-th of n scores, with these changes."""
     facts = {"value": 1.0, "rank": rank, "n": n, "guarantee": "marginal", "alpha": 0.1}
     return Threshold(**{**facts, **changes})
 
 
-# ---- coverage and sizes
+# an empty set, a full one, one of a single label and one of two
+FOUR_SETS = LabelSets(np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0], [0, 1, 1]], dtype=bool))
+
+
+# ---------------------------------------------------------------- coverage and sizes
 
 
 def test_label_sets_by_hand():
-    members = np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0], [0, 1, 1]], dtype=bool)
-    found = evaluate(LabelSets(members), [0, 2, 1, 0])
-    sizes = found.overall.sizes
-    assert (found.n, found.coverage, found.mean_size) == (4, 0.5, 1.5)
-    assert (sizes.median, sizes.mean_finite) == (1.5, 1.5)
-    assert sizes.p95 == pytest.approx(np.quantile([1, 3, 0, 2], 0.95))
-    assert (sizes.empty, sizes.full, sizes.infinite, sizes.one_label) == (0.25, 0.25, 0.0, 0.25)
+    overall = evaluate(FOUR_SETS, [0, 2, 1, 0]).overall
+
+    assert overall.n == 4
+    assert overall.coverage == 0.5
+    assert overall.sizes == SizeSummary(
+        mean=1.5,
+        mean_finite=1.5,
+        median=1.5,
+        p95=pytest.approx(np.quantile([1, 3, 0, 2], 0.95)),
+        empty=0.25,
+        full=0.25,
+        infinite=0.0,
+        one_label=0.25,
+    )
 
 
 def test_intervals_by_hand():
     sets = Intervals(np.array([0.0, -np.inf, 3.0, -np.inf]), np.array([1.0, 2.0, 2.0, np.inf]))
-    found = evaluate(sets, [0.5, 5.0, 2.5, 7.0])
-    sizes = found.overall.sizes
-    assert found.coverage == 0.5
-    assert (sizes.empty, sizes.full, sizes.infinite, sizes.one_label) == (0.25, 0.25, 0.5, None)
-    assert found.mean_size == sizes.p95 == sizes.median == math.inf
-    assert sizes.mean_finite == 0.5
+
+    overall = evaluate(sets, [0.5, 5.0, 2.5, 7.0]).overall
+
+    assert overall.coverage == 0.5
+    assert overall.sizes == SizeSummary(
+        mean=math.inf,
+        mean_finite=0.5,
+        median=math.inf,
+        p95=math.inf,
+        empty=0.25,
+        full=0.25,
+        infinite=0.5,
+        one_label=None,
+    )
 
 
 def test_unions_by_hand():
@@ -57,82 +81,110 @@ def test_unions_by_hand():
     pointers = np.array([0, 2, 3, 5, 5, 6])
     lower = np.array([0.0, 3.0, -np.inf, -np.inf, 1.0, 4.0])
     upper = np.array([1.0, 5.0, np.inf, 0.0, np.inf, np.inf])
-    found = evaluate(IntervalUnions(pointers, lower, upper), [2.0, 0.0, 0.5, 0.0, 3.0])
-    sizes = found.overall.sizes
-    assert (found.coverage, sizes.empty, sizes.full, sizes.infinite) == (0.2, 0.2, 0.2, 0.6)
-    assert sizes.mean_finite == 1.5
+
+    overall = evaluate(IntervalUnions(pointers, lower, upper), [2.0, 0.0, 0.5, 0.0, 3.0]).overall
+
+    assert overall.coverage == 0.2
+    assert overall.sizes.empty == 0.2
+    assert overall.sizes.full == 0.2
+    assert overall.sizes.infinite == 0.6
+    assert overall.sizes.mean_finite == 1.5
 
 
 def test_without_a_finite_set_there_is_no_finite_mean():
-    found = evaluate(intervals(3, np.inf), np.zeros(3))
-    assert (found.coverage, found.overall.sizes.full) == (1.0, 1.0)
-    assert math.isnan(found.overall.sizes.mean_finite)
+    overall = evaluate(intervals(3, np.inf), np.zeros(3)).overall
+
+    assert overall.coverage == 1.0
+    assert overall.sizes.full == 1.0
+    assert math.isnan(overall.sizes.mean_finite)
 
 
 def test_the_interval_of_coverage_is_exact():
     sets, y = covering(np.arange(50) < 44)
-    found = evaluate(sets, y).overall
+
+    overall = evaluate(sets, y).overall
+
     expected = binomtest(44, 50).proportion_ci(method="exact")
-    assert (found.coverage_low, found.coverage_high) == pytest.approx(
-        (expected.low, expected.high), rel=1e-6
-    )
+    assert overall.coverage_low == pytest.approx(expected.low, rel=1e-6)
+    assert overall.coverage_high == pytest.approx(expected.high, rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("hits", "low", "high"), [(0, 0.0, 1 - 0.025 ** (1 / 10)), (10, 0.025 ** (1 / 10), 1.0)]
+    ("hits", "low", "high"),
+    [(0, 0.0, 1 - 0.025 ** (1 / 10)), (10, 0.025 ** (1 / 10), 1.0)],
+    ids=["none", "all"],
 )
 def test_the_interval_of_coverage_at_its_ends(hits, low, high):
     sets, y = covering(np.arange(10) < hits)
-    found = evaluate(sets, y).overall
-    assert (found.coverage_low, found.coverage_high) == pytest.approx((low, high))
+
+    overall = evaluate(sets, y).overall
+
+    assert overall.coverage_low == pytest.approx(low)
+    assert overall.coverage_high == pytest.approx(high)
 
 
-@pytest.mark.parametrize("classes", [None, ["a", "b", "c"]], ids=["codes", "names"])
-def test_labels_that_no_set_can_hold_are_misses(classes):
-    names = np.arange(5) if classes is None else np.array(["a", "b", "c", "d", "e"])
+# ---------------------------------------------------------------- unknown labels
+
+
+@pytest.mark.parametrize(
+    ("classes", "y"),
+    [(None, [0, 1, 2, 0, 1, 3, 4, 3]), (["a", "b", "c"], list("abcabded"))],
+    ids=["codes", "names"],
+)
+def test_labels_that_no_set_can_hold_are_misses(classes, y):
     sets = LabelSets(np.ones((8, 3), dtype=bool), classes)
-    found = evaluate(sets, names[[0, 1, 2, 0, 1, 3, 4, 3]], threshold=threshold_of(90, 99))
-    assert (found.coverage, found.overall.unknown_labels) == (5 / 8, 3)
-    assert found.overall.consistency == coverage_consistency(5, 8, rank=90, n_cal=99)
+
+    overall = evaluate(sets, y, threshold=threshold_of(90, 99)).overall
+
+    assert overall.coverage == 5 / 8
+    assert overall.unknown_labels == 3
+    assert overall.consistency == coverage_consistency(5, 8, rank=90, n_cal=99)
 
 
-def test_of_full_sets_unknown_labels_are_told_apart():
-    """An infinite threshold covers every label that the fit knows: the others break the promise."""
+def test_unknown_labels_break_the_promise_of_full_sets():
+    """An infinite threshold covers every label that the fit knows."""
     sets = LabelSets(np.ones((8, 3), dtype=bool))
     infinite = threshold_of(6, 5, value=math.inf)
-    found = evaluate(sets, [0, 1, 2, 0, 1, 3, 4, 3], threshold=infinite)
-    test = found.overall.consistency
-    assert (test.coverage, test.n_test, test.unknown_labels) == (1.0, 5, 3)
-    assert found.verdict == "failed"
-    assert "fit again, with rows of each label" in found.advice()
+
+    evaluation = evaluate(sets, [0, 1, 2, 0, 1, 3, 4, 3], threshold=infinite)
+
+    test = evaluation.overall.consistency
+    assert test.coverage == 1.0
+    assert test.n_test == 5
+    assert test.unknown_labels == 3
+    assert evaluation.verdict == "failed"
+    assert "fit again, with rows of each label" in evaluation.advice()
 
 
 def test_rows_of_unknown_labels_alone_get_no_verdict():
     sets = LabelSets(np.ones((3, 3), dtype=bool))
-    found = evaluate(sets, [3, 4, 3], threshold=threshold_of(90, 99))
-    assert (found.verdict, found.no_verdict) == (
-        "unchecked",
-        "no row has a label that a set can hold",
-    )
+
+    evaluation = evaluate(sets, [3, 4, 3], threshold=threshold_of(90, 99))
+
+    assert evaluation.verdict == "unchecked"
+    assert evaluation.no_verdict == "no row has a label that a set can hold"
 
 
-# ---- tests of coverage
+# ---------------------------------------------------------------- tests of coverage
 
 
 @pytest.mark.parametrize(
     "threshold",
     [
-        split_conformal(np.arange(199.0), alpha=0.1),
+        dco.split_conformal(np.arange(199.0), alpha=0.1),
         dco.bayesian_quadrature(np.arange(199.0), alpha=0.1, delta=0.1),
     ],
     ids=["marginal", "pac"],
 )
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", [False, True], ids=["distinct", "tied"])
 def test_coverage_is_tested_against_the_law_of_the_rank(threshold, tied):
     sets, y = covering(np.arange(300) < 271)
-    found = evaluate(sets, y, threshold=threshold, tied=tied)
-    expected = coverage_consistency(271, 300, rank=threshold.rank, n_cal=199, tied=tied)
-    assert found.overall.consistency == expected
+
+    overall = evaluate(sets, y, threshold=threshold, tied=tied).overall
+
+    assert overall.consistency == coverage_consistency(
+        271, 300, rank=threshold.rank, n_cal=199, tied=tied
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,22 +192,29 @@ def test_coverage_is_tested_against_the_law_of_the_rank(threshold, tied):
 )
 def test_a_threshold_without_a_law_gives_no_verdict(rank, guarantee):
     threshold = threshold_of(rank, 99, guarantee=guarantee)
-    found = evaluate(intervals(5, 1.0), np.zeros(5), threshold=threshold)
-    assert found.overall.consistency is None
-    assert found.verdict == "unchecked"
+
+    evaluation = evaluate(intervals(5, 1.0), np.zeros(5), threshold=threshold)
+
+    assert evaluation.overall.consistency is None
+    assert evaluation.verdict == "unchecked"
 
 
 @pytest.mark.parametrize("rank", [4, 3], ids=["too few rows", "infinite scores"])
 def test_an_infinite_threshold_promises_coverage_one(rank):
     infinite = threshold_of(rank, 3, value=math.inf)
+
     test = evaluate(intervals(200, np.inf), np.zeros(200), threshold=infinite).overall.consistency
-    assert (test.p_value, test.expected_coverage) == (1.0, 1.0)
+
+    assert test.p_value == 1.0
+    assert test.expected_coverage == 1.0
 
 
 def test_a_threshold_of_minus_infinity_promises_its_rank():
     threshold = threshold_of(180, 199, value=-math.inf)
     sets, y = covering(np.arange(200) < 181)
+
     test = evaluate(sets, y, threshold=threshold, tied=True).overall.consistency
+
     assert test.expected_coverage == 0.9
     assert test.p_value == 1.0
 
@@ -167,62 +226,85 @@ def test_a_threshold_of_minus_infinity_promises_its_rank():
 )
 def test_the_verdict_is_about_low_coverage_alone(hits, verdict):
     sets, y = covering(np.arange(1000) < hits)
+
     assert evaluate(sets, y, threshold=threshold_of(900, 999)).verdict == verdict
 
 
-# ---- conditions
+# ---------------------------------------------------------------- conditions
 
 
 def test_each_condition_is_judged_by_its_own_threshold():
-    rng = np.random.default_rng(0)
-    y, groups = rng.normal(size=300), np.repeat(["a", "b", "c"], 100)
-    own = {"a": threshold_of(45, 49), "b": threshold_of(60, 99)}
-    found = evaluate(intervals(300, 1.5), y, by=groups, threshold=own)
-    tests = {row.group: row.consistency for row in found.by_condition}
-    for name, threshold in own.items():
-        hits = int(np.sum(np.abs(y[groups == name]) <= 1.5))
-        assert tests[name] == coverage_consistency(
-            hits, 100, rank=threshold.rank, n_cal=threshold.n
-        )
+    is_in_b = np.arange(200) >= 100
+    sets, y = covering(np.arange(200) % 100 < np.where(is_in_b, 65, 85))
+    thresholds = {"a": threshold_of(45, 49), "b": threshold_of(60, 99)}
+
+    evaluation = evaluate(sets, y, by=np.where(is_in_b, "b", "a"), threshold=thresholds)
+
+    tests = {row.group: row.consistency for row in evaluation.by_condition}
+    assert tests == {
+        "a": coverage_consistency(85, 100, rank=45, n_cal=49),
+        "b": coverage_consistency(65, 100, rank=60, n_cal=99),
+    }
+
+
+def test_a_condition_without_a_threshold_is_not_judged():
+    groups = np.repeat(["a", "c"], 100)
+
+    evaluation = evaluate(
+        intervals(200, 1.0), np.zeros(200), by=groups, threshold={"a": threshold_of(45, 49)}
+    )
+
+    tests = {row.group: row.consistency for row in evaluation.by_condition}
+    assert tests["a"] is not None
     assert tests["c"] is None
 
 
 @pytest.mark.parametrize(
-    ("low", "too_low"), [(95, ()), (75, ()), (50, (7,))], ids=["high", "by chance", "low"]
+    ("hits", "too_low"), [(95, ()), (75, ()), (50, (7,))], ids=["high", "by chance", "low"]
 )
-def test_conditions_are_judged_together(low, too_low):
+def test_conditions_are_judged_together(hits, too_low):
     """75 of 100 has p = 0.005 at a promise of 0.9: among 20 conditions that may be chance."""
     groups = np.repeat(np.arange(20), 100)
-    covered_in_group = np.where(groups == 7, low, 90)
-    sets, y = covering(np.arange(2000) % 100 < covered_in_group)
-    own = {group: threshold_of(90, 99) for group in range(20)}
-    found = evaluate(sets, y, by=groups, threshold=own)
-    assert found.too_low == too_low
-    assert found.verdict == ("failed" if too_low else "held")
+    hits_of_group = np.where(groups == 7, hits, 90)
+    sets, y = covering(np.arange(2000) % 100 < hits_of_group)
+    thresholds = {group: threshold_of(90, 99) for group in range(20)}
+
+    evaluation = evaluate(sets, y, by=groups, threshold=thresholds)
+
+    assert evaluation.too_low == too_low
+    assert evaluation.verdict == ("failed" if too_low else "held")
 
 
 def test_the_advice_gives_the_p_value_of_the_condition_that_is_too_low():
     """Condition 0 is covered always, where half is its law: no evidence against condition 1."""
-    own = {0: threshold_of(50, 99), 1: threshold_of(90, 99)}
+    thresholds = {0: threshold_of(50, 99), 1: threshold_of(90, 99)}
     sets, y = covering(np.arange(200) < 170)
-    found = evaluate(sets, y, by=np.repeat([0, 1], 100), threshold=own)
-    assert found.too_low == (1,)
-    assert f"(p = {found.coverage_tests[1].p_value:.2g})" in found.advice()
+
+    evaluation = evaluate(sets, y, by=np.repeat([0, 1], 100), threshold=thresholds)
+
+    assert evaluation.too_low == (1,)
+    assert f"(p = {evaluation.coverage_tests[1].p_value:.2g})" in evaluation.advice()
 
 
-# ---- slices
+# ---------------------------------------------------------------- slices
 
 
-def test_a_slice_is_evaluated_like_its_rows_alone():
+@pytest.mark.parametrize("name", ["a", "b", "long name"])
+def test_a_slice_is_evaluated_like_its_rows_alone(name):
     rng = np.random.default_rng(3)
-    y, names = rng.normal(size=200), rng.choice(["b", "a", "long name"], size=200)
-    lower, upper = -rng.exponential(size=200), rng.exponential(size=200)
-    found = evaluate(Intervals(lower, upper), y, by=names)
-    assert [row.group for row in found.by_group] == ["a", "b", "long name"]
-    for row in found.by_group:
-        here = names == row.group
-        alone = evaluate(Intervals(lower[here], upper[here]), y[here]).overall
-        assert (row.n, row.coverage, row.sizes) == (alone.n, alone.coverage, alone.sizes)
+    y = rng.normal(size=200)
+    names = rng.choice(["b", "a", "long name"], size=200)
+    lower = -rng.exponential(size=200)
+    upper = rng.exponential(size=200)
+    rows = names == name
+
+    evaluation = evaluate(Intervals(lower, upper), y, by=names)
+    alone = evaluate(Intervals(lower[rows], upper[rows]), y[rows]).overall
+
+    (of_slice,) = [row for row in evaluation.by_group if row.group == name]
+    assert of_slice.n == alone.n
+    assert of_slice.coverage == alone.coverage
+    assert of_slice.sizes == alone.sizes
 
 
 @pytest.mark.parametrize(
@@ -233,7 +315,7 @@ def test_a_slice_is_evaluated_like_its_rows_alone():
         (np.array(["x", None, 3], dtype=object), [3, "x", "(missing)"]),
         (np.array([1.5, np.nan, np.nan]), [1.5, "(missing)"]),
         (
-            np.array(["2020-01-02", "2020-01-01"] * 2, dtype="M8[ns]")[:3],
+            np.array(["2020-01-02", "2020-01-01", "2020-01-02"], dtype="M8[ns]"),
             ["2020-01-01", "2020-01-02"],
         ),
         (["u", "v", "u"], ["u", "v"]),
@@ -242,8 +324,9 @@ def test_a_slice_is_evaluated_like_its_rows_alone():
     ids=["numbers", "booleans", "mixed", "nan", "dates", "list", "series"],
 )
 def test_slices_by_values_of_any_kind(values, names):
-    found = evaluate(intervals(3, 1.0), np.zeros(3), by=values)
-    assert [row.group for row in found.by_group] == names
+    evaluation = evaluate(intervals(3, 1.0), np.zeros(3), by=values)
+
+    assert [row.group for row in evaluation.by_group] == names
 
 
 @pytest.mark.parametrize(
@@ -256,49 +339,52 @@ def test_slices_by_values_of_any_kind(values, names):
     ids=["named", "taken", "unnamed"],
 )
 def test_slices_are_called_by_what_made_them(by, name):
-    (kind,) = {row.by for row in evaluate(intervals(3, 1.0), np.zeros(3), by=by).slices}
-    assert kind == name
+    evaluation = evaluate(intervals(3, 1.0), np.zeros(3), by=by)
+
+    assert {row.by for row in evaluation.slices} == {name}
 
 
-# ---- rows of the fit
+# ---------------------------------------------------------------- rows of the fit
 
 
-def iris_evaluation(seed):
-    from sklearn.datasets import load_iris
-
+def evaluate_split_of_iris(seed):
     X, y = load_iris(return_X_y=True)
     order = np.random.default_rng(seed).permutation(150)
-    fitted, new = order[:90], order[90:]
+    fit_rows = order[:90]
+    new_rows = order[90:]
     est = dco.DecoupledClassifier(LogisticRegression(max_iter=500), random_state=0)
-    est.fit(X[fitted], y[fitted])
-    return est.evaluate(X[new], y[new])
+    est.fit(X[fit_rows], y[fit_rows])
+    return est.evaluate(X[new_rows], y[new_rows])
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_natural_repeat_does_not_take_the_verdict_away():
     """One flower of iris occurs twice: 40 splits have 40 verdicts."""
-    found = [iris_evaluation(seed) for seed in range(40)]
-    assert {evaluation.verdict for evaluation in found} <= {"held", "failed"}
-    assert any(evaluation.left_out == 1 for evaluation in found)
+    evaluations = [evaluate_split_of_iris(seed) for seed in range(40)]
+
+    assert {evaluation.verdict for evaluation in evaluations} <= {"held", "failed"}
+    assert any(evaluation.left_out == 1 for evaluation in evaluations)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_few_rows_of_a_table_with_repeats_keep_their_verdict():
     """Concrete has 25 repeated rows among 1,030; 60 fits on 40 of them."""
-    from dco.datasets import load_concrete
-
     table = load_concrete()
-    X, y = table.X, table.y
     verdicts = set()
     for seed in range(60):
-        order = np.random.default_rng(seed).permutation(len(y))
-        est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[order[:40]], y[order[:40]])
-        verdicts.add(est.evaluate(X[order[40:]], y[order[40:]]).verdict)
+        order = np.random.default_rng(seed).permutation(len(table.y))
+        fit_rows = order[:40]
+        new_rows = order[40:]
+        est = dco.DecoupledRegressor(Ridge(), random_state=0)
+        est.fit(table.X[fit_rows], table.y[fit_rows])
+        verdicts.add(est.evaluate(table.X[new_rows], table.y[new_rows]).verdict)
+
     assert "unchecked" not in verdicts
 
 
 @pytest.fixture(scope="module")
 def noisy_line():
+    """Fit a line to 300 of 600 rows, and return it with all rows."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 2))
     y = X[:, 0] + rng.normal(size=600)
@@ -306,18 +392,32 @@ def noisy_line():
     return est, X, y
 
 
-@pytest.mark.parametrize("n_used", [1, 3], ids=["one", "several"])
-def test_rows_of_the_fit_are_left_out_counted_and_named(noisy_line, n_used):
+@pytest.mark.parametrize(
+    ("n_used", "words"),
+    [(1, "1 of 151 rows equals a row of the fit ("), (3, "3 of 153 rows equal rows of the fit (")],
+    ids=["one", "several"],
+)
+def test_rows_of_the_fit_are_left_out_counted_and_named(noisy_line, n_used, words):
     est, X, y = noisy_line
     rows = np.r_[np.arange(n_used), np.arange(300, 450)]
-    with pytest.warns(dco.foundations.notes.NoteWarning, match="left out; the others are judged"):
-        found = est.evaluate(X[rows], y[rows], by=np.arange(len(rows)) % 2)
-    others = est.evaluate(X[300:450], y[300:450])
-    assert (found.left_out, found.n) == (n_used, 150)
-    assert found.overall == others.overall
-    assert sum(row.n for row in found.by_group) == 150
-    words = f"{n_used} of {n_used + 150} rows {'equals a row' if n_used == 1 else 'equal rows'}"
-    assert found.notes[0].text.startswith(f"{words} of the fit (")
+
+    with pytest.warns(NoteWarning, match="left out; the others are judged"):
+        evaluation = est.evaluate(X[rows], y[rows])
+
+    assert evaluation.left_out == n_used
+    assert evaluation.n == 150
+    assert evaluation.overall == est.evaluate(X[300:450], y[300:450]).overall
+    assert evaluation.notes[0].text.startswith(words)
+
+
+@pytest.mark.filterwarnings("ignore::dco.foundations.notes.NoteWarning")
+def test_rows_of_the_fit_are_left_out_of_slices(noisy_line):
+    est, X, y = noisy_line
+    rows = np.r_[np.arange(3), np.arange(300, 450)]
+
+    evaluation = est.evaluate(X[rows], y[rows], by=np.arange(153) % 2)
+
+    assert sum(row.n for row in evaluation.by_group) == 150
 
 
 @pytest.mark.parametrize(
@@ -326,11 +426,14 @@ def test_rows_of_the_fit_are_left_out_counted_and_named(noisy_line, n_used):
 def test_without_enough_new_rows_there_is_no_verdict(noisy_line, n_used, n_new):
     est, X, y = noisy_line
     rows = np.r_[np.arange(n_used), np.arange(300, 300 + n_new)]
-    with pytest.warns(dco.foundations.notes.NoteWarning, match="there is no verdict"):
-        found = est.evaluate(X[rows], y[rows])
-    assert found.verdict == "unchecked"
-    assert found.no_verdict == f"{n_used} of {n_used + n_new} rows equal rows of the fit"
-    assert (found.left_out, found.n) == (0, n_used + n_new)
+
+    with pytest.warns(NoteWarning, match="there is no verdict"):
+        evaluation = est.evaluate(X[rows], y[rows])
+
+    assert evaluation.verdict == "unchecked"
+    assert evaluation.no_verdict == f"{n_used} of {n_used + n_new} rows equal rows of the fit"
+    assert evaluation.left_out == 0
+    assert evaluation.n == n_used + n_new
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -341,78 +444,101 @@ def test_leaving_out_repeats_breaks_no_promise():
     """
     rng = np.random.default_rng(0)
 
-    def rows(n):
+    def draw_rows(n):
         X = np.round(rng.normal(size=(n, 2)), 1)
         return X, np.round(X[:, 0] + rng.normal(size=n), 1)
 
-    n_failed = n_unchecked = n_left_out = 0
+    evaluations = []
     for _ in range(300):
-        est = dco.DecoupledRegressor(Ridge(), tune_size=0, random_state=0).fit(*rows(200))
-        found = est.evaluate(*rows(150))
-        n_failed += found.verdict == "failed"
-        n_unchecked += found.verdict == "unchecked"
-        n_left_out += found.left_out > 0
-    assert n_unchecked == 0
-    assert n_failed <= 10
-    assert n_left_out > 50
+        est = dco.DecoupledRegressor(Ridge(), tune_size=0, random_state=0).fit(*draw_rows(200))
+        evaluations.append(est.evaluate(*draw_rows(150)))
+
+    verdicts = [evaluation.verdict for evaluation in evaluations]
+    assert verdicts.count("unchecked") == 0
+    assert verdicts.count("failed") <= 10
+    assert sum(evaluation.left_out > 0 for evaluation in evaluations) > 50
 
 
-# ---- levels, words, plain data
+# ---------------------------------------------------------------- levels and words
 
 
-@pytest.mark.parametrize("alpha", [0.1, "0.3", 0.01], ids=str)
-def test_the_words_state_the_level_of_the_sets(alpha):
-    threshold = split_conformal(np.arange(999.0), alpha=alpha)
-    found = evaluate(intervals(10, threshold.value), np.zeros(10), threshold=threshold)
-    assert found.alpha == float(alpha)
-    assert f"covered, {100 - 100 * float(alpha):g} % promised" in found.in_words()
+@pytest.mark.parametrize(
+    ("alpha", "level"), [(0.1, "90 %"), ("0.3", "70 %"), (0.01, "99 %")], ids=str
+)
+def test_the_words_state_the_level_of_the_sets(alpha, level):
+    threshold = dco.split_conformal(np.arange(999.0), alpha=alpha)
+
+    evaluation = evaluate(intervals(10, threshold.value), np.zeros(10), threshold=threshold)
+
+    assert evaluation.alpha == float(alpha)
+    assert f"covered, {level} promised" in evaluation.in_words()
 
 
 def test_an_evaluation_at_another_level_states_that_level(noisy_line):
     est, X, y = noisy_line
+
     at_90, at_70 = est.evaluate(X[300:], y[300:], alpha=[0.1, 0.3])
+
     assert "90 % promised" in at_90.in_words()
     assert "70 % promised" in at_70.in_words()
 
 
 def test_without_a_level_nothing_is_said_of_a_promise():
-    found = evaluate(intervals(4, 1.0), np.zeros(4))
-    assert found.alpha is None
-    assert found.in_words().endswith("these rows: 100.0 % of 4 rows covered.")
+    evaluation = evaluate(intervals(4, 1.0), np.zeros(4))
 
-
-EXPECTED_WORDS = {
-    "held": "The promise held on these rows: 90.0 % of 1000 rows covered, 90 % promised.",
-    "by chance": "The promise held on these rows: 88.0 % of 1000 rows covered, 90 % promised; "
-    "chance explains the difference.",
-    "failed": "The promise did not hold on these rows: 70.0 % of 1000 rows covered, 90 % "
-    "promised. These rows are not like the calibration rows (p < 0.0001): look for a change in "
-    "time, place or labels, and calibrate again on rows like these, with dco recalibrate.",
-}
+    assert evaluation.alpha is None
+    assert evaluation.in_words().endswith("these rows: 100.0 % of 4 rows covered.")
 
 
 @pytest.mark.parametrize(
-    ("hits", "name"), [(900, "held"), (880, "by chance"), (700, "failed")], ids=str
+    ("hits", "words"),
+    [
+        (900, "The promise held on these rows: 90.0 % of 1000 rows covered, 90 % promised."),
+        (
+            880,
+            "The promise held on these rows: 88.0 % of 1000 rows covered, 90 % promised; "
+            "chance explains the difference.",
+        ),
+        (
+            700,
+            "The promise did not hold on these rows: 70.0 % of 1000 rows covered, 90 % "
+            "promised. These rows are not like the calibration rows (p < 0.0001): look for a "
+            "change in time, place or labels, and calibrate again on rows like these, with dco "
+            "recalibrate.",
+        ),
+    ],
+    ids=["held", "by chance", "failed"],
 )
-def test_the_verdict_in_words(hits, name):
+def test_the_verdict_in_words(hits, words):
     sets, y = covering(np.arange(1000) < hits)
-    assert evaluate(sets, y, threshold=threshold_of(900, 999)).in_words() == EXPECTED_WORDS[name]
+
+    assert evaluate(sets, y, threshold=threshold_of(900, 999)).in_words() == words
 
 
-def test_conditions_are_named_in_words():
+@pytest.fixture
+def two_conditions():
+    """Evaluate 200 rows of two conditions, 90 of each hundred covered."""
     sets, y = covering(np.arange(200) % 100 < 90)
-    own = {name: threshold_of(90, 99) for name in "ab"}
-    found = evaluate(sets, y, by=np.repeat(["a", "b"], 100), threshold=own)
-    assert found.in_words().startswith("The promise held in each of 2 conditions: ")
-    without = replace(found, no_verdict="these rows are old")
-    assert without.in_words().startswith("Nothing was checked, because these rows are old: ")
+    thresholds = {"a": threshold_of(90, 99), "b": threshold_of(90, 99)}
+    return evaluate(sets, y, by=np.repeat(["a", "b"], 100), threshold=thresholds)
+
+
+def test_conditions_are_named_in_words(two_conditions):
+    assert two_conditions.in_words().startswith("The promise held in each of 2 conditions: ")
+
+
+def test_the_reason_for_no_verdict_is_named_in_words(two_conditions):
+    unchecked = replace(two_conditions, no_verdict="these rows are old")
+
+    assert unchecked.in_words().startswith("Nothing was checked, because these rows are old: ")
 
 
 def test_the_printed_table_has_every_fact():
-    members = np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0], [0, 1, 1]], dtype=bool)
-    sets = LabelSets(members)
-    found = evaluate(sets, [0, 2, 1, 0], by=["x", "x", "y", "y"], threshold=threshold_of(90, 99))
-    assert str(found).splitlines() == [
+    evaluation = evaluate(
+        FOUR_SETS, [0, 2, 1, 0], by=["x", "x", "y", "y"], threshold=threshold_of(90, 99)
+    )
+
+    assert str(evaluation).splitlines() == [
         "rows               4",
         "coverage           0.5000 (95 % interval 0.0676 to 0.9324)",
         "mean size          1.5",
@@ -433,17 +559,27 @@ def test_the_printed_table_has_every_fact():
     ]
 
 
-def test_an_evaluation_is_plain_data():
+# ---------------------------------------------------------------- plain data
+
+
+def evaluate_three_rows():
     sets, y = covering(np.array([True, True, False]))
-    found = evaluate(sets, y, threshold=threshold_of(9, 9), by=[1, 1, 2])
-    plain = json.loads(json.dumps(found.to_dict()))
+    return evaluate(sets, y, threshold=threshold_of(9, 9), by=[1, 1, 2])
+
+
+def test_an_evaluation_is_plain_data():
+    plain = json.loads(json.dumps(evaluate_three_rows().to_dict()))
+
     assert plain["verdict"] == "held"
     assert plain["overall"]["consistency"]["rank"] == 9
     assert [row["n"] for row in plain["slices"]] == [2, 1]
-    assert found == evaluate(sets, y, threshold=threshold_of(9, 9), by=[1, 1, 2])
 
 
-# ---- wrong arguments
+def test_evaluations_of_equal_rows_are_equal():
+    assert evaluate_three_rows() == evaluate_three_rows()
+
+
+# ---------------------------------------------------------------- wrong arguments
 
 
 @pytest.mark.parametrize(
@@ -461,9 +597,8 @@ def test_an_evaluation_is_plain_data():
     ids=["no rows", "short y", "missing y", "short by", "text by", "number", "no by", "level"],
 )
 def test_wrong_arguments_are_named(n, arguments, message):
-    y = arguments.pop("y", np.zeros(n))
     with pytest.raises(ValueError, match=message):
-        evaluate(intervals(n, 1.0), y, **arguments)
+        evaluate(intervals(n, 1.0), **{"y": np.zeros(n), **arguments})
 
 
 @pytest.mark.parametrize("wrong", [[[0], [1], [2]], None, np.eye(3)], ids=["list", "None", "array"])
