@@ -1,6 +1,7 @@
 """Small tables and models that the tests of the commands share."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dco.cli.main import main
-from dco.cli.tables.files import read_table
-from dco.cli.tables.fitted import StoredTable
-from dco.cli.tables.rows import read_features
 
 
 class Dco:
@@ -45,26 +43,27 @@ def dco() -> Dco:
 
 
 @pytest.fixture
-def fails_at(monkeypatch):
-    """``with fails_at(owner, name, call, error) as calls``: this call of a function, counted from
-    0, raises the error.
+def no_name_for(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``with no_name_for("part-2.parquet", error) as names``: the disk raises the error when a
+    finished file should get this name; `names` has the names that files got before.
     """
 
     @contextmanager
-    def planted(owner: Any, name: str, call: int, error: BaseException) -> Iterator[list[Any]]:
-        whole, calls = getattr(owner, name), []
+    def refuse(refused: str, error: BaseException) -> Iterator[list[str]]:
+        rename = os.replace
+        names: list[str] = []
 
-        def called(*given: Any, **options: Any) -> Any:
-            calls.append(given)
-            if len(calls) > call:
+        def rename_or_fail(source: Path, target: Path) -> None:
+            if target.name == refused:
                 raise error
-            return whole(*given, **options)
+            rename(source, target)
+            names.append(target.name)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, called)
-            yield calls
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "replace", rename_or_fail)
+            yield names
 
-    return planted
+    return refuse
 
 
 @pytest.fixture
@@ -73,10 +72,9 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return lambda rows: monkeypatch.setattr("dco.cli.tables.files.BATCH_ROWS", rows)
 
 
-def read_as_the_fit(model: Any, path: Path) -> pd.DataFrame:
-    """Read the features of a table as a fitted model takes them."""
-    layout = StoredTable.of(model).layout
-    return read_features(read_table(path, decimal=layout.decimal), layout)
+def features_of(model: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a table that a model was fitted on."""
+    return frame[list(model.feature_names_in_)]
 
 
 def make_table(n: int, seed: int) -> pd.DataFrame:
@@ -105,34 +103,17 @@ def make_table(n: int, seed: int) -> pd.DataFrame:
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tables and two fitted models. Tests must not write into it."""
-    folder, run = tmp_path_factory.mktemp("tables"), Dco()
-    for name, frame in {"rows": make_table(320, 0), "new": make_table(200, 1)}.items():
+    folder = tmp_path_factory.mktemp("tables")
+    for name, seed, n in (("rows", 0, 320), ("new", 1, 200)):
+        frame = make_table(n, seed)
         frame.to_csv(folder / f"{name}.csv", index=False)
         frame.to_parquet(folder / f"{name}.parquet", row_group_size=64)
     make_table(200, 1).to_feather(folder / "new.feather")
-    common = ("--drop", "patient", "--models", "linear", "--seed", 3)
-    run(
-        "fit",
-        folder / "rows.csv",
-        "--target",
-        "outcome",
-        "--drop",
-        "grade",
-        *common,
-        "--out",
-        folder / "numbers.dco",
-    )
-    run(
-        "fit",
-        folder / "rows.csv",
-        "--target",
-        "grade",
-        "--drop",
-        "outcome",
-        *common,
-        "--out",
-        folder / "labels.dco",
-    )
+
+    fit = ("fit", folder / "rows.csv", "--drop", "patient", "--models", "linear", "--seed", 3)
+    run = Dco()
+    run(*fit, "--target", "outcome", "--drop", "grade", "--out", folder / "numbers.dco")
+    run(*fit, "--target", "grade", "--drop", "outcome", "--out", folder / "labels.dco")
     return folder
 
 
@@ -150,24 +131,24 @@ def rows(home: Path) -> pd.DataFrame:
 def table(tmp_path: Path) -> Callable[[pd.DataFrame], Path]:
     """``table(frame)`` is the path of a CSV with its rows."""
 
-    def written(frame: pd.DataFrame) -> Path:
+    def write(frame: pd.DataFrame) -> Path:
         frame.to_csv(tmp_path / "t.csv", index=False)
         return tmp_path / "t.csv"
 
-    return written
+    return write
 
 
 @pytest.fixture
 def parts_of(tmp_path: Path) -> Callable[..., Path]:
     """A folder with a frame in Parquet files of equal length."""
 
-    def written(frame: pd.DataFrame, parts: int = 4, name: str = "in") -> Path:
-        (tmp_path / name).mkdir()
-        size = len(frame) // parts
+    def write(frame: pd.DataFrame, parts: int = 4, name: str = "in") -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        n_rows = len(frame) // parts
         for index in range(parts):
-            frame.iloc[index * size : (index + 1) * size].to_parquet(
-                tmp_path / name / f"part-{index}.parquet", index=False
-            )
-        return tmp_path / name
+            part = frame.iloc[index * n_rows : (index + 1) * n_rows]
+            part.to_parquet(folder / f"part-{index}.parquet", index=False)
+        return folder
 
-    return written
+    return write

@@ -1,441 +1,494 @@
-"""dco predict: the same sets as the estimator's, in order, whatever the format; killed runs leave
-nothing half-written.
-"""
+"""dco predict: the same sets as the estimator's, in order, whatever the format of the table."""
 
-import errno
 import hashlib
+import io
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+import zipfile
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import feather
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import dco as library
-from dco.cli import prediction as module
-from dco.cli.sets_files import sets_table, without_formulas
 
-from .conftest import read_as_the_fit
+from .conftest import features_of
 
-
-def expected(home: Path, model: str) -> tuple[Any, Any]:
-    """The estimator and the features of the new rows, without the command."""
-    estimator = library.load(home / model)
-    return estimator, read_as_the_fit(estimator, home / "new.csv")
+READERS = {"csv": pd.read_csv, "parquet": pd.read_parquet, "feather": pd.read_feather}
 
 
-def read(path: Path) -> pd.DataFrame:
-    return {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".feather": pd.read_feather}[
-        path.suffix
-    ](path)
+@pytest.fixture
+def numbers(home):
+    return library.load(home / "numbers.dco")
+
+
+@pytest.fixture
+def labels(home):
+    return library.load(home / "labels.dco")
+
+
+@pytest.fixture
+def predict(dco, home, tmp_path):
+    """``predict("labels", *options)``: the sets that are written for new.csv, as a table."""
+
+    def write(model, *options, data=home / "new.csv"):
+        out = tmp_path / "sets.csv"
+        dco("predict", home / f"{model}.dco", data, "--out", out, "--force", *options)
+        return pd.read_csv(out, keep_default_na=False)
+
+    return write
+
+
+@pytest.fixture
+def python_model(tmp_path):
+    """``python_model(estimator, frame, y)``: the file of a model that was fitted in Python."""
+
+    def fit(estimator, frame, y):
+        library.save(estimator.fit(frame, y), tmp_path / "python.dco")
+        return tmp_path / "python.dco"
+
+    return fit
+
+
+# --- the sets of the estimator --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["new.csv", "new.parquet", "new.feather"])
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
-def test_intervals_are_the_estimators_in_order(dco, home, tmp_path, source, suffix):
+@pytest.mark.parametrize("suffix", READERS)
+def test_intervals_are_those_of_the_estimator(dco, home, tmp_path, new, numbers, source, suffix):
     out = tmp_path / f"sets.{suffix}"
+
     dco("predict", home / "numbers.dco", home / source, "--out", out, "--batch-rows", 37)
-    found = read(out)
-    estimator, X = expected(home, "numbers.dco")
-    sets = estimator.predict_set(X)
-    assert list(found.columns) == ["row", "prediction", "lower", "upper", "size"]
-    np.testing.assert_array_equal(found["row"], np.arange(200))
-    np.testing.assert_allclose(found["prediction"], estimator.predict(X), rtol=1e-12)
-    np.testing.assert_allclose(found["lower"], sets.lower, rtol=1e-12)
-    np.testing.assert_allclose(found["upper"], sets.upper, rtol=1e-12)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [out.name], "no part is left behind"
+
+    written = READERS[suffix](out)
+    X = features_of(numbers, new)
+    sets = numbers.predict_set(X)
+    assert list(written.columns) == ["row", "prediction", "lower", "upper", "size"]
+    np.testing.assert_array_equal(written["row"], np.arange(200))
+    np.testing.assert_allclose(written["prediction"], numbers.predict(X), rtol=1e-12)
+    np.testing.assert_allclose(written["lower"], sets.lower, rtol=1e-12)
+    np.testing.assert_allclose(written["upper"], sets.upper, rtol=1e-12)
+    np.testing.assert_allclose(written["size"], sets.sizes(), rtol=1e-12)
 
 
-def test_label_sets_and_another_level(dco, home, tmp_path):
-    estimator, X = expected(home, "labels.dco")
-    wanted = estimator.predict_set(X, alpha=0.05).to_lists()
-    for data, out, level in (
-        ("csv", "s.csv", ("--alpha", "0.05")),
-        ("parquet", "s.parquet", ("--confidence", "0.95")),
-    ):
-        dco("predict", home / "labels.dco", home / f"new.{data}", "--out", tmp_path / out, *level)
-    found = pd.read_csv(tmp_path / "s.csv", keep_default_na=False)
-    assert found["set"].tolist() == ["|".join(labels) for labels in wanted]
-    assert found["size"].tolist() == [len(labels) for labels in wanted]
-    assert found["prediction"].tolist() == estimator.predict(X).tolist()
-    assert [list(labels) for labels in pd.read_parquet(tmp_path / "s.parquet")["set"]] == wanted
+def test_only_the_output_is_written(dco, home, tmp_path):
+    out = tmp_path / "sets.csv"
+    dco("predict", home / "numbers.dco", home / "new.csv", "--out", out, "--batch-rows", 37)
+    assert list(tmp_path.iterdir()) == [out]
 
 
-def test_another_guarantee_from_the_same_calibration_rows(dco, home, tmp_path):
-    estimator, X = expected(home, "numbers.dco")
-    arguments = (
-        "predict",
-        home / "numbers.dco",
-        home / "new.csv",
-        "--force",
-        "--out",
-        tmp_path / "s.csv",
-    )
-    for option, delta in ((("--delta", "0.2"), 0.2), ((), 0.05)):
-        told = dco.json(*arguments, "--guarantee", "pac", *option)
-        assert (told["alpha"], told["guarantee"], told["delta"]) == (0.1, "pac", delta)
-        wanted = estimator.predict_set(X, guarantee="pac", delta=delta)
-        np.testing.assert_allclose(
-            pd.read_csv(tmp_path / "s.csv")["lower"], wanted.lower, rtol=1e-12
+@pytest.mark.parametrize(
+    "level", [("--alpha", "0.05"), ("--confidence", "0.95")], ids=["alpha", "confidence"]
+)
+def test_label_sets_of_another_level_are_those_of_the_estimator(predict, new, labels, level):
+    written = predict("labels", *level)
+
+    X = features_of(labels, new)
+    expected = labels.predict_set(X, alpha=0.05).to_lists()
+    assert written["set"].tolist() == ["|".join(row) for row in expected]
+    assert written["size"].tolist() == [len(row) for row in expected]
+    assert written["prediction"].tolist() == labels.predict(X).tolist()
+
+
+def test_label_sets_are_lists_in_parquet(dco, home, tmp_path, new, labels):
+    out = tmp_path / "sets.parquet"
+    dco("predict", home / "labels.dco", home / "new.parquet", "--out", out)
+    expected = labels.predict_set(features_of(labels, new)).to_lists()
+    assert [list(row) for row in pd.read_parquet(out)["set"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "delta"), [(("--delta", "0.2"), 0.2), ((), 0.05)], ids=["delta", "default delta"]
+)
+def test_the_same_calibration_rows_give_another_guarantee(predict, new, numbers, options, delta):
+    written = predict("numbers", "--guarantee", "pac", *options)
+
+    X = features_of(numbers, new)
+    expected = numbers.predict_set(X, guarantee="pac", delta=delta)
+    np.testing.assert_allclose(written["lower"], expected.lower, rtol=1e-12)
+    assert written["size"].mean() > numbers.predict_set(X).sizes().mean()
+
+
+@pytest.mark.parametrize(
+    ("options", "delta"), [(("--delta", "0.2"), 0.2), ((), 0.05)], ids=["delta", "default delta"]
+)
+def test_another_guarantee_is_reported(dco, home, tmp_path, options, delta):
+    words = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
+    printed = dco.json(*words, "--guarantee", "pac", *options)
+    assert (printed["alpha"], printed["guarantee"], printed["delta"]) == (0.1, "pac", delta)
+
+
+def test_delta_belongs_to_a_pac_guarantee(dco, home, tmp_path):
+    words = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
+    assert "--delta belongs to --guarantee pac" in dco.refuses(*words, "--delta", "0.2")
+
+
+def test_labels_that_hold_the_separator_are_written_as_json(dco, tmp_path, python_model):
+    x = np.arange(200.0)
+    y = np.array(["a|b", "c"])[(x > 100).astype(int)]
+    estimator = library.DecoupledClassifier(LogisticRegression(), "lac", random_state=0)
+    frame = pd.DataFrame({"x": x})
+    model = python_model(estimator, frame, y)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+
+    dco("predict", model, tmp_path / "x.csv", "--out", tmp_path / "s.csv")
+
+    written = pd.read_csv(tmp_path / "s.csv")["set"]
+    expected = estimator.predict_set(frame).to_lists()
+    assert ["a|b"] in expected
+    assert [json.loads(text) for text in written] == expected
+
+
+class TwoModes(library.scores.Score):
+    """Distance to the nearer of two modes: 5 below and 5 above a positive prediction. Other
+    predictions have one mode.
+    """
+
+    needs = (library.Points,)
+
+    def observed(self, prediction, y):
+        return np.abs(np.abs(y - prediction.mean) - self.offset(prediction))
+
+    def sets(self, prediction, threshold):
+        offset = self.offset(prediction)
+        below = prediction.mean - offset
+        above = prediction.mean + offset
+        rows = np.arange(len(offset))
+        has_two = np.flatnonzero(offset)
+        return library.IntervalUnions.of_pieces(
+            len(rows),
+            np.concatenate([rows, has_two]),
+            np.concatenate([below, above[has_two]]) - threshold,
+            np.concatenate([below, above[has_two]]) + threshold,
         )
-    assert np.mean(wanted.sizes()) > np.mean(estimator.predict_set(X).sizes())
-    assert "--delta belongs to --guarantee pac" in dco.refuses(*arguments, "--delta", "0.2")
+
+    def offset(self, prediction):
+        return np.where(prediction.mean > 0, 5.0, 0.0)
 
 
-def test_parquet_and_feather_say_where_their_sets_come_from(dco, home, tmp_path, new, parts_of):
-    model, asked, own = (
-        home / "numbers.dco",
-        ("--alpha", "0.2", "--guarantee", "pac", "--delta", "0.1"),
-        (),
+def test_sets_with_several_pieces_are_written_in_full(dco, tmp_path, python_model):
+    frame = pd.DataFrame({"x": np.linspace(-100, 100, 200)})
+    y = frame["x"] + 5.0 * (frame["x"] > 0) + np.tile([-1.0, 1.0], 100)
+    line = FrozenEstimator(LinearRegression().fit(frame, frame["x"]))
+    estimator = library.DecoupledRegressor(line, TwoModes(), random_state=0)
+    model = python_model(estimator, frame, y)
+    new = pd.DataFrame({"x": [-50.0, 50.0]})
+    new.to_csv(tmp_path / "x.csv", index=False)
+
+    trust = ("--trust", f"{__name__}.TwoModes")
+    dco("predict", model, tmp_path / "x.csv", "--out", tmp_path / "s.csv", *trust)
+
+    written = pd.read_csv(tmp_path / "s.csv")
+    assert written["pieces"].str.count(";").tolist() == [0, 1]
+    ends = [float(number) for number in re.findall(r"-?\d+\.\d+", " ".join(written["pieces"]))]
+    np.testing.assert_allclose(ends, [-51, -49, 44, 46, 54, 56], atol=1e-9)
+    np.testing.assert_allclose(written["lower"], [-51, 44])
+    np.testing.assert_allclose(written["upper"], [-49, 56])
+    np.testing.assert_allclose(written["size"], [2, 4])
+
+
+# --- keys and columns -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keyed_model(dco, home, tmp_path):
+    """A model whose key is the column "patient"."""
+    model = tmp_path / "keyed.dco"
+    options = ("--target", "outcome", "--drop", "grade", "--models", "linear", "--key", "patient")
+    dco("fit", home / "rows.csv", *options, "--out", model)
+    return model
+
+
+NO_KEY = "no column 'patient', the key of the model, so rows are numbered from 0"
+
+
+def test_the_key_of_the_model_is_the_first_column(dco, home, tmp_path, new, keyed_model):
+    out = tmp_path / "s.csv"
+    printed = dco("predict", keyed_model, home / "new.csv", "--out", out).output
+    written = pd.read_csv(out)
+    assert written.columns[0] == "patient"
+    assert written["patient"].tolist() == new["patient"].tolist()
+    assert "Note" not in printed
+
+
+def test_rows_without_the_key_are_numbered(dco, tmp_path, new, table, keyed_model):
+    data = table(new.drop(columns="patient"))
+    out = tmp_path / "s.csv"
+    printed = dco("predict", keyed_model, data, "--out", out).output
+    assert printed.count(NO_KEY) == 1
+    assert pd.read_csv(out)["row"].tolist() == list(range(200))
+
+
+def test_a_missing_key_is_noted_once_for_a_folder(dco, tmp_path, new, parts_of, keyed_model):
+    folder = parts_of(new.drop(columns="patient"), 2)
+    printed = dco("predict", keyed_model, folder, "--out", tmp_path / "sets").output
+    assert printed.count(NO_KEY) == 1
+
+
+@pytest.mark.parametrize("dropped", [[], ["patient"]], ids=["both keys", "one key"])
+def test_another_key_may_be_asked_for(dco, tmp_path, new, table, keyed_model, dropped):
+    out = tmp_path / "s.csv"
+    data = table(new.drop(columns=dropped))
+    printed = dco("predict", keyed_model, data, "--out", out, "--key", "ward").output
+    written = pd.read_csv(out, keep_default_na=False)
+    assert written["ward"].tolist() == new["ward"].fillna("").tolist()
+    assert "Note" not in printed
+
+
+@pytest.fixture
+def new_with_size(new, table):
+    """The new rows with a column that has the name of one of ours, and one that is a formula."""
+    new["size"] = np.arange(len(new)) + 0.5
+    new["pieces"] = "=1+1"
+    return table(new)
+
+
+@pytest.mark.parametrize(("suffix", "text"), [("csv", "'=1+1"), ("parquet", "=1+1")])
+def test_columns_are_kept_in_front_of_the_sets(dco, home, tmp_path, new_with_size, suffix, text):
+    """Text is escaped in a CSV alone."""
+    out = tmp_path / f"sets.{suffix}"
+
+    words = ("predict", home / "numbers.dco", new_with_size, "--out", out)
+    dco(*words, "--keep", "size, pieces")
+
+    written = READERS[suffix](out)
+    names = ["row", "size", "pieces", "prediction", "lower", "upper", "size_"]
+    assert list(written.columns) == names
+    assert written["size"].astype(float).tolist() == [row + 0.5 for row in range(200)]
+    assert set(written["pieces"]) == {text}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_all_columns_can_be_kept(dco, home, tmp_path, new, new_with_size, suffix):
+    out = tmp_path / f"sets.{suffix}"
+    dco("predict", home / "numbers.dco", new_with_size, "--keep", "all", "--out", out)
+    written = READERS[suffix](out)
+    assert list(written.columns[1 : 1 + len(new.columns)]) == list(new.columns)
+
+
+def test_a_column_to_keep_that_is_not_there_is_named(dco, home, tmp_path, new_with_size):
+    words = ("predict", home / "numbers.dco", new_with_size, "--out", tmp_path / "no.csv")
+    message = dco.refuses(*words, "--keep", "sise")
+    assert "no column 'sise', which --keep names; did you mean 'size'?" in message
+
+
+# --- text that a spreadsheet would run ------------------------------------------------------------
+
+FORMULAS = ["=cmd()", "+sum", "-sum", "@now", "\tx", "'=y", "=1+1", "+49 30", "'@", "-"]
+PLAIN = ["plain", "-1", "+3.5", "-1,5e3", "-1|1", "", None]
+PIECES = ["-inf to -1.0; 5.0 to 6.5", "1e-05 to inf"]
+
+
+@pytest.fixture
+def line(python_model):
+    """A model of y by x, fitted in Python."""
+    x = pd.DataFrame({"x": np.arange(100.0)})
+    y = x["x"] + np.random.default_rng(0).normal(size=100)
+    return python_model(library.DecoupledRegressor(LinearRegression(), random_state=0), x, y)
+
+
+TEXT_TYPES = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+
+
+@pytest.fixture
+def escape(dco, tmp_path, line):
+    """``escape(texts, kind)``: how texts of a Parquet column "@id" stand in a CSV of sets."""
+
+    def through_csv(texts, kind):
+        column = pa.array(texts).cast(kind)
+        pq.write_table(pa.table({"@id": column, "x": range(len(texts))}), tmp_path / "x.parquet")
+        words = ("predict", line, tmp_path / "x.parquet", "--out", tmp_path / "s.csv")
+        dco(*words, "--key", "@id", "--force")
+        return pd.read_csv(tmp_path / "s.csv", dtype=str, keep_default_na=False)["'@id"].tolist()
+
+    return through_csv
+
+
+@pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
+def test_formulas_get_an_apostrophe(escape, kind):
+    """Also the name of the column."""
+    assert escape(FORMULAS, kind) == [f"'{text}" for text in FORMULAS]
+
+
+@pytest.mark.parametrize("kind", TEXT_TYPES, ids=str)
+def test_numbers_and_sets_of_numbers_are_no_formulas(escape, kind):
+    assert escape(PLAIN + PIECES, kind) == [text or "" for text in PLAIN] + PIECES
+
+
+def test_half_an_interval_is_a_formula(escape):
+    assert escape(["-1.5 to -inf"], pa.string()) == ["'-1.5 to -inf"]
+
+
+def test_an_escaped_text_can_be_told_from_others(escape):
+    """One apostrophe is taken off where this pattern matches."""
+    escaped = re.compile("'(?='*[=+\\-@\\t\\r\\n]).*")
+    assert all(escaped.fullmatch(text) for text in escape(FORMULAS, pa.string()))
+    assert not any(escaped.fullmatch(text) for text in escape(PLAIN, pa.string()))
+
+
+@pytest.fixture
+def formula_rows(dco, tmp_path):
+    """A table whose labels and keys look like formulas, and a model of it."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "@id": ["=1+1", "-1", "plain"] * 140,
+            "x": rng.normal(size=420) + np.arange(420) % 2 * 9,
+            "y": ["=cmd()", "a"] * 210,
+        }
     )
-    signed = []
-    for data, out, options in (
-        (home / "new.csv", "s.parquet", asked),
-        (home / "new.csv", "s.feather", asked),
-        (parts_of(new), "out", asked),
-        (home / "new.csv", "own.parquet", own),
-    ):
-        dco("predict", model, data, "--out", tmp_path / out, *options)
-        path = tmp_path / out / "part-3.parquet" if out == "out" else tmp_path / out
-        schema = pa.ipc.open_file(path).schema if out == "s.feather" else pq.read_schema(path)
-        signed.append(json.loads(schema.metadata[b"dco"]))
-    common = {
+    data = tmp_path / "rows.csv"
+    model = tmp_path / "m.dco"
+    frame.to_csv(data, index=False)
+    dco("fit", data, "--target", "y", "--key", "@id", "--models", "linear", "--out", model)
+    return model, data
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "name", "keys", "labels"),
+    [
+        ("s.csv", (), "'@id", {"'=1+1", "-1", "plain"}, {"'=cmd()", "a"}),
+        ("s.csv", ("--no-escape",), "@id", {"=1+1", "-1", "plain"}, {"=cmd()", "a"}),
+        ("s.parquet", (), "@id", {"=1+1", "-1", "plain"}, {"=cmd()", "a"}),
+    ],
+    ids=["CSV", "CSV without escapes", "Parquet"],
+)
+def test_labels_and_keys_are_escaped_in_a_csv_alone(
+    dco, tmp_path, formula_rows, file, options, name, keys, labels
+):
+    out = tmp_path / file
+    dco("predict", *formula_rows, "--out", out, *options)
+    written = pd.read_csv(out, dtype=str) if out.suffix == ".csv" else pd.read_parquet(out)
+    assert written.columns[0] == name
+    assert set(written[name]) == keys
+    assert set(written["prediction"]) == labels
+
+
+@pytest.mark.parametrize(
+    ("options", "n_notes"), [((), 1), (("--no-escape",), 0)], ids=["escaped", "as it is"]
+)
+def test_one_note_says_that_text_was_escaped(dco, tmp_path, formula_rows, options, n_notes):
+    notes = dco.json("predict", *formula_rows, "--out", tmp_path / "s.csv", *options)["notes"]
+    note = (
+        "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets "
+        "would run it. --no-escape keeps it unchanged."
+    )
+    assert notes.count(note) == n_notes
+    assert sum("apostrophe" in text for text in notes) == n_notes
+
+
+# --- the signature of an output -------------------------------------------------------------------
+
+
+def signature_of(path):
+    """The JSON in the metadata of a Parquet or Feather file that says where sets come from."""
+    is_feather = path.suffix == ".feather"
+    schema = pa.ipc.open_file(path).schema if is_feather else pq.read_schema(path)
+    return json.loads(schema.metadata[b"dco"])
+
+
+OTHER_PROMISE = ("--alpha", "0.2", "--guarantee", "pac", "--delta", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("options", "promise"),
+    [
+        (OTHER_PROMISE, {"alpha": 0.2, "guarantee": "pac", "delta": 0.1}),
+        ((), {"alpha": 0.1, "guarantee": "marginal", "delta": None}),
+    ],
+    ids=["another promise", "the promise of the fit"],
+)
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_an_output_says_where_its_sets_come_from(
+    dco, home, tmp_path, numbers, suffix, options, promise
+):
+    model = home / "numbers.dco"
+    out = tmp_path / f"s.{suffix}"
+
+    dco("predict", model, home / "new.csv", "--out", out, *options)
+
+    assert signature_of(out) == {
         "version": library.__version__,
         "model_sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
-        "structure_fingerprint": library.load(model).certificate_.structure.structure_fingerprint,
-    }
-    assert signed[:3] == [common | {"alpha": 0.2, "guarantee": "pac", "delta": 0.1}] * 3
-    assert signed[3] == common | {"alpha": 0.1, "guarantee": "marginal", "delta": None}
-
-
-def test_labels_that_hold_the_separator_are_written_as_json():
-    sets = library.LabelSets(
-        np.array([[True, True, False], [False, False, True]]), classes=np.array(["a|b", "c", "d"])
-    )
-    table = sets_table({}, np.array(["c", "d"]), sets, text=True)
-    assert [json.loads(text) for text in table["set"].to_pylist()] == [["a|b", "c"], ["d"]]
-
-
-def test_a_key_is_copied_and_one_that_is_missing_is_told(dco, home, tmp_path, new, parts_of):
-    model, out = tmp_path / "m.dco", tmp_path / "s.csv"
-    fitting = ("--target", "outcome", "--drop", "grade", "--models", "linear", "--key", "patient")
-    dco("fit", home / "rows.csv", *fitting, "--out", model)
-    assert "Note" not in dco("predict", model, home / "new.csv", "--out", out).output
-    assert next(iter(pd.read_csv(out).items()))[1].tolist() == new["patient"].tolist()
-    without = parts_of(new.drop(columns="patient"), 2)
-    for data, target in ((without / "part-0.parquet", out), (without, tmp_path / "sets")):
-        told = dco("predict", model, data, "--out", target, "--force").output
-        assert (
-            told.count("no column 'patient', the key of the model, so rows are numbered from 0")
-            == 1
-        )
-    assert pd.read_csv(out).columns[0] == "row"
-    for data in (without / "part-0.parquet", home / "new.csv"):
-        assert (
-            "Note"
-            not in dco("predict", model, data, "--out", out, "--force", "--key", "ward").output
-        )
-    assert (
-        pd.read_csv(out, keep_default_na=False)["ward"].tolist() == new["ward"].fillna("").tolist()
-    )
-
-
-def test_sets_with_several_pieces_are_written_in_full():
-    """Two far modes: the sets of a predictive density are unions, and the file has every piece."""
-    sets = library.IntervalUnions(
-        np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0])
-    )
-    table = sets_table({"size": [7, 8]}, np.array([3.0, 1.5]), sets, text=True)
-    assert table.to_pydict() == {
-        "size": [7, 8],
-        "prediction": [3.0, 1.5],
-        "lower": [0.0, 1.0],
-        "upper": [6.5, 2.0],
-        "pieces": ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"],
-        "size_": [2.5, 1.0],
+        "structure_fingerprint": numbers.certificate_.structure.structure_fingerprint,
+        **promise,
     }
 
 
-# --- killed and resumed
-# -------------------------------------------------------------------------------------------
-
-KILLED = """
-import os, signal, sys
-import dco.cli.prediction as prediction
-from dco.cli.main import main
-
-write, calls = prediction.write_tables, []
-
-def write_and_end(*arguments):
-    write(*arguments)
-    calls.append(arguments)
-    if len(calls) == 11:  # this part is written and does not have its name yet
-        os.kill(os.getpid(), signal.SIGKILL)
-
-prediction.write_tables = write_and_end
-main(sys.argv[1:])
-"""
-
-
-def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(dco, home, tmp_path):
-    pd.concat([pd.read_parquet(home / "new.parquet")] * 60, ignore_index=True).to_parquet(
-        tmp_path / "many.parquet"
-    )
-    out, parts = tmp_path / "sets.csv", tmp_path / "sets.csv.parts"
-    words = (
-        "predict",
-        home / "numbers.dco",
-        tmp_path / "many.parquet",
-        "--batch-rows",
-        100,
-        "--out",
-        out,
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", KILLED, *map(str, words)], capture_output=True, check=False
-    )
-    assert run.returncode == -signal.SIGKILL
-    assert not out.exists()
-    done = sorted(path for path in parts.iterdir() if path.name.isdigit())
-    assert len(done) == 10
-    finished = feather.read_table(done[5])
-    feather.write_feather(finished.set_column(0, "row", pa.array(np.arange(100) - 100)), done[5])
-    assert "--resume" in dco.refuses(*words)
-    assert "is not from a stopped run" in dco.refuses(*words, "--alpha", "0.3", "--resume")
-    dco(*words, "--resume")
-    assert not parts.exists()
-    dco(*words[:-1], tmp_path / "again.csv")
-    found, whole = out.read_text().splitlines(), (tmp_path / "again.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in found[501:601]] == list(map(str, range(-100, 0))), (
-        "finished parts are kept"
-    )
-    assert [line.partition(",")[2] for line in found] == [line.partition(",")[2] for line in whole]
-
-
-def test_two_runs_cannot_write_one_output(dco, home, tmp_path, new, parts_of):
-    """While a run is at work another is refused, whatever it says; nothing of the first is
-    touched.
-    """
-    from dco.foundations.files import lock_folder
-
-    parts_of(new)
-    for data, out, parts in (
-        (home / "new.csv", tmp_path / "s.csv", tmp_path / "s.csv.parts"),
-        (tmp_path / "in", tmp_path / "out", tmp_path / "out" / "_dco_unfinished"),
-    ):
-        parts.parent.mkdir(exist_ok=True)
-        arguments = ("predict", home / "numbers.dco", data, "--out", out)
-        with lock_folder(parts):
-            (parts / "000000000").write_text("a part of the run at work")
-            for option in ((), ("--force",), ("--resume",)):
-                assert "Another run is writing" in dco.refuses(*arguments, *option)
-            assert (parts / "000000000").read_text() == "a part of the run at work"
-        assert dco(*arguments, "--force").output.startswith("Wrote the sets of 200 rows")
-        assert not parts.exists()
-
-
-def test_a_folder_of_somebody_else_is_no_unfinished_work(dco, home, tmp_path):
-    (parts := tmp_path / "s.csv.parts").mkdir()
-    (parts / "mine").write_text("not to be lost")
-    assert "not empty" in dco.refuses(
-        "predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv"
-    )
-    assert (parts / "mine").exists()
-
-
-def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch):
-    whole = module.assemble
-    harm: Callable[[Path], None] = lambda parts: (parts / "000000001").unlink()  # noqa: E731
-
-    def harmed(parts: dict[Path, int], *rest: Any, within: Path, **options: Any) -> None:
-        harm(within)
-        whole(parts, *rest, within=within, **options)
-
-    monkeypatch.setattr(module, "assemble", harmed)
-    arguments = (
-        "predict",
-        home / "numbers.dco",
-        home / "new.csv",
-        "--batch-rows",
-        60,
-        "--out",
-        tmp_path / "s.csv",
-    )
-    assert "000000001" in (told := dco.refuses(*arguments))
-    assert "run again with --resume" in told
-    harm = lambda parts: shutil.copy(parts / "000000003", parts / "000000001")  # noqa: E731
-    assert "has 20 rows where 60 were written" in dco.refuses(*arguments, "--force")
-    assert not (tmp_path / "s.csv").exists()
-
-
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_full_disk_is_named_and_finished_parts_are_kept(
-    dco, home, tmp_path, new, parts_of, fails_at, folder
-):
-    """Arrow's own error has neither a path nor a next step."""
-    parts_of(new)
-    data, out = (
-        (tmp_path / "in", tmp_path / "out")
-        if folder
-        else (home / "new.parquet", tmp_path / "s.csv")
-    )
-    arguments = ("predict", home / "numbers.dco", data, "--batch-rows", 50)
-    with fails_at(
-        module.SetsOfTable, "make_sets", 2, OSError(errno.ENOSPC, "Error writing bytes to file")
-    ):
-        told = dco.refuses(*arguments, "--out", out)
-    assert f"no space left at {tmp_path}; make room, then run again with --resume." in told
-    unfinished = out / "_dco_unfinished" if folder else tmp_path / "s.csv.parts"
-    kept = sorted(unfinished.glob("part-*" if folder else "0*"))
-    assert len(kept) == 2
-    assert not folder or list(out.iterdir()) == [unfinished], "no output until all are there"
-    asked = (plan := unfinished / "plan.json").read_text()
-    plan.write_text(asked[:10])  # cut short
-    assert "is not from a stopped run" in dco.refuses(*arguments, "--out", out, "--resume")
-    plan.write_text(asked)
-    before = [path.stat().st_mtime_ns for path in kept]
-    with fails_at(module.SetsOfTable, "make_sets", 9, OSError()) as calls:
-        dco(*arguments, "--out", out, "--resume")
-    assert len(calls) == 2, "finished parts are not made again"
-    if folder:
-        assert [(out / path.name).stat().st_mtime_ns for path in kept] == before
-    again = tmp_path / f"again{out.suffix}"
-    dco(*arguments, "--out", again)
-    for path in out.iterdir() if folder else [out]:
-        assert path.read_bytes() == (again / path.name if folder else again).read_bytes()
-
-
-def test_force_never_replaces_what_is_read(dco, home, tmp_path, new, parts_of):
-    parts_of(new)
-    shutil.copy(home / "new.csv", tmp_path / "new.csv")
-    shutil.copy(home / "numbers.dco", tmp_path / "m.dco")
-    (tmp_path / "link.csv").symlink_to("new.csv")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    predict, fit = ("predict", tmp_path / "m.dco"), ("fit", "--target", "outcome", "--force")
-    part = tmp_path / "in" / "part-0.parquet"
-    for arguments in (
-        (*predict, tmp_path / "new.csv", "--force", "--out", tmp_path / "new.csv"),
-        (*predict, tmp_path / "new.csv", "--force", "--out", tmp_path / "link.csv"),
-        (*predict, tmp_path / "link.csv", "--force", "--out", tmp_path / "new.csv"),
-        (*fit, tmp_path / "new.csv", "--out", tmp_path / "new.csv"),
-        (
-            *fit,
-            tmp_path / "new.csv",
-            "--out",
-            tmp_path / "x.dco",
-            "--certificate",
-            tmp_path / "link.csv",
-        ),
-        (*fit, tmp_path / "in", "--out", part),
-        ("report", tmp_path / "m.dco", "--out", tmp_path / "m.dco", "--force"),
-    ):
-        assert "would destroy it" in dco.refuses(*arguments)
-    for out in (tmp_path / "in", tmp_path / "in" / "sets"):
-        told = dco.refuses(*predict, tmp_path / "in", "--force", "--out", out)
-        assert "choose a folder elsewhere" in told
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
-def test_a_bad_row_deep_in_the_table_leaves_nothing_behind(dco, home, tmp_path):
-    text = (home / "new.csv").read_text().splitlines()
-    text[150] = text[150].replace(",", ",oops", 1)
-    (tmp_path / "bad.csv").write_text("\n".join(text) + "\n")
-    told = dco(
-        "predict",
-        home / "numbers.dco",
-        tmp_path / "bad.csv",
-        "--out",
-        tmp_path / "s.csv",
-        "--batch-rows",
-        20,
-        status=2,
-    )
-    assert "row 150" in told.output
-    assert "'dose'" in told.output
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
-
-
-def test_memory_does_not_grow_with_the_table(home, tmp_path):
-    """Ten times the rows: the peak of Arrow's and Python's memory stays within a few batches."""
-    one = pa.Table.from_pandas(
-        pd.concat([pd.read_parquet(home / "new.parquet")] * 50, ignore_index=True)
-    )
-    code = (
-        "import sys, tracemalloc, dco, pyarrow; from dco.cli.main import main\n"
-        "dco.load(sys.argv[2])  # imports what the run imports, before memory is traced\n"
-        "tracemalloc.start()\n"
-        "main(sys.argv[1:], standalone_mode=False)\n"
-        "print(tracemalloc.get_traced_memory()[1] + pyarrow.default_memory_pool().max_memory())"
-    )
-    peaks = []
-    for copies in (2, 20):
-        path, out = tmp_path / f"{copies}.parquet", tmp_path / f"{copies}.out.parquet"
-        with pq.ParquetWriter(path, one.schema) as writer:
-            for _ in range(copies):
-                writer.write_table(one)
-        words = ["predict", home / "numbers.dco", path, "--out", out, "--batch-rows", 5000]
-        run = subprocess.run(
-            [sys.executable, "-c", code, *map(str, words)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        peaks.append(int(run.stdout.split()[-1]) / 1e6)
-        assert pq.ParquetFile(out).metadata.num_rows == copies * len(one)
-    # all 200,000 rows at once would be some 80 MB
-    assert peaks[1] - peaks[0] < 30, f"peaks in MB: {peaks}"
+def test_the_outputs_of_a_folder_are_signed_like_one(dco, home, tmp_path, new, parts_of):
+    words = ("predict", home / "numbers.dco")
+    dco(*words, home / "new.csv", "--out", tmp_path / "s.parquet", *OTHER_PROMISE)
+    dco(*words, parts_of(new), "--out", tmp_path / "out", *OTHER_PROMISE)
+    expected = signature_of(tmp_path / "s.parquet")
+    assert signature_of(tmp_path / "out" / "part-3.parquet") == expected
 
 
 # --- folders --------------------------------------------------------------------------------------
-# ----------------
 
 
 def test_a_folder_gives_one_file_a_partition(dco, home, tmp_path, new, parts_of):
-    parts_of(new)
-    arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
-    dco(*arguments)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        f"part-{i}.parquet" for i in range(4)
-    ]
-    dco("predict", home / "numbers.dco", home / "new.parquet", "--out", tmp_path / "one.parquet")
-    together = pd.concat(
-        [pd.read_parquet(tmp_path / "out" / f"part-{i}.parquet") for i in range(4)],
-        ignore_index=True,
-    )
-    pd.testing.assert_frame_equal(together, pd.read_parquet(tmp_path / "one.parquet"))
-    assert "not empty" in dco.refuses(*arguments)
+    out = tmp_path / "out"
+    dco("predict", home / "numbers.dco", parts_of(new), "--out", out)
+    names = [f"part-{index}.parquet" for index in range(4)]
+    assert sorted(path.name for path in out.iterdir()) == names
 
 
-def test_a_file_without_rows_gives_an_output_without_rows(dco, home, tmp_path, new, parts_of):
-    data, out = parts_of(new), tmp_path / "out"
-    new[:0].to_parquet(data / "part-1.parquet", index=False)
-    arguments = ("predict", home / "numbers.dco", data, "--out", out)
-    assert dco.json(*arguments)["rows"] == 150
-    empty, full = (pq.ParquetFile(out / f"part-{i}.parquet") for i in (1, 2))
-    assert empty.metadata.num_rows == 0
-    assert empty.schema_arrow == full.schema_arrow
-    rows = pd.read_parquet(out / "part-2.parquet")["row"]
-    assert rows.tolist() == list(range(50, 100)), "rows are numbered over the whole folder"
+def test_a_folder_gets_the_sets_of_one_table(dco, home, tmp_path, new, parts_of):
+    words = ("predict", home / "numbers.dco")
+    dco(*words, parts_of(new), "--out", tmp_path / "out")
+    dco(*words, home / "new.parquet", "--out", tmp_path / "one.parquet")
+    parts = [pd.read_parquet(path) for path in sorted((tmp_path / "out").iterdir())]
+    expected = pd.read_parquet(tmp_path / "one.parquet")
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), expected)
+
+
+def test_a_folder_with_outputs_is_not_written_to(dco, home, tmp_path, new, parts_of):
+    words = ("predict", home / "numbers.dco", parts_of(new), "--out", tmp_path / "out")
+    dco(*words)
+    assert "not empty" in dco.refuses(*words)
+
+
+@pytest.fixture
+def folder_with_an_empty_file(new, parts_of):
+    """Files of 50, 0, 50 and 50 rows."""
+    folder = parts_of(new)
+    new[:0].to_parquet(folder / "part-1.parquet", index=False)
+    return folder
+
+
+def test_a_file_without_rows_gives_an_output_without_rows(
+    dco, home, tmp_path, folder_with_an_empty_file
+):
+    out = tmp_path / "out"
+    words = ("predict", home / "numbers.dco", folder_with_an_empty_file, "--out", out)
+    assert dco.json(*words)["rows"] == 150
+
+    empty = pq.read_table(out / "part-1.parquet")
+    assert empty.num_rows == 0
+    assert empty.schema == pq.read_schema(out / "part-2.parquet")
+
+
+def test_rows_are_numbered_over_the_whole_folder(dco, home, tmp_path, folder_with_an_empty_file):
+    out = tmp_path / "out"
+    dco("predict", home / "numbers.dco", folder_with_an_empty_file, "--out", out)
+    assert pd.read_parquet(out / "part-2.parquet")["row"].tolist() == list(range(50, 100))
 
 
 def test_a_folder_without_any_row_is_refused(dco, home, tmp_path, new, parts_of):
-    data, out = parts_of(new[:0]), tmp_path / "out"
-    assert "no rows" in dco.refuses("predict", home / "numbers.dco", data, "--out", out)
+    out = tmp_path / "out"
+    message = dco.refuses("predict", home / "numbers.dco", parts_of(new[:0]), "--out", out)
+    assert "no rows" in message
     assert not out.exists()
 
 
-def damage_a_page(path: Path) -> None:
+def damage_a_page(path):
     """Overwrite bytes in the middle of a Parquet file, away from what says how it is made up."""
     content = bytearray(path.read_bytes())
     start = pq.read_metadata(path).row_group(0).column(1).data_page_offset + 20
@@ -444,435 +497,350 @@ def damage_a_page(path: Path) -> None:
 
 
 def test_a_damaged_file_of_a_folder_is_named(dco, home, tmp_path, new, parts_of):
-    data, out = parts_of(new), tmp_path / "out"
-    damage_a_page(data / "part-2.parquet")
-    told = dco.refuses("predict", home / "numbers.dco", data, "--out", out)
-    assert "part-2.parquet cannot be read as a parquet table" in told
+    folder = parts_of(new)
+    damage_a_page(folder / "part-2.parquet")
+    message = dco.refuses("predict", home / "numbers.dco", folder, "--out", tmp_path / "out")
+    assert "part-2.parquet cannot be read as a parquet table" in message
 
 
 @pytest.mark.parametrize(
     "options", [("--key", "nobody"), ("--keep", "nobody"), ("--decimal", "!")], ids=str
 )
 def test_a_refused_run_leaves_no_folder(dco, home, tmp_path, new, parts_of, options):
-    data, out = parts_of(new), tmp_path / "out"
-    dco.refuses("predict", home / "numbers.dco", data, "--out", out, *options)
+    out = tmp_path / "out"
+    dco.refuses("predict", home / "numbers.dco", parts_of(new), "--out", out, *options)
     assert not out.exists()
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_a_run_does_not_go_on_with_a_table_that_has_changed(
-    dco, home, tmp_path, new, parts_of, fails_at, folder
-):
-    """Its size and its time stamp are those that it had, and one cell is another."""
-    data = (
-        parts_of(new) / "part-3.parquet"
-        if folder
-        else Path(shutil.copy(home / "new.csv", tmp_path))
-    )
-    original, stamp, out = (
-        data.read_bytes(),
-        data.stat().st_mtime_ns,
-        tmp_path / ("out" if folder else "sets.csv"),
-    )
-    arguments = (
-        "predict",
-        home / "numbers.dco",
-        data.parent if folder else data,
-        "--out",
-        out,
-        "--batch-rows",
-        50,
-    )
-    with fails_at(module.SetsOfTable, "make_sets", 2, KeyboardInterrupt()):
-        dco(*arguments, status=130)
-    at = original.rindex(b"north")
-    data.write_bytes(original[:at] + b"south" + original[at + 5 :])
-    os.utime(data, ns=(stamp, stamp))
-    assert (data.stat().st_size, data.stat().st_mtime_ns) == (len(original), stamp)
-    told = dco.refuses(*arguments, "--resume")
-    assert (
-        "with these options and the same contents of the files that are read; --force without "
-        "--resume" in told
-    )
-    data.write_bytes(original)  # the bytes count, and not the time
-    dco(*arguments, "--resume")
+# --- tables that are not like that of the fit -----------------------------------------------------
 
 
-def test_force_leaves_no_sets_of_an_earlier_run(dco, home, tmp_path, new, parts_of, fails_at):
-    data, out = parts_of(new), tmp_path / "out"
-    arguments = ("predict", home / "numbers.dco", data, "--out", out)
-    dco(*arguments)
-    for index in (2, 3):
-        (data / f"part-{index}.parquet").unlink()
-    (out / "notes.txt").write_text("mine")
-    pd.DataFrame({"x": [1]}).to_parquet(out / "mine.parquet")
-    assert "has mine.parquet, which is neither" in dco.refuses(*arguments, "--force")
-    assert len(list(out.glob("part-*"))) == 4, "a refusal removes nothing"
-    (out / "mine.parquet").unlink()
-    with fails_at(module, "write_partition", 0, KeyboardInterrupt()):
-        dco(*arguments, "--force", "--alpha", "0.3", status=130)
-    assert len(list(out.glob("part-*"))) == 4, "a run that does not end changes nothing"
-    dco(*arguments, "--resume", "--alpha", "0.3")
-    assert sorted(path.name for path in out.iterdir()) == [
-        "notes.txt",
-        "part-0.parquet",
-        "part-1.parquet",
-    ]
-    alphas = {
-        json.loads(pq.read_schema(path).metadata[b"dco"])["alpha"] for path in out.glob("*.parquet")
-    }
-    assert alphas == {0.3}, "sets of the earlier run were not taken for finished ones"
+def test_a_bad_row_deep_in_the_table_is_named_and_nothing_is_written(dco, home, tmp_path):
+    lines = (home / "new.csv").read_text().splitlines()
+    lines[150] = lines[150].replace(",", ",oops", 1)
+    (tmp_path / "bad.csv").write_text("\n".join(lines) + "\n")
+
+    words = ("predict", home / "numbers.dco", tmp_path / "bad.csv", "--out", tmp_path / "s.csv")
+    message = dco.refuses(*words, "--batch-rows", 20)
+
+    assert "row 150" in message
+    assert "'dose'" in message
+    assert list(tmp_path.iterdir()) == [tmp_path / "bad.csv"]
 
 
-# --- bad input ------------------------------------------------------------------------------------
-# ----------------
+def test_a_column_that_the_table_lacks_is_named(dco, home, tmp_path, new, table):
+    data = table(new.drop(columns="dose"))
+    message = dco.refuses("predict", home / "numbers.dco", data, "--out", tmp_path / "s.csv")
+    assert "lacks 1 of the columns" in message
+    assert "'dose'" in message
 
 
-def test_columns_must_be_those_of_the_fit(dco, home, tmp_path):
-    frame = pd.read_csv(home / "new.csv")
-    frame.drop(columns="dose").to_csv(tmp_path / "lacks.csv", index=False)
-    told = dco.refuses(
-        "predict", home / "numbers.dco", tmp_path / "lacks.csv", "--out", tmp_path / "s.csv"
-    )
-    assert "lacks 1 of the columns" in told
-    assert "'dose'" in told
-    frame.assign(colour="red").to_csv(tmp_path / "new.csv", index=False)
-    told = dco.refuses(
-        "predict", home / "numbers.dco", tmp_path / "new.csv", "--out", tmp_path / "s.csv"
-    )
-    assert "'colour'" in told
-    assert "--ignore-new" in told
-    dco(
-        "predict",
-        home / "numbers.dco",
-        tmp_path / "new.csv",
-        "--out",
-        tmp_path / "s.csv",
-        "--ignore-new",
-    )
-    dco("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "same.csv")
-    assert (tmp_path / "s.csv").read_bytes() == (tmp_path / "same.csv").read_bytes()
+def test_a_new_column_is_ignored_on_request(dco, home, tmp_path, predict, new, table):
+    data = table(new.assign(colour="red"))
+    message = dco.refuses("predict", home / "numbers.dco", data, "--out", tmp_path / "s.csv")
+    assert "'colour'" in message
+    assert "--ignore-new" in message
+    pd.testing.assert_frame_equal(predict("numbers", "--ignore-new", data=data), predict("numbers"))
 
 
-def test_a_model_must_be_a_model(dco, home, tmp_path):
-    for model, out, said in (
-        (home / "rows.csv", "s.csv", "is not a model file"),
-        (home / "none.dco", "s.csv", "no file"),
-        (tmp_path, "s.csv", "is a folder"),
-        (home / "numbers.dco", "s.txt", "written as .csv, .parquet or .feather"),
-    ):
-        assert said in dco.refuses("predict", model, home / "new.csv", "--out", tmp_path / out)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_untrusted_type_is_named_with_the_option_to_trust_it(dco, home, tmp_path, monkeypatch):
-    import dco.storage.trusted_types as trusted
-
-    kept = tuple(name for name in trusted.OWN if name != "dco.rows.splits.Splits")
-    monkeypatch.setattr(trusted, "OWN", kept)
-    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
-    assert "--trust dco.rows.splits.Splits" in dco.refuses(*arguments)
-    odd = tmp_path / "not trusted: us. If you know.dco"  # a name with words of the message
-    shutil.copy(home / "numbers.dco", odd)
-    told = dco.refuses("predict", odd, *arguments[2:])
-    assert "types that are not trusted (dco.rows.splits.Splits); if you know" in told
-    assert "add --trust dco.rows.splits.Splits: building" in told
-    dco(*arguments, "--trust", "dco.rows.splits.Splits")
-
-
-def test_models_made_in_python_are_taken_too(dco, home, tmp_path):
-    from sklearn.linear_model import LinearRegression
-
+@pytest.mark.parametrize("has_names", [True, False], ids=["frame", "array"])
+def test_models_made_in_python_are_taken_too(dco, tmp_path, python_model, has_names):
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.normal(size=200), "b": rng.normal(size=200)})
     y = X["a"] + rng.normal(size=200)
-    named = library.DecoupledRegressor(LinearRegression(), random_state=0).fit(X, y)
-    unnamed = library.DecoupledRegressor(LinearRegression(), random_state=0).fit(X.to_numpy(), y)
+    rows = X if has_names else X.to_numpy()
+    estimator = library.DecoupledRegressor(LinearRegression(), random_state=0)
+    model = python_model(estimator, rows, y)
     X.to_csv(tmp_path / "x.csv", index=False)
     X.assign(y=y).to_csv(tmp_path / "xy.csv", index=False)
-    for name, estimator in {"named": named, "unnamed": unnamed}.items():
-        library.save(estimator, tmp_path / f"{name}.dco")
-        dco(
-            "predict",
-            tmp_path / f"{name}.dco",
-            tmp_path / "x.csv",
-            "--out",
-            tmp_path / f"{name}.csv",
-        )
-        np.testing.assert_allclose(
-            pd.read_csv(tmp_path / f"{name}.csv")["lower"], named.predict_set(X).lower
-        )
-        dco("evaluate", tmp_path / f"{name}.dco", tmp_path / "xy.csv", "--target", "y")
-        assert "--target" in dco.refuses("evaluate", tmp_path / f"{name}.dco", tmp_path / "x.csv")
 
+    dco("predict", model, tmp_path / "x.csv", "--out", tmp_path / "s.csv")
 
-def test_codes_keep_their_zeros_from_fit_to_predict(dco, tmp_path):
-    rng = np.random.default_rng(0)
-    place = rng.choice(["01234", "00987", "10115"], size=300)
-    near = np.where(rng.random(300) < 0.9, place, "00001")
-    frame = pd.DataFrame({"near": near, "x": rng.normal(size=300), "place": place})
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    model, out = tmp_path / "m.dco", tmp_path / "sets.csv"
-    assert (
-        "codes such as 0"
-        in dco(
-            "fit", tmp_path / "rows.csv", "--target", "place", "--models", "linear", "--out", model
-        ).output
-    )
-    # batches in which no cell happens to begin with a zero are read as the fit read them
-    frame[near == "10115"].drop(columns="place").head(40).to_csv(tmp_path / "new.csv", index=False)
-    dco("predict", model, tmp_path / "new.csv", "--out", out, "--batch-rows", 7)
-    assert set(pd.read_csv(out, dtype=str)["prediction"]) == {"10115"}
-    dco("predict", model, tmp_path / "rows.csv", "--out", out, "--force")
-    assert {
-        label for cell in pd.read_csv(out, dtype=str)["set"].dropna() for label in cell.split("|")
-    } == set(place)
-    assert dco.json("evaluate", model, tmp_path / "rows.csv")["coverage"] > 0.7
+    written = pd.read_csv(tmp_path / "s.csv")
+    np.testing.assert_allclose(written["lower"], estimator.predict_set(rows).lower)
+    dco("evaluate", model, tmp_path / "xy.csv", "--target", "y")
+    assert "--target" in dco.refuses("evaluate", model, tmp_path / "x.csv")
 
 
 @pytest.fixture
-def by_site(dco, home, tmp_path, new, parts_of):
-    """A model with a threshold for each site, and new rows of which three are from other sites,
-    also as a folder.
-    """
-    fitting = (
-        "--target",
-        "outcome",
-        "--drop",
-        "grade",
-        "--drop",
-        "patient",
-        "--models",
-        "linear",
-        "--calibrate-size",
-        120,
-    )
-    dco("fit", home / "rows.csv", *fitting, "--condition-on", "site", "--out", tmp_path / "m.dco")
-    new.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
+def postcodes(dco, tmp_path):
+    """A table of codes that begin with zeros, and a model that predicts one from another."""
+    rng = np.random.default_rng(0)
+    code = rng.choice(["01234", "00987", "10115"], size=300)
+    near = np.where(rng.random(300) < 0.9, code, "00001")
+    frame = pd.DataFrame({"near": near, "x": rng.normal(size=300), "code": code})
+    data = tmp_path / "rows.csv"
+    model = tmp_path / "m.dco"
+    frame.to_csv(data, index=False)
+    fit = ("fit", data, "--target", "code", "--models", "linear", "--out", model)
+    assert "codes such as 0" in dco(*fit).output
+    return model, data, frame
+
+
+def test_codes_without_zeros_are_read_as_the_fit_read_codes(dco, tmp_path, postcodes):
+    """No cell of the new rows begins with a zero."""
+    model, _, frame = postcodes
+    new = frame[frame["near"] == "10115"].drop(columns="code").head(40)
     new.to_csv(tmp_path / "new.csv", index=False)
-    return tmp_path / "m.dco", tmp_path / "new.csv", parts_of(new, 2, "parts")
+    out = tmp_path / "s.csv"
+    dco("predict", model, tmp_path / "new.csv", "--out", out, "--batch-rows", 7)
+    assert set(pd.read_csv(out, dtype=str)["prediction"]) == {"10115"}
 
 
-def test_rows_of_groups_without_calibration_are_counted_once_also_by_a_run_that_goes_on(
-    dco, tmp_path, by_site, fails_at
-):
-    """In a folder, where finished files are not read again, the count is of the rows predicted now,
-    and says so.
-    """
-    model, data, parts = by_site
-    here = "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')"
-    now = "1 of 100 rows predicted now belongs to 1 group that has no calibration rows ('moon')"
-    for name, table, out, said in (
-        ("write_tables", data, "sets.csv", here),
-        ("write_partition", parts, "sets", now),
-    ):
-        arguments = ("predict", model, table, "--out", tmp_path / out, "--batch-rows", 100)
-        with fails_at(module, name, 1, KeyboardInterrupt()):
-            assert "Stopped" in dco(*arguments, status=130).output
-        assert said in dco(*arguments, "--resume").output
-        (note,) = dco.json(*arguments, "--force")["notes"]
-        assert note.startswith(here)
-    assert np.flatnonzero(np.isinf(pd.read_csv(tmp_path / "sets.csv")["size"])).tolist() == [
-        3,
-        50,
-        199,
-    ]
+def test_codes_keep_their_zeros_in_label_sets(dco, tmp_path, postcodes):
+    model, data, _ = postcodes
+    dco("predict", model, data, "--out", tmp_path / "s.csv")
+    sets = pd.read_csv(tmp_path / "s.csv", dtype=str)["set"].dropna()
+    assert set(sets.str.split("|").explode()) == {"01234", "00987", "10115"}
 
 
-def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(
-    dco, home, tmp_path, monkeypatch, new, parts_of
-):
-    """On NFS a folder with an open lock cannot be removed until the lock is closed."""
-
-    def leaves_the_folder(folder: Path, ignore_errors: bool) -> None:
-        assert ignore_errors
-        for path in folder.iterdir():
-            path.unlink()
-
-    monkeypatch.setattr(module.shutil, "rmtree", leaves_the_folder)
-    (empty := tmp_path / "empty.csv").write_text(",".join(new.columns) + "\n")
-    for data, out, parts in (
-        (home / "new.csv", "s.csv", "s.csv.parts"),
-        (parts_of(new), "out", "out/_dco_unfinished"),
-    ):
-        dco("predict", home / "numbers.dco", data, "--out", tmp_path / out)
-        assert (tmp_path / out).exists()
-        assert not (tmp_path / parts).exists()
-    dco("predict", home / "numbers.dco", empty, "--out", tmp_path / "e.csv", status=2)
-    assert not (tmp_path / "e.csv.parts").exists()
+def test_codes_are_found_in_the_targets_that_are_evaluated(dco, postcodes):
+    model, data, _ = postcodes
+    assert dco.json("evaluate", model, data)["coverage"] > 0.7
 
 
-def test_what_the_fit_never_saw_is_told_once_wherever_rows_are_read(
-    dco, home, tmp_path, new, parts_of
-):
-    """Categories, and missing values in columns that had none."""
-    model, out = home / "numbers.dco", ("--out", tmp_path / "s.csv", "--batch-rows", 20, "--force")
-    assert dco.json("evaluate", model, home / "new.csv")["notes"] == []
-    gaps, values = new.copy(), new.copy()
-    gaps.loc[::3, "dose"] = np.nan
-    gaps.loc[::20, "site"] = None
-    values.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
-    values.loc[7, "ward"] = "Z9"
-    said = {
-        "gaps": [
+# --- values that the fit never saw ----------------------------------------------------------------
+
+
+def add_gaps(frame):
+    """Leave out cells of columns that had no gap in the fit."""
+    frame.loc[::3, "dose"] = np.nan
+    frame.loc[::20, "site"] = None
+
+
+def add_categories(frame):
+    """Put in values of categories that no row of the fit had."""
+    frame.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
+    frame.loc[7, "ward"] = "Z9"
+
+
+NEVER_SEEN = {
+    "gaps": (
+        add_gaps,
+        [
             "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in "
-            "67, 'site' in 10): such "
-            "rows are not like those of the fit, which the guarantee is for."
+            "67, 'site' in 10): such rows are not like those of the fit, which the guarantee is "
+            "for."
         ],
-        "values": [
+    ),
+    "categories": (
+        add_categories,
+        [
             "The column 'site': 3 of 200 cells have values that the fit never saw, such as "
             "'west', 'moon'.",
             "The column 'ward': 1 of 200 cells have values that the fit never saw, such as 'Z9'.",
         ],
-    }
-    for name, frame in {"gaps": gaps, "values": values}.items():
-        frame.to_csv(tmp_path / f"{name}.csv", index=False)
-        parts = parts_of(frame, 2, name)
-        assert dco.json("predict", model, tmp_path / f"{name}.csv", *out)["notes"] == said[name]
-        assert dco.json("evaluate", model, tmp_path / f"{name}.csv")["notes"] == said[name]
-        for jobs in (1, 2):
-            where = ("--jobs", jobs, "--out", tmp_path / f"{name}-{jobs}")
-            assert dco.json("predict", model, parts, *where)["notes"] == said[name]
-            if name == "values":
-                assert (
-                    dco.json("evaluate", model, parts, "--in-parts", "--jobs", jobs)["notes"]
-                    == said[name]
-                )
+    ),
+}
 
 
-@pytest.mark.parametrize("values", [900, 2_000])
-def test_unseen_categories_are_counted_however_many_the_fit_saw(dco, tmp_path, values):
+@pytest.fixture(params=NEVER_SEEN)
+def never_seen(request, new):
+    """New rows with values that the fit never saw, and the notes about them."""
+    change, notes = NEVER_SEEN[request.param]
+    change(new)
+    return new, notes
+
+
+def test_rows_like_those_of_the_fit_get_no_note(dco, home):
+    assert dco.json("evaluate", home / "numbers.dco", home / "new.csv")["notes"] == []
+
+
+def test_values_that_the_fit_never_saw_are_counted_over_batches(
+    dco, home, tmp_path, table, never_seen
+):
+    frame, notes = never_seen
+    words = ("predict", home / "numbers.dco", table(frame), "--out", tmp_path / "s.csv")
+    assert dco.json(*words, "--batch-rows", 20)["notes"] == notes
+
+
+def test_values_that_the_fit_never_saw_are_counted_in_an_evaluation(dco, home, table, never_seen):
+    frame, notes = never_seen
+    assert dco.json("evaluate", home / "numbers.dco", table(frame))["notes"] == notes
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_values_that_the_fit_never_saw_are_counted_over_the_files_of_a_folder(
+    dco, home, tmp_path, parts_of, never_seen, jobs
+):
+    frame, notes = never_seen
+    words = ("predict", home / "numbers.dco", parts_of(frame, 2), "--out", tmp_path / "sets")
+    assert dco.json(*words, "--jobs", jobs)["notes"] == notes
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_new_categories_are_counted_in_an_evaluation_in_parts(dco, home, new, parts_of, jobs):
+    add_categories(new)
+    words = ("evaluate", home / "numbers.dco", parts_of(new, 2), "--in-parts", "--jobs", jobs)
+    assert dco.json(*words)["notes"] == NEVER_SEEN["categories"][1]
+
+
+@pytest.fixture(params=[900, 2_000])
+def many_categories(request, dco, tmp_path):
+    """A table with a category in each row, a model of it, and the number of rows."""
+    n_rows = request.param
     rng = np.random.default_rng(0)
-    codes = [f"code {row}" for row in range(values)]
-    frame = pd.DataFrame(
-        {"code": codes, "x": rng.normal(size=values), "y": rng.normal(size=values)}
-    )
-    frame.to_csv(tmp_path / "fit.csv", index=False)
-    frame.assign(code="never seen").to_csv(tmp_path / "new.csv", index=False)
+    codes = [f"code {row}" for row in range(n_rows)]
+    x = rng.normal(size=n_rows)
+    frame = pd.DataFrame({"code": codes, "x": x, "y": rng.normal(size=n_rows)})
+    data = tmp_path / "fit.csv"
     model = tmp_path / "m.dco"
-    dco("fit", tmp_path / "fit.csv", "--target", "y", "--models", "linear", "--out", model)
-    notes = dco.json("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv")["notes"]
-    assert any(f"'code': {values:,} of {values:,} cells" in note for note in notes)
-    assert (
-        dco.json("predict", model, tmp_path / "fit.csv", "--out", tmp_path / "t.csv")["notes"] == []
-    )
+    frame.to_csv(data, index=False)
+    dco("fit", data, "--target", "y", "--models", "linear", "--out", model)
+    return model, data, n_rows
 
 
-def test_a_model_of_another_version_gets_one_note(dco, home, tmp_path, monkeypatch):
-    import dco.storage.saving as storage
-
-    here = storage.versions()
-    monkeypatch.setattr(storage, "versions", lambda: here | {"scikit-learn": "99.0"})
-    model, new = home / "numbers.dco", home / "new.csv"
-    for arguments in (
-        ("predict", model, new, "--out", tmp_path / "s.csv"),
-        ("evaluate", model, new),
-        ("audit", model),
-        ("report", model, "--out", tmp_path / "r.html"),
-    ):
-        told = dco.json(*arguments)["notes"]
-        assert len(told) == 1
-        assert f"written with scikit-learn {here['scikit-learn']} (here: 99.0)" in told[0]
-    assert "Note: " in dco("audit", model).output
+def test_unseen_categories_are_counted_however_many_the_fit_saw(
+    dco, tmp_path, table, many_categories
+):
+    model, data, n_rows = many_categories
+    new = table(pd.read_csv(data).assign(code="never seen"))
+    notes = dco.json("predict", model, new, "--out", tmp_path / "s.csv")["notes"]
+    assert any(f"'code': {n_rows:,} of {n_rows:,} cells" in note for note in notes)
 
 
-FORMULAS = ["=cmd()", "+sum", "-sum", "@now", "\tx", "'=y", "=1+1", "+49 30", "'@", "-"]
-PLAIN = ["plain", "-1", "+3.5", "-1,5e3", "-1|1", "", None, "-1.5 to -inf"]
+def test_all_categories_of_the_fit_are_remembered(dco, tmp_path, many_categories):
+    model, data, _ = many_categories
+    assert dco.json("predict", model, data, "--out", tmp_path / "s.csv")["notes"] == []
+
+
+# --- model files ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str
+    ("file", "message"),
+    [("rows.csv", "is not a model file"), ("none.dco", "no file"), (".", "is a folder")],
+    ids=["a table", "no file", "a folder"],
 )
-def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_which_can_be_taken_off_again(kind):
-    """Also as the name of a column; numbers, sets of numbers and pieces are no formulas."""
-    pieces = ["-inf to -1.0; 5.0 to 6.5", "1e-05 to inf"] * 9
-    given = pa.table(
-        {"@id": pa.array(FORMULAS + PLAIN).cast(kind), "pieces": pieces, "x": range(18)}
-    )
-    with pytest.warns(UserWarning, match="apostrophe"):
-        table = without_formulas(given)
-    assert table.column_names == ["'@id", "pieces", "x"]
-    found = table.column(0).to_pylist()
-    assert found == [f"'{text}" for text in FORMULAS[:10]] + PLAIN[:-1] + ["'-1.5 to -inf"]
-    assert all(re.fullmatch("'(?='*[=+\\-@\\t\\r\\n]).*", text) for text in found[:10])
-    assert table.column(1).to_pylist() == pieces
+def test_a_model_must_be_a_model(dco, home, tmp_path, file, message):
+    words = ("predict", home / file, home / "new.csv", "--out", tmp_path / "s.csv")
+    assert message in dco.refuses(*words)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_labels_and_keys_of_a_csv_are_escaped_unless_asked_otherwise(dco, tmp_path):
-    rng, n = np.random.default_rng(0), 420
-    table = pd.DataFrame(
-        {
-            "@id": ["=1+1", "-1", "plain"] * (n // 3),
-            "x": rng.normal(size=n),
-            "y": ["=cmd()", "a"] * (n // 2),
-        }
-    )
-    table["x"] += np.arange(n) % 2 * 9
-    table.to_csv(tmp_path / "rows.csv", index=False)
-    dco(
-        "fit",
-        tmp_path / "rows.csv",
-        "--target",
-        "y",
-        "--key",
-        "@id",
-        "--models",
-        "linear",
-        "--out",
-        tmp_path / "m.dco",
-    )
-    order = ("predict", tmp_path / "m.dco", tmp_path / "rows.csv", "--out")
-    assert [
-        note for note in dco.json(*order, tmp_path / "s.csv")["notes"] if "apostrophe" in note
-    ] == [
-        "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets "
-        "would run it. --no-escape "
-        "keeps it unchanged."
-    ]
-    assert not any(
-        "apostrophe" in note
-        for note in dco.json(*order, tmp_path / "kept.csv", "--no-escape")["notes"]
-    )
-    dco(*order, tmp_path / "s.parquet")
-    escaped, kept = (pd.read_csv(tmp_path / name, dtype=str) for name in ("s.csv", "kept.csv"))
-    stored = pd.read_parquet(tmp_path / "s.parquet")
-    assert [table.columns[0] for table in (escaped, kept, stored)] == ["'@id", "@id", "@id"]
-    assert set(escaped["'@id"]) == {"'=1+1", "-1", "plain"}
-    assert set(escaped["prediction"]) == {"'=cmd()", "a"}
-    assert set(kept["prediction"]) == set(stored["prediction"]) == {"=cmd()", "a"}
-    assert escaped.iloc[:, 0].str.removeprefix("'").tolist() == kept["@id"].tolist()
+def test_the_format_of_the_output_must_be_known(dco, home, tmp_path):
+    words = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.txt")
+    assert "written as .csv, .parquet or .feather" in dco.refuses(*words)
+    assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("out", ["sets.csv", "sets.parquet"])
-def test_columns_are_kept_as_they_are_in_front_of_the_sets(dco, home, new, tmp_path, out):
-    """Also those that the model does not know, and one that has the name of ours; text is escaped
-    in a CSV alone.
+class HomeMadeLine(LinearRegression):
+    """A model of a type that dco does not know."""
+
+
+@pytest.fixture
+def untrusted(python_model):
+    """The file of a model whose type is not trusted, and a table of its rows."""
+    x = pd.DataFrame({"x": np.arange(100.0)})
+    model = python_model(library.DecoupledRegressor(HomeMadeLine(), random_state=0), x, x["x"])
+    data = model.with_name("x.csv")
+    x.to_csv(data, index=False)
+    return model, data
+
+
+@pytest.mark.parametrize("name", ["python.dco", "not trusted: us. If you know.dco"])
+def test_an_untrusted_type_is_named_with_the_option_to_trust_it(dco, tmp_path, untrusted, name):
+    """One name has words of the message."""
+    model, data = untrusted
+    renamed = model.rename(tmp_path / name)
+
+    message = dco.refuses("predict", renamed, data, "--out", tmp_path / "s.csv")
+
+    type_name = f"{__name__}.HomeMadeLine"
+    assert f"types that are not trusted ({type_name}); if you know" in message
+    assert f"add --trust {type_name}: building" in message
+
+
+def test_a_type_can_be_trusted(dco, tmp_path, untrusted):
+    words = ("predict", *untrusted, "--out", tmp_path / "s.csv")
+    dco(*words, "--trust", f"{__name__}.HomeMadeLine")
+    assert len(pd.read_csv(tmp_path / "s.csv")) == 100
+
+
+@pytest.fixture
+def old_model(home, tmp_path):
+    """The model file as an earlier version of scikit-learn would have written it."""
+    content = io.BytesIO()
+    with (
+        zipfile.ZipFile(home / "numbers.dco") as archive,
+        zipfile.ZipFile(content, "w") as old_archive,
+    ):
+        for name in archive.namelist():
+            member = archive.read(name)
+            if name == "dco.json":
+                manifest = json.loads(member)
+                manifest["versions"]["scikit-learn"] = "0.99"
+                member = json.dumps(manifest).encode()
+            old_archive.writestr(name, member)
+
+    (tmp_path / "old.dco").write_bytes(content.getvalue())
+    return tmp_path / "old.dco"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("predict", "old.dco", "new.csv", "--out", "s.csv"),
+        ("evaluate", "old.dco", "new.csv"),
+        ("audit", "old.dco"),
+        ("report", "old.dco", "--out", "r.html"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_model_of_another_version_gets_one_note(
+    dco, home, tmp_path, monkeypatch, old_model, words
+):
+    shutil.copy(home / "new.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (note,) = dco.json(*words)["notes"]
+    assert "written with scikit-learn 0.99 (here: " in note
+
+
+def test_a_note_is_printed(dco, old_model):
+    assert dco("audit", old_model).output.count("Note: ") == 1
+
+
+# --- long tables ----------------------------------------------------------------------------------
+
+MEASURE_PEAK = """
+import sys, tracemalloc, dco, pyarrow
+from dco.cli.main import main
+
+dco.load(sys.argv[2])  # imports what the run imports, before memory is traced
+tracemalloc.start()
+main(sys.argv[1:], standalone_mode=False)
+print(tracemalloc.get_traced_memory()[1] + pyarrow.default_memory_pool().max_memory())
+"""
+
+
+@pytest.fixture
+def peak_memory(home, tmp_path):
+    """``peak_memory(20)``: megabytes of Arrow and Python for 20 times 10,000 rows."""
+    rows = pd.concat([pd.read_parquet(home / "new.parquet")] * 50, ignore_index=True)
+    table = pa.Table.from_pandas(rows)
+
+    def measure(n_copies):
+        data = tmp_path / f"{n_copies}.parquet"
+        out = tmp_path / f"{n_copies}.out.parquet"
+        with pq.ParquetWriter(data, table.schema) as writer:
+            for _ in range(n_copies):
+                writer.write_table(table)
+
+        words = ["predict", home / "numbers.dco", data, "--out", out, "--batch-rows", 5000]
+        process = subprocess.run(
+            [sys.executable, "-c", MEASURE_PEAK, *map(str, words)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert pq.read_metadata(out).num_rows == n_copies * 10_000
+        return int(process.stdout.split()[-1]) / 1e6
+
+    return measure
+
+
+def test_memory_does_not_grow_with_the_table(peak_memory):
+    """Ten times the rows: the peak stays within a few batches. 200,000 rows at once would be some
+    80 MB.
     """
-    new["size"], new["pieces"] = np.arange(len(new)) + 0.5, "=1+1"
-    given = tmp_path / "given.csv"
-    new.to_csv(given, index=False)
-    dco("predict", home / "numbers.dco", given, "--keep", "size, pieces", "--out", tmp_path / out)
-    made = pd.read_csv(tmp_path / out) if out.endswith("csv") else pd.read_parquet(tmp_path / out)
-    assert list(made.columns) == ["row", "size", "pieces", "prediction", "lower", "upper", "size_"]
-    assert made["size"].astype(float).tolist() == new["size"].tolist()
-    assert set(made["pieces"]) == ({"'=1+1"} if out.endswith("csv") else {"=1+1"})
-    dco("predict", home / "numbers.dco", given, "--keep", "all", "--out", tmp_path / f"all-{out}")
-    made = (
-        pd.read_csv(tmp_path / f"all-{out}")
-        if out.endswith("csv")
-        else pd.read_parquet(tmp_path / f"all-{out}")
-    )
-    assert list(made.columns[1 : 1 + len(new.columns)]) == list(new.columns)
-    result = dco(
-        "predict",
-        home / "numbers.dco",
-        given,
-        "--keep",
-        "sise",
-        "--out",
-        tmp_path / "no.csv",
-        status=2,
-    )
-    assert "no column 'sise', which --keep names; did you mean 'size'?" in " ".join(
-        result.output.split()
-    )
+    assert peak_memory(20) - peak_memory(2) < 30
