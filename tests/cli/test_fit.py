@@ -500,7 +500,7 @@ def dated(tmp_path):
 
     def write(form, n_rows=200):
         frame = pd.DataFrame({"day": days.strftime(form), "y": y})
-        path = tmp_path / f"{form.replace("/", "-")}.csv"
+        path = tmp_path / (form.replace("/", "-") + ".csv")
         frame[:n_rows].to_csv(path, index=False)
         return path
 
