@@ -13,16 +13,17 @@ FULL = os.environ.get("DCO_GUARANTEES") == "full"
 ignore_infeasible = "ignore::dco.foundations.errors.InfeasibleLevelWarning"
 
 
-def check_mean(values, least=-np.inf, most=np.inf, *, errors=4.0) -> None:
-    """The mean of independent values lies between these ends, up to so many standard errors;
-    printed by `-s`.
+def check_mean(values, low=-np.inf, high=np.inf, *, errors=4.0) -> None:
+    """Check that the mean of independent values lies from low to high, up to so many standard
+    errors; `-s` prints it.
     """
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
-    told = f"mean {mean:.4f} +- {error:.4f}, wanted {least:.4f} to {most:.4f}"
-    print(f"\n{told}")
-    assert least - errors * error <= mean <= most + errors * error, told
+    mean = float(np.mean(values))
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
+    line = f"mean {mean:.4f} +- {error:.4f}, wanted {low:.4f} to {high:.4f}"
+    print(f"\n{line}")
+    assert low - errors * error <= mean <= high + errors * error, line
 
 
 def check_loses(values, level, *, errors=5.0) -> None:
-    """The mean is below the level by so many standard errors: a mistake that coverage shows."""
-    check_mean(values, most=level, errors=-errors)
+    """Check that the mean is below the level by so many standard errors: a mistake that shows."""
+    check_mean(values, high=level, errors=-errors)

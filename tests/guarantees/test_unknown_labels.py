@@ -70,7 +70,7 @@ def test_exchangeability_alone_leaves_out_unknown_labels(fits) -> None:
     if FULL:
         check_loses(covered, 0.9, errors=4)
     else:
-        check_mean(covered, most=0.9)
+        check_mean(covered, high=0.9)
 
 
 def test_verdicts_count_unknown_labels_as_misses_where_the_threshold_is_finite(fits) -> None:
