@@ -88,10 +88,10 @@ def test_the_numbers_are_those_of_the_law(fitted) -> None:
 
 
 def test_a_certificate_of_an_older_format_is_told_what_to_do(fitted) -> None:
-    text = fitted.certificate_.to_json().replace('"format": 5', '"format": 4')
+    text = fitted.certificate_.to_json().replace('"format": 6', '"format": 5')
     with pytest.raises(
         ValueError,
-        match=r"has format 4, and this version reads format 5: use the one .* or fit again\.$",
+        match=r"has format 5, and this version reads format 6: use the one .* or fit again\.$",
     ):
         dco.Certificate.from_json(text)
 

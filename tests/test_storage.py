@@ -605,7 +605,7 @@ def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
         (lambda m: m.update({"extra.npy": b"1"}), "edited"),
         (lambda m: m.update({"../outside": b"1"}), "edited"),
         (
-            lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 4', b'"format": 3')}),
+            lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 5', b'"format": 4')}),
             "fit again",
         ),
         (lambda m: m.update({"dco.json": b"[]"}), "damaged"),
@@ -836,7 +836,7 @@ def test_a_file_of_another_version_is_read_with_one_warning(saved, tmp_path, pac
 
 def test_the_file_says_its_format_and_the_versions_that_wrote_it(saved):
     manifest = json.loads(members_of(saved.read_bytes())["dco.json"])
-    assert manifest["format"] == 4
+    assert manifest["format"] == 5
     assert manifest["versions"]["scikit-learn"] == sklearn.__version__
     with zipfile.ZipFile(saved) as archive:
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}

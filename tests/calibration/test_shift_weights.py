@@ -142,11 +142,11 @@ def test_the_certificate_states_the_weights(weighted, calibration_rows):
 
     weights = certificate.calibration.weights
     w = double(X)
-    assert weights.of == "x"
-    assert weights.given == "double"
+    assert weights.depends_on == "x"
+    assert weights.ratios == "double"
     assert not weights.estimated
     assert weights.effective_n == pytest.approx(w.sum() ** 2 / np.sum(w**2))
-    assert weights.most == pytest.approx(w.max() / w.mean())
+    assert weights.largest_over_mean == pytest.approx(w.max() / w.mean())
 
 
 def test_the_certificate_holds_for_its_fit_and_rows(weighted, calibration_rows):
@@ -161,7 +161,7 @@ def test_the_certificate_comes_back_from_json(weighted):
 
 def test_a_certificate_whose_weights_were_edited_does_not_hold(weighted):
     edited = json.loads(weighted.certificate_.to_json())
-    edited["calibration"]["weights"]["given"] = "triple"
+    edited["calibration"]["weights"]["ratios"] = "triple"
 
     certificate = dco.Certificate.from_json(json.dumps(edited))
 

@@ -455,23 +455,23 @@ class WeightFacts:
 
     Attributes
     ----------
-    of
+    depends_on
         What the weight of a row depends on: "x" or "label".
-    given
-        The function or dict of the user, in words.
+    ratios
+        The function of X or dict of labels that gives the weights, in words.
     estimated
         Whether the weights were estimated from rows, so that nothing is guaranteed.
     effective_n
         How many equally weighted rows would vary as much.
-    most
+    largest_over_mean
         The largest weight, in units of the mean weight.
     """
 
-    of: str
-    given: str
+    depends_on: str
+    ratios: str
     estimated: bool
     effective_n: float
-    most: float
+    largest_over_mean: float
 
 
 @register_facts
@@ -504,7 +504,7 @@ class WeightedFacts(CalibrationFacts):
 
     def assumption(self) -> str:
         """State what must be true of rows and weights for the guarantee to hold."""
-        weighted = self.weights.of  # "x" or "label"
+        weighted = self.weights.depends_on  # "x" or "label"
         unchanged = "x given the label is as before"
         if weighted == "x":
             unchanged = "y given x is as before"
@@ -516,7 +516,7 @@ class WeightedFacts(CalibrationFacts):
 
     def lines(self, *, n_rows: int) -> Iterator[str]:
         yield (
-            f"Weights: {self.weights.given}; {n_rows} calibration rows have the effect of "
+            f"Weights: {self.weights.ratios}; {n_rows} calibration rows have the effect of "
             f"{self.weights.effective_n:.0f}"
         )
         yield from super().lines(n_rows=n_rows)

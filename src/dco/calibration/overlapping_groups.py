@@ -26,7 +26,7 @@ from dco.calibration.conditions import (
     distinct_names,
 )
 from dco.calibration.facts import OverlappingFacts
-from dco.calibration.pattern_cutoffs import cutoffs_of_patterns
+from dco.calibration.pattern_cutoffs import solve_cutoffs
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_real_numbers
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.notes import Message, Note, show
@@ -41,10 +41,11 @@ from dco.foundations.ranks import (
 from dco.rows.conditions import rows_by_condition
 from dco.structure import ScoredRows
 
-# A row belongs to one group for each column or function that is a condition. With the columns sex
-# and region, a row's pattern is ("F", "north"), and its groups are (0, "F") and (1, "north").
-Pattern: TypeAlias = tuple[Hashable, ...]
+# Groups overlap where several columns (or functions of the row) give groups at once. With the
+# columns sex and region, the groups of a row are (0, "F") and (1, "north"): the number of a column
+# and a value of it. Its pattern is its combination of values, ("F", "north").
 Group: TypeAlias = tuple[int, Hashable]
+Pattern: TypeAlias = tuple[Hashable, ...]
 
 _FEWEST_TUNING_ROWS = 20  # of a pattern with a quantile of its own
 
@@ -106,17 +107,19 @@ class ThresholdPerPattern(Calibration):
 
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
-        """Compute the threshold of each pattern that calibration rows have.
+        """Compute a threshold for each combination of groups that calibration rows have.
 
-        A pattern is a combination of groups: ("F", "north") is named "sex=F & region=north".
+        A combination is a tuple such as ("F", "north"), shown as "sex=F & region=north". No law
+        (distribution of coverage over calibrations) is known for any of them.
         """
         rows_of_pattern = self._rows_of_pattern
         threshold_of = self._compute_thresholds(list(rows_of_pattern))
-        name_of = distinct_names(
-            {pattern: self._join_group_names(pattern) for pattern in rows_of_pattern}
-        )
-        return tuple(
-            CalibratedCondition(
+        joined_names = {pattern: self._join_group_names(pattern) for pattern in rows_of_pattern}
+        name_of = distinct_names(joined_names)
+
+        conditions = []
+        for pattern, rows in rows_of_pattern.items():
+            condition = CalibratedCondition(
                 key=pattern,
                 value=name_of[pattern],
                 name=name_of[pattern],
@@ -124,26 +127,29 @@ class ThresholdPerPattern(Calibration):
                 scores=self.scored.scores[rows],
                 law=None,
             )
-            for pattern, rows in rows_of_pattern.items()
-        )
+            conditions.append(condition)
+        return tuple(conditions)
 
     def thresholds(self, X: Any, labels: AnyArray | None = None) -> Floats:
-        """Return the threshold of each row's pattern; those of new patterns are computed now.
+        """Look up the threshold of each row of X, by its combination of groups.
 
-        A pattern is a combination of groups, such as ("F", "north").
+        Combinations such as ("F", "north") that no calibration row has are computed now. The result
+        is (n,), or (n, 1) if `labels` (K,) are tried in every row: groups do not depend on them.
         """
-        pattern_array = self.calibrator.condition.of_trials(X, labels)
-        patterns = pattern_array.ravel().tolist()
+        # 1. The combination of each row.
+        pattern_of_row = self.calibrator.condition.of_trials(X, labels)
+        patterns = pattern_of_row.ravel().tolist()
+
+        # 2. The threshold of each combination.
         threshold_of: dict[Any, Threshold] = {
             condition.key: condition.threshold for condition in self.conditions
         }
-
-        distinct_patterns = dict.fromkeys(patterns)  # in their order, as a set is not
+        distinct_patterns = dict.fromkeys(patterns)  # in the order of the rows, as a set is not
         new_patterns = [pattern for pattern in distinct_patterns if pattern not in threshold_of]
         threshold_of.update(self._compute_thresholds(new_patterns))
 
         values = [threshold_of[pattern].value for pattern in patterns]
-        return np.array(values, dtype=np.float64).reshape(pattern_array.shape)
+        return np.array(values, dtype=np.float64).reshape(pattern_of_row.shape)
 
     def p_values(
         self,
@@ -153,7 +159,11 @@ class ThresholdPerPattern(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
-        """Raise: a p-value of a row would need its threshold at every level."""
+        """Raise a ValueError: no p-values are known for groups that overlap.
+
+        Thresholds come from a quantile regression, which is solved for one level at a time, and a
+        p-value would need those of all levels. The arguments are those of other calibrations.
+        """
         raise ValueError(
             "p-values are not known for groups that overlap: ask for sets, at each level."
         )
@@ -167,20 +177,20 @@ class ThresholdPerPattern(Calibration):
         return np.array([position_of.get(pattern, -1) for pattern in patterns], dtype=np.int64)
 
     def evaluated_groups(self, X: Any, y: AnyArray) -> tuple[ConditionRows, ...]:
-        """List the groups of these rows ("sex=F"), each with the rows that are in it.
+        """List the groups of some rows, such as "sex=F", each with the numbers of its rows.
 
-        A row is in one group for each column or function that is a condition. Groups come in the
-        order of the columns, those of a column by name.
+        A row is in one group for each column that makes groups: "sex=F" and "region=north". Groups
+        come in the order of the columns, and those of a column by name.
         """
-        # 1. Find the rows of each group, which is the number of a column and a value.
+        # 1. Find the rows of each group. A group is a pair (number of the column, value in it).
         patterns = self.calibrator.condition.of_rows(X, y).tolist()
         rows_of_group: dict[Group, list[int]] = defaultdict(list)
         for row, pattern in enumerate(patterns):
             for group in groups_of(pattern):
                 rows_of_group[group].append(row)
 
-        # 2. Name the groups, together with those of the calibration rows: names must differ from
-        # theirs too.
+        # 2. Name the groups. Those of the calibration rows are named with them, so that a name
+        # never stands for two groups.
         name_of = self._name_groups([*self._group_sizes, *rows_of_group])
 
         # 3. Sort them.
@@ -218,10 +228,10 @@ class ThresholdPerPattern(Calibration):
     def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         """Say how many thresholds are infinite, and which groups have too few rows."""
         n_infinite = sum(np.isinf(condition.threshold.value) for condition in self.conditions)
-        if not n_infinite:
+        if n_infinite == 0:
             return []
 
-        # 1. Groups of fewer rows than a finite threshold needs, as examples.
+        # 1. Give examples: groups that have fewer rows than a finite threshold needs.
         smallest = self.calibrator.smallest_size(alpha=self.alpha)
         small_groups = [
             f"{self._group_names[group]!r}: {counted(size, 'row')}"
@@ -230,7 +240,7 @@ class ThresholdPerPattern(Calibration):
         ]
         examples = f" ({first_few(small_groups)})" if small_groups else ""
 
-        # 2. The note.
+        # 2. Write the note. Conditions are combinations of groups.
         n_combinations = counted(len(self.conditions), "combination")
         text = (
             f"{n_infinite} of {n_combinations} of groups {have(n_infinite)} too few calibration "
@@ -267,43 +277,45 @@ class ThresholdPerPattern(Calibration):
         return " & ".join(self._group_names[group] for group in groups_of(pattern))
 
     def _name_groups(self, groups: Sequence[Group]) -> dict[Group, str]:
-        """Name each group by its column and value: (0, "F") -> "sex=F".
+        """Name each group, a pair (number of its column, value), such as (0, "F") -> "sex=F".
 
-        Values of the same text, such as 1 and "1", are told apart by their repr.
+        If two values look the same, such as the number 1 and the text "1", their names are
+        "sex=1" and "sex='1'".
         """
         column_names = self.calibrator.condition.part_names()
-        text_of: dict[Group, str] = {}
+        short_names: dict[Group, str] = {}
         for column, value in groups:
-            text_of[column, value] = f"{column_names[column]}={_value_text(value)}"
+            short_names[column, value] = f"{column_names[column]}={_value_text(value)}"
 
-        n_groups_with = Counter(text_of.values())
+        n_groups_called = Counter(short_names.values())
         name_of: dict[Group, str] = {}
-        for group, text in text_of.items():
-            column, value = group
-            is_unique = n_groups_with[text] == 1
-            name_of[group] = text if is_unique else f"{column_names[column]}={value!r}"
+        for (column, value), short_name in short_names.items():
+            name_of[column, value] = short_name
+            if n_groups_called[short_name] > 1:
+                name_of[column, value] = f"{column_names[column]}={value!r}"
         return name_of
 
     def _compute_thresholds(self, patterns: Sequence[Pattern]) -> dict[Pattern, Threshold]:
         """Compute the threshold of each pattern, whether calibration rows have it or not.
 
-        A pattern is a combination of groups, such as ("F", "north"). Its threshold follows from all
-        calibration rows, each with the groups that it belongs to.
+        A pattern is a combination of groups, such as ("F", "north"). Its threshold is that of a
+        quantile regression of all calibration scores on 0/1 features, one for each group.
         """
         groups = list(self._group_sizes)
         n_rows_of = {pattern: len(rows) for pattern, rows in self._rows_of_pattern.items()}
 
-        # 1. List the calibration rows pattern by pattern; without any, the empty array is left.
-        rows = np.concatenate([*self._rows_of_pattern.values(), np.arange(0)])
+        # 1. List the calibration rows, one pattern after the other.
+        no_rows = np.arange(0)  # np.concatenate needs an array even if there are no patterns
+        rows = np.concatenate([*self._rows_of_pattern.values(), no_rows])
         scores = round_up(self.scored.scores[rows])
 
-        # 2. Mark the groups of each row, which are those of its pattern.
-        marks_of_patterns = mark_groups(n_rows_of, groups)
-        marks_of_rows = np.repeat(marks_of_patterns, list(n_rows_of.values()), axis=0)
+        # 2. Make the features of these rows: they are those of their patterns.
+        features_of_patterns = group_indicators(n_rows_of, groups)
+        features = np.repeat(features_of_patterns, list(n_rows_of.values()), axis=0)
 
         # 3. Solve for the thresholds.
-        new_marks = mark_groups(patterns, groups)
-        values = cutoffs_of_patterns(scores, marks_of_rows, new_marks, alpha=self.alpha)
+        new_features = group_indicators(patterns, groups)
+        values = solve_cutoffs(scores, features, new_features, alpha=self.alpha)
         thresholds = {}
         for pattern, value in zip(patterns, values, strict=True):
             thresholds[pattern] = Threshold(
@@ -321,21 +333,23 @@ def groups_of(pattern: Pattern) -> list[Group]:
     return list(enumerate(pattern))
 
 
-def mark_groups(patterns: Iterable[Pattern], groups: Sequence[Group]) -> Floats:
-    """Make a row of marks for each pattern: a constant 1, then 1 or 0 for each of the `groups`.
+def group_indicators(patterns: Iterable[Pattern], groups: Sequence[Group]) -> Floats:
+    """Make a row of 0/1 features for each pattern: a constant 1, then one for each of the `groups`.
 
-    A mark is 1 if rows of the pattern are in this group. Groups of a pattern that are not among the
-    `groups` have no column.
+    A pattern is a combination of values, and a group a pair (number of the column, value). With the
+    groups (0, "F") and (1, "north"), the patterns ("F", "north") and ("F", "south") give the rows
+    [1, 1, 1] and [1, 1, 0]: (1, "south") is not among the groups and has no feature.
     """
-    column_of = {group: column for column, group in enumerate(groups, start=1)}
     patterns = list(patterns)
+    feature_of_group = {group: feature for feature, group in enumerate(groups, start=1)}
 
-    marks = np.zeros((len(patterns), len(groups) + 1))
-    marks[:, 0] = 1.0
+    indicators = np.zeros((len(patterns), 1 + len(groups)))
+    indicators[:, 0] = 1.0
     for row, pattern in enumerate(patterns):
-        columns = [column_of[group] for group in groups_of(pattern) if group in column_of]
-        marks[row, columns] = 1.0
-    return marks
+        for group in groups_of(pattern):
+            if group in feature_of_group:
+                indicators[row, feature_of_group[group]] = 1.0
+    return indicators
 
 
 def _value_text(value: Any) -> str:
@@ -350,18 +364,22 @@ def conditional_conformal(
 ) -> Floats:
     """Compute a cut-off for each new row, with coverage 1 - alpha in groups that may overlap.
 
-    Gibbs, Cherian and Candès (2025). With phi the new row's features and S its unknown score, let g
-    be the linear quantile regression at 1 - alpha of all n + 1 scores on their features. The set
-    {S : every such g has g(phi) >= S} is S <= c with
+    Features say which groups a row is in: column j is 1 for rows of group j, and 0 for others. A
+    value of y belongs to a new row's prediction set if its score is at most the row's cut-off.
+
+    Method (Gibbs, Cherian and Candès 2025): with S_i and f_i the scores and features of calibration
+    rows, and phi the features of the new row, the cut-off is
 
         c = min phi'b over the b that minimise sum_i pinball(S_i - f_i'b) - (1 - alpha) phi'b,
 
-    and +inf where that sum has no minimum. Claim: if rows are exchangeable,
-    E[w(X) (covered - (1 - alpha))] >= 0 for every combination w >= 0 of the columns, so that each
-    group of a 0/1 column is covered with probability >= 1 - alpha, whether groups overlap or not;
-    for distinct scores a group's coverage is at most d / ((n + 1) P(group)) above that, with d the
-    number of independent columns. A constant alone is `split_conformal`, groups that do not overlap
-    are one split conformal threshold each, to the last bit.
+    the value at phi of the lowest linear quantile regression at 1 - alpha, with the new row taken
+    to lie above it; c is +inf where that sum has no minimum.
+
+    Claim: if rows are exchangeable, each group is covered with probability >= 1 - alpha, whether
+    groups overlap or not. For distinct scores its coverage is at most d / ((n + 1) P(group)) above
+    that, with d the number of independent columns. In general, E[w(X) (covered - (1 - alpha))] >= 0
+    for every combination w >= 0 of the columns. With a constant column alone the cut-off is that of
+    `split_conformal`; groups that do not overlap get one such threshold each, to the last bit.
 
     Parameters
     ----------
@@ -395,7 +413,7 @@ def conditional_conformal(
         )
 
     # 2. Compute the cut-offs, and warn of infinite ones.
-    cutoffs = cutoffs_of_patterns(
+    cutoffs = solve_cutoffs(
         round_up(row_scores), calibration_features, features_of_new, alpha=as_rational(alpha)
     )
     n_infinite = int(np.count_nonzero(cutoffs == np.inf))

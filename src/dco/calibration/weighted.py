@@ -53,22 +53,22 @@ class ShiftWeights:
 
     Attributes
     ----------
-    given
-        A function of X that returns one weight per row, or a dict {label: ratio} if it is the
-        shares of labels that changed. The weight of a row is its density among new rows divided by
-        its density among calibration rows, up to one factor that all rows share.
+    ratios
+        A function of X that returns the weight of each row, (n,), or a dict {label: weight} if it
+        is the shares of labels that changed. The weight of a row is the ratio of its density among
+        new rows to its density among calibration rows, up to one factor that all rows share.
     estimated
         Whether the weights were estimated from rows. Weights that come from a design (sampling
         rates, a census) are known. With estimated ones the sets are made in the same way, and
         nothing is guaranteed.
     """
 
-    given: Callable[[Any], Any] | Mapping[Any, float]
+    ratios: Callable[[Any], Any] | Mapping[Any, float]
     estimated: bool = False
 
     def __post_init__(self) -> None:
-        if not callable(self.given) and not isinstance(self.given, Mapping):
-            kind = type(self.given).__name__
+        if not callable(self.ratios) and not isinstance(self.ratios, Mapping):
+            kind = type(self.ratios).__name__
             raise ValueError(
                 f"weights must be a function of X or a dict {{label: ratio}}, got {kind}: rows "
                 f"not yet seen need it."
@@ -77,13 +77,13 @@ class ShiftWeights:
     @property
     def by_label(self) -> bool:
         """Whether the weight of a row depends on its label, and on that alone."""
-        return isinstance(self.given, Mapping)
+        return isinstance(self.ratios, Mapping)
 
     def of_rows(self, X: Any, y: AnyArray) -> Floats:
         """Return the weights (n,) of rows whose targets `y` are known."""
-        if isinstance(self.given, Mapping):
-            return self._of_labels(y, self.given)
-        weights = check_weights(self.given(X), "weights")
+        if isinstance(self.ratios, Mapping):
+            return self._of_labels(y, self.ratios)
+        weights = check_weights(self.ratios(X), "weights")
         if weights.shape != (n_rows(X),):
             raise ValueError(
                 f"weights must give one number for each of {n_rows(X)} rows, got shape "
@@ -142,32 +142,29 @@ class Weighted(Calibrator):
         return self.weights.of_rows(X, y)
 
     def check_covariates(self, X: Any, y: AnyArray, covariates: AnyArray | None) -> None:
-        """Refuse weights that change when rows come in smaller batches.
+        """Raise if the user's function gives a row another weight when it comes with fewer rows.
 
-        `covariates` are the weights of all rows, computed together. A function that divides by the
-        sum over its rows, say, would give a new row that comes alone the weight of all calibration
-        rows. Four smaller batches are weighed again; two of them are the row of the smallest and
-        the row of the largest weight alone, since a function that ranks its rows changes one of
-        these.
+        `covariates` are the weights of all calibration rows (X, y), computed together. A function
+        that divides by the sum over its rows, say, gives a new row that comes alone a far larger
+        weight. Four smaller batches of these rows are weighed again and compared.
         """
-        if self.weights.by_label or covariates is None or not covariates.size:
+        if self.weights.by_label or covariates is None or covariates.size == 0:
             return
-        all_weights = covariates
+        weights_together = covariates
 
-        first_rows, _ = rows_scored_again(all_weights.size)
-        batches = [
-            first_rows,
-            first_rows[: (first_rows.size + 1) // 2],
-            np.array([all_weights.argmin()]),
-            np.array([all_weights.argmax()]),
-        ]
-        for rows in batches:
+        # A function that ranks its rows changes the weight of the lowest or the highest row.
+        first_rows, _ = rows_scored_again(weights_together.size)
+        first_half = first_rows[: (first_rows.size + 1) // 2]
+        lowest_row = np.array([weights_together.argmin()])
+        highest_row = np.array([weights_together.argmax()])
+
+        for rows in (first_rows, first_half, lowest_row, highest_row):
             weights_of_batch = self.weights.of_rows(take_features(X, rows), y[rows])
             is_same = np.allclose(
                 weights_of_batch,
-                all_weights[rows],
+                weights_together[rows],
                 rtol=_SAME_UP_TO_SHARE,
-                atol=_SAME_UP_TO_SHARE_OF_LARGEST * all_weights.max(),
+                atol=_SAME_UP_TO_SHARE_OF_LARGEST * weights_together.max(),
             )
             if not is_same:
                 raise SealBrokenError(
@@ -200,18 +197,20 @@ class ThresholdPerWeight(Calibration):
 
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
-        """One entry for all rows, with the threshold of a new row of mean weight as an example.
+        """Return one condition (rows that share a threshold) for all rows, as an example.
 
-        Rows of other weights have other thresholds: ask `thresholds` for them.
+        In truth each new row has a threshold of its own, by its weight, which `thresholds`
+        computes. This one is for a new row whose weight is the mean of the calibration weights.
         """
         scores = self.scored.scores
         mean_weight = np.array([np.mean(self.weights)])
         values = weighted_thresholds(scores, self.weights, mean_weight, alpha=self.alpha)
+        has_known_weights = not self.calibrator.weights.estimated
         threshold = Threshold(
             value=float(values[0]),
             rank=None,  # a weighted quantile is at no fixed rank
             n=scores.size,
-            guarantee="none" if self.calibrator.weights.estimated else "marginal",
+            guarantee="marginal" if has_known_weights else "none",
             alpha=float(self.alpha),
         )
         return (CalibratedCondition.of_all_rows(threshold, scores),)
@@ -231,7 +230,11 @@ class ThresholdPerWeight(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
-        """Raise: a p-value of a row would need its threshold at every level."""
+        """Raise a ValueError: no p-values are known for weighted rows.
+
+        A p-value would need the row's threshold at every level. The arguments are those of other
+        calibrations.
+        """
         raise ValueError("p-values are not known for weights: ask for sets, at each level.")
 
     def facts(self) -> WeightedFacts:
@@ -253,34 +256,38 @@ class ThresholdPerWeight(Calibration):
 def summarise_weights(shift: ShiftWeights, weights: Floats) -> WeightFacts:
     """Say on a certificate where the weights come from, and how unequal they are.
 
-    `shift` is the function or dict of the user, and `weights` (n,) are those of the calibration
-    rows.
+    `shift` has the user's function of X or dict of labels, and `weights` (n,) are the weights that
+    it gives the calibration rows.
     """
     mean_weight = weights.mean() if weights.size else 1.0
     largest_weight = weights.max(initial=mean_weight)
     return WeightFacts(
-        of="label" if shift.by_label else "x",
-        given=describe(shift.given),
+        depends_on="label" if shift.by_label else "x",
+        ratios=describe(shift.ratios),
         estimated=shift.estimated,
         effective_n=effective_size(weights),
-        most=float(largest_weight / mean_weight),
+        largest_over_mean=float(largest_weight / mean_weight),
     )
 
 
 def weighted_conformal(
     scores: ArrayLike, weights: ArrayLike, new_weights: ArrayLike, *, alpha: Level
 ) -> WeightedThresholds:
-    """Compute a threshold for each new weight: a quantile of weighted scores.
+    """Compute a threshold for each new row, by its weight: a weighted quantile of the scores.
 
-    For a new weight v it is the (1 - alpha) quantile of the distribution
-    (sum_i w_i delta(s_i) + v delta(inf)) / (sum_i w_i + v). The new row's own weight lies at
-    infinity: a new row unlike all calibration rows gets a full set.
+    Calibration row i puts its weight w_i at its score s_i, and a new row puts its weight v at
+    infinity. The threshold is the smallest score s for which
+
+        sum of the w_i with s_i <= s   >=   (1 - alpha) (sum of all w_i + v),
+
+    and infinity if there is none: a new row with a very large weight gets a full set.
 
     Claim (Tibshirani, Foygel Barber, Candès and Ramdas 2019, Corollary 1 and Theorem 2): if rows
     are independent and have these weights, a new row is covered with probability >= 1 - alpha, and
-    without ties with at most 1 - alpha plus the mean of the largest mass. Weights that were
-    estimated certify nothing. With equal weights this is `split_conformal` to the last bit.
-    Comparisons are exact: a weight is the rational number that float64 holds.
+    without ties with at most 1 - alpha plus the mean of the largest share of the weights that one
+    row has. Weights that were estimated certify nothing. With equal weights this is
+    `split_conformal` to the last bit. Comparisons are exact: a weight is the rational number that
+    float64 holds.
 
     Parameters
     ----------
@@ -357,16 +364,17 @@ def _scores_after(scores: Floats, n_below: Integers) -> Floats:
 
 
 def _warn_infinite(n_below: Integers, *, n: int, effective_n: float, alpha: Fraction) -> None:
-    """Warn of infinite thresholds.
+    """Warn that some thresholds are infinite; do nothing if none is.
 
-    `n_below` counts the calibration scores below each threshold. If all n lie below it, the
-    threshold is infinite, and so it is if the new weight is too large a part of all weights.
+    `n_below` (m,) counts, for each threshold, the calibration scores below it: all `n` of them if
+    the threshold is infinite. `effective_n` is how many equally weighted rows would vary as much.
     """
     n_infinite = int(np.count_nonzero(n_below == n))
     if n_infinite == 0:
         return
 
-    # v is too large if sum(w) < (1 - alpha) (sum(w) + v): if v / sum(w) > alpha / (1 - alpha).
+    # The threshold of a new weight v is infinite if sum(w) < (1 - alpha) (sum(w) + v), w being the
+    # calibration weights: if v / sum(w) > alpha / (1 - alpha).
     largest_ratio = float(alpha / (1 - alpha))
     text = (
         f"{n_infinite} of {counted(n_below.size, 'threshold')} {are(n_infinite)} infinite, and "
@@ -387,40 +395,62 @@ def _count_rows_below(weights: Floats, new_weights: Floats, alpha: Fraction) -> 
 
     Sums in float64 decide where their rounding cannot matter, exact integers decide the rest.
     """
-    n = weights.size
-    distinct, position_of = np.unique(new_weights, return_inverse=True)
+    distinct_new_weights, position_of = np.unique(new_weights, return_inverse=True)
 
-    # 1. Scale all weights below 1 by a power of two, which loses no digits.
-    largest = max(weights.max(initial=0.0), distinct.max(initial=0.0))
-    exponent = -int(np.frexp(largest)[1])
-    running_sums = np.cumsum(np.ldexp(weights, exponent))
-    sum_of_weights = running_sums[-1] if n else 0.0
-    totals = sum_of_weights + np.ldexp(distinct, exponent)
+    # 1. Bound each count in float64.
+    fewest, most = _bound_counts(weights, distinct_new_weights, alpha)
 
-    # 2. Bound each count in float64.
-    needed = float(1 - alpha) * totals
-    rounding = (n + _FURTHER_OPERATIONS) * (_ROUNDING_SHARE * totals + _SMALLEST_FLOAT)
-    low = np.searchsorted(running_sums, needed - rounding)
-    high = np.searchsorted(running_sums, needed + rounding)
-
-    # 3. Count in integers where the bounds differ.
-    counts = low.copy()
-    in_doubt = low != high
-    if in_doubt.any():
-        counts[in_doubt] = _count_exactly(
-            weights, distinct[in_doubt], low=low[in_doubt], high=high[in_doubt], alpha=alpha
+    # 2. Count in integers where the bounds differ.
+    counts = fewest.copy()
+    is_in_doubt = fewest != most
+    if is_in_doubt.any():
+        counts[is_in_doubt] = _count_exactly(
+            weights,
+            distinct_new_weights[is_in_doubt],
+            fewest=fewest[is_in_doubt],
+            most=most[is_in_doubt],
+            alpha=alpha,
         )
     return counts[position_of]
 
 
+def _bound_counts(
+    weights: Floats, new_weights: Floats, alpha: Fraction
+) -> tuple[Integers, Integers]:
+    """Return the fewest and the most rows that may lie below the threshold of each new weight v.
+
+    The arguments are those of `_count_rows_below`: the count is that of running sums of `weights`
+    below (1 - alpha) (sum(weights) + v). Sums in float64 may be off by rounding, so the rows are
+    counted once with less than needed, and once with more.
+    """
+    # 1. Scale all weights below 1, so that sums stay finite. A power of two loses no digits.
+    largest = max(weights.max(initial=0.0), new_weights.max(initial=0.0))
+    exponent = -int(np.frexp(largest)[1])
+    scaled_weights = np.ldexp(weights, exponent)
+    scaled_new_weights = np.ldexp(new_weights, exponent)
+
+    # 2. Add them up.
+    running_sums = np.cumsum(scaled_weights)
+    sum_of_weights = running_sums[-1] if weights.size else 0.0
+    totals = sum_of_weights + scaled_new_weights
+    needed = float(1 - alpha) * totals
+
+    # 3. Count, allowing for the rounding of every operation.
+    n_operations = weights.size + _FURTHER_OPERATIONS
+    rounding = n_operations * (_ROUNDING_SHARE * totals + _SMALLEST_FLOAT)
+    fewest = np.searchsorted(running_sums, needed - rounding)
+    most = np.searchsorted(running_sums, needed + rounding)
+    return fewest, most
+
+
 def _count_exactly(
-    weights: Floats, new_weights: Floats, *, low: Integers, high: Integers, alpha: Fraction
+    weights: Floats, new_weights: Floats, *, fewest: Integers, most: Integers, alpha: Fraction
 ) -> Integers:
     """Count for each new weight v the calibration rows below its threshold, without rounding.
 
     `weights` are those of the calibration rows by ascending score. The count for v is the number
     of running sums of `weights` below (1 - alpha) (sum(weights) + v). It is known to lie between
-    `low` and `high`, which have one bound for each new weight.
+    the entries of `fewest` and `most` for v.
     """
     # 1. Write all weights as whole numbers of one unit.
     whole_numbers = _to_whole_numbers([*weights.tolist(), *new_weights.tolist()])
@@ -431,9 +461,9 @@ def _count_exactly(
     running_sums = list(accumulate(whole_weights))
     sum_of_weights = sum(whole_weights)
     counts = []
-    for new_weight, start, stop in zip(whole_new_weights, low, high, strict=True):
+    for new_weight, low, high in zip(whole_new_weights, fewest, most, strict=True):
         needed = math.ceil((1 - alpha) * (sum_of_weights + new_weight))
-        counts.append(bisect_left(running_sums, needed, int(start), int(stop)))
+        counts.append(bisect_left(running_sums, needed, lo=int(low), hi=int(high)))
     return np.array(counts, dtype=np.intp)
 
 
@@ -481,8 +511,8 @@ def check_weights(values: Any, name: str) -> Floats:
 def _check_new_weights(new_weights: Floats) -> None:
     """Raise if new weights have the wrong shape, or if all weights of a new row are 0.
 
-    Weight 0 says that there can be no such row. With a weight for each label, (m, K), some labels
-    of a row may have weight 0, but not all.
+    A row of weight 0 cannot occur among new rows, so one that does contradicts its weight. With a
+    weight for each row and label, (m, K), some weights of a row may be 0, but not all.
     """
     shape = new_weights.shape
     if new_weights.ndim not in (1, 2) or 0 in shape[1:]:
@@ -490,12 +520,12 @@ def _check_new_weights(new_weights: Floats) -> None:
             f"new_weights must have shape (m,), (m, 1), (m, K) or (1, K), got {shape}."
         )
 
-    is_impossible = new_weights == 0
+    has_no_weight = new_weights == 0
     if new_weights.ndim == 2:
-        is_impossible = is_impossible.all(axis=1)
-    if is_impossible.any():
+        has_no_weight = has_no_weight.all(axis=1)
+    if has_no_weight.any():
         raise ValueError(
-            f"new_weights: {_count_and_locate(is_impossible)} 0, which says that there can be no "
+            f"new_weights: {_count_and_locate(has_no_weight)} 0, which says that there can be no "
             f"such new row. Check the weights."
         )
 

@@ -20,7 +20,7 @@ from dco.foundations.display import ShownAsPrinted
 from dco.foundations.ranks import Guarantee, Level, as_rational
 from dco.theory import simultaneous_slack
 
-FORMAT = 5
+FORMAT = 6
 LARGEST_COUNT = 2**53  # up to here every whole number is a float
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from dco.foundations.errors import CorruptModelError
 from dco.foundations.extras import installed
 
-FORMAT = 4
+FORMAT = 5
 MANIFEST = "dco.json"
 _SCHEMA = "schema.json"
 _FIRST_BYTES_OF_ZIP = b"PK"
