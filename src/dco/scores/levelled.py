@@ -39,10 +39,14 @@ class Levelled(CompositeScore):
 
         Parameters
         ----------
-        score : the score that is to be divided
-        centres : (n,), the point prediction of each tuning row, by which rows are cut into fifths
-        scores : (n,), what `score` gives to the tuning rows
-        alpha : the share of a fifth's rows whose scores may exceed its factor
+        score
+            The score that is to be divided.
+        centres
+            (n,), the point prediction of each tuning row, by which rows are cut into fifths.
+        scores
+            (n,), what `score` gives to the tuning rows.
+        alpha
+            The share of a fifth's rows whose scores may exceed its factor.
         """
         fifth_of_row = fifths(centres)
         places: list[float] = []
