@@ -18,7 +18,8 @@ def test_it_prints_the_librarys_numbers(dco, rows, alpha, spread):
     assert told["now"]["calibrate"] == plan.calibrate
     assert told["smallest_useful_n"] == plan.smallest_useful_n
     assert told["spread"] == plan.spread
-    assert [outlook["n"] for outlook in told["outlooks"]] == [rows * factor for factor in FACTORS]
+    splits = told["planned_splits"]
+    assert [planned["n"] for planned in splits] == [rows * factor for factor in FACTORS]
 
 
 def test_reasons_are_printed_whole(dco):

@@ -13,7 +13,7 @@ import dco as library
 from dco.certificate.planning import plan
 from dco.cli import printing
 from dco.cli.comparison import round_for_reading
-from dco.cli.plan import print_outlooks
+from dco.cli.plan import print_planned_splits
 from dco.cli.printing import print_table
 from dco.cli.reproduce import optional_columns
 from dco.foundations.progress import watch_search
@@ -144,8 +144,8 @@ def test_a_title_has_the_width_of_the_terminal(monkeypatch):
 
 @pytest.mark.parametrize("width", [50, 60, 80, 200])
 def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch, width):
-    outlooks = [plan(n, alpha=0.1).now for n in (500, 2000)]
-    lines = printed(monkeypatch, width, outlooks, 0.1, show=print_outlooks)
+    planned_splits = [plan(n, alpha=0.1).now for n in (500, 2000)]
+    lines = printed(monkeypatch, width, planned_splits, 0.1, show=print_planned_splits)
     assert max(map(len, lines)) <= width
     (row,) = [line for line in lines if line.lstrip().startswith("2000 ")]
     assert row.count("o") - row.count("to") == (1 if width >= 60 else 0)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dco.calibration.facts import Check as Check
     from dco.certificate.certificate import Certificate as Certificate
-    from dco.certificate.planning import Outlook as Outlook
     from dco.certificate.planning import Plan as Plan
+    from dco.certificate.planning import PlannedSplit as PlannedSplit
     from dco.certificate.planning import plan as plan
     from dco.certificate.verification import VerificationReport as VerificationReport
 
 _MODULE_OF = {
     "Check": "dco.calibration.facts",
     "Certificate": "dco.certificate.certificate",
-    "Outlook": "dco.certificate.planning",
     "Plan": "dco.certificate.planning",
+    "PlannedSplit": "dco.certificate.planning",
     "plan": "dco.certificate.planning",
     "VerificationReport": "dco.certificate.verification",
 }
@@ -28,8 +28,8 @@ _MODULE_OF = {
 __all__ = [
     "Certificate",
     "Check",
-    "Outlook",
     "Plan",
+    "PlannedSplit",
     "VerificationReport",
     "plan",
 ]

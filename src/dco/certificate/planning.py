@@ -49,8 +49,8 @@ class PlanRow:
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """How `n` rows are divided among the roles, and what coverage to expect.
+class PlannedSplit:
+    """How many of `n` rows train, tune, calibrate and test, and what coverage to expect.
 
     Attributes
     ----------
@@ -92,8 +92,8 @@ class Plan(ShownAsPrinted):
     delta: float | None
     spread: float
     rows: tuple[PlanRow, ...]
-    now: Outlook
-    doubled: Outlook
+    now: PlannedSplit
+    doubled: PlannedSplit
     smallest_useful_n: int
     notes: tuple[str, ...]
 
@@ -214,13 +214,13 @@ class _Request:
     alpha: Fraction
     delta: Fraction | None  # None for the marginal guarantee
     spread: float
-    candidates: int
-    folds: int | None
+    n_candidates: int
+    n_folds: int | None  # of cross-validation; None where tuning rows are held out
 
     @property
     def takes_tuning_rows(self) -> bool:
         """Whether tuning takes rows of its own."""
-        return self.candidates > 1 and self.folds is None
+        return self.n_candidates > 1 and self.n_folds is None
 
     @cached_property
     def fewest_calibration_rows(self) -> int:
@@ -229,24 +229,29 @@ class _Request:
 
     @cached_property
     def wanted_calibration_rows(self) -> int:
-        """How many calibration rows make the standard deviation of coverage at most `spread`.
-
-        A PAC guarantee gets no fewer rows than a marginal one: its coverage varies less only
-        because it is higher than asked for.
-        """
+        """How many calibration rows make the standard deviation of coverage at most `spread`."""
         if self.delta is None:
             return calibration_size(alpha=self.alpha, spread=self.spread).recommended
+        return self._count_wanted_rows_for_pac(self.delta)
 
-        # 1. Take the size for the marginal rank, or for the PAC rank where its coverage varies
-        # more: at levels 1 - alpha below one half.
-        pac_delta = self.delta if self.alpha > Fraction(1, 2) else None
+    def _count_wanted_rows_for_pac(self, delta: Fraction) -> int:
+        """Count the wanted rows for PAC, which is coverage >= 1 - alpha with probability 1 - delta.
+
+        The PAC threshold is a higher calibration score than the marginal one (it has a higher
+        rank), so coverage is higher, and varies less if 1 - alpha is above one half. This is no
+        reason to calibrate with fewer rows: they are counted as for the marginal threshold.
+        """
+        # 1. Count them. Below one half coverage varies more at the PAC rank, which then decides.
+        pac_delta = delta if self.alpha > Fraction(1, 2) else None
         size = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=pac_delta)
-
-        # 2. Round it up to a size that loses little by whole PAC ranks.
         enough = max(size.safe_from, self.fewest_calibration_rows)
-        n_calibrate = least_wasteful_size(enough, alpha=self.alpha, delta=self.delta)
 
-        # 3. With a delta near 1/2 the PAC rank may be the lower one, and need a few rows more.
+        # 2. Ranks are whole numbers, and rounding them up makes coverage higher than wanted: take
+        # the number of rows, from `enough` on, at which it is least too high.
+        n_calibrate = least_wasteful_size(enough, alpha=self.alpha, delta=delta)
+
+        # 3. With delta near 1/2 the PAC rank may be below the marginal one. Coverage then varies a
+        # little more, and a few more rows are needed.
         while self.coverage_sd(n_calibrate) > self.spread:
             n_calibrate += 1
         return n_calibrate
@@ -265,10 +270,12 @@ class _Request:
         tuning_rows = math.ceil(1 / self.alpha) if self.takes_tuning_rows else 0
         return 2 * (self.fewest_calibration_rows + tuning_rows)
 
-    def divide_rows(self, n: int, n_test: int) -> Outlook:
-        """Divide n rows among the roles, `n_test` of them for tests, and compute their coverage.
+    def divide_rows(self, n: int, n_test: int) -> PlannedSplit:
+        """Divide n rows among training, tuning, calibration and `n_test` test rows.
 
-        Coverage follows from the calibration rows: it is Beta(rank, n_calibrate + 1 - rank).
+        The record that is returned also says what coverage to expect. It is a random number, by the
+        draw of the calibration rows, and its law is Beta(rank, n_calibrate + 1 - rank): the
+        threshold is the calibration score of this rank.
         """
         # 1. Calibration takes its rows first, tuning a share of the rest, training what remains.
         n_calibrate = self.count_calibration_rows(n - n_test)
@@ -281,7 +288,7 @@ class _Request:
         rank = rank_for(n_calibrate, alpha=self.alpha, delta=self.delta)
         law = coverage_law_of_rank(rank, n_calibrate)
         low, high = law.ppf([0.05, 0.95])
-        return Outlook(
+        return PlannedSplit(
             n=n,
             train=n_train_and_tune - n_tune,
             tune=n_tune,
@@ -303,12 +310,11 @@ class _Request:
         if self.wanted_calibration_rows <= a_third:
             return self.wanted_calibration_rows
 
-        # Slightly fewer than a third may give the same rank, and so lose less coverage to rounding.
+        # The rank of the threshold is rounded up to a whole number, which makes coverage higher
+        # than wanted. Slightly fewer rows than a third may need less rounding.
+        at_most = max(a_third, self.fewest_calibration_rows)
         n_calibrate = least_wasteful_size(
-            max(a_third, self.fewest_calibration_rows),
-            alpha=self.alpha,
-            delta=self.delta,
-            downwards=True,
+            at_most, alpha=self.alpha, delta=self.delta, downwards=True
         )
         return max(self.fewest_calibration_rows, n_calibrate)
 
@@ -342,15 +348,19 @@ def _read_request(
         alpha=exact_alpha,
         delta=exact_delta,
         spread=checked_spread,
-        candidates=n_candidates,
-        folds=n_folds,
+        n_candidates=n_candidates,
+        n_folds=n_folds,
     )
 
 
 def _check_enough_rows(
     n_rows: int, n_test: int, *, request: _Request, smallest_useful_n: int
 ) -> None:
-    """Raise if the rows that calibration needs leave too few to train and tune on."""
+    """Raise if the rows that calibration needs leave too few to train and tune on.
+
+    `n_test` of the rows are for tests, and `smallest_useful_n` is the number of rows that the
+    message recommends.
+    """
     needed = request.fewest_calibration_rows
     if n_rows - n_test >= needed + FEWEST_FOR_OTHER_ROLES:
         return
@@ -366,7 +376,7 @@ def _check_enough_rows(
 # ------------------------------------------------------------------------------ reasons and notes
 
 
-def _explain_roles(request: _Request, now: Outlook) -> tuple[PlanRow, ...]:
+def _explain_roles(request: _Request, now: PlannedSplit) -> tuple[PlanRow, ...]:
     """List the roles, each with its number of rows and the reason for it in a sentence."""
     train, tune = _explain_train_and_tune(request)
     rows = [
@@ -391,9 +401,9 @@ def _explain_train_and_tune(request: _Request) -> tuple[str, str]:
             "A quarter of what calibration leaves, at most 2,000: a rule of thumb for ranking "
             "candidates by size."
         )
-    elif request.candidates > 1:
+    elif request.n_candidates > 1:
         train = (
-            f"All that is left: with {request.folds} folds every one of these rows both trains "
+            f"All that is left: with {request.n_folds} folds every one of these rows both trains "
             f"and tunes."
         )
         tune = "None set aside: candidates are ranked on the folds of the training rows."
@@ -403,8 +413,12 @@ def _explain_train_and_tune(request: _Request) -> tuple[str, str]:
     return train, tune
 
 
-def _explain_calibration(request: _Request, now: Outlook) -> str:
-    """Say why calibration gets as many rows as it does, and which score its threshold is."""
+def _explain_calibration(request: _Request, now: PlannedSplit) -> str:
+    """Say why calibration gets as many rows as it does, and which score its threshold is.
+
+    `request` says how many rows are wanted for coverage to vary little, and `now` how many there
+    are. The text goes into the table of a plan.
+    """
     threshold = f"The threshold is score number {now.rank} of {now.calibrate}."
     if now.calibrate >= request.wanted_calibration_rows:
         return (
@@ -412,7 +426,8 @@ def _explain_calibration(request: _Request, now: Outlook) -> str:
             f"be taken from training. {threshold}"
         )
 
-    # There are fewer rows than wanted: a third of all, or more where a finite threshold takes more.
+    # 1. There are fewer rows than wanted: a third of all, or more where a finite threshold takes
+    # more. A few less than a third may do, since the rank of the threshold is a whole number.
     is_more_than_a_third = now.calibrate > (now.n - now.test) * LARGEST_CALIBRATION_SHARE
     if is_more_than_a_third:
         reason = "The least that gives a finite threshold"
@@ -421,9 +436,12 @@ def _explain_calibration(request: _Request, now: Outlook) -> str:
             "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
         )
 
-    # PAC coverage may vary as little as wanted with fewer rows, because it is higher than wanted.
-    varies_little_by_pac = request.delta is not None and now.coverage_sd <= request.spread
-    without_pac = " without the margin of a PAC rank" if varies_little_by_pac else ""
+    # 2. Say how many are wanted. With a PAC guarantee coverage may vary as little as asked for
+    # already, but only because it is higher than asked for: the text must not deny the former.
+    varies_little_already = now.coverage_sd <= request.spread
+    without_pac = ""
+    if request.delta is not None and varies_little_already:
+        without_pac = " without the margin of a PAC rank"
     wanted = (
         f"a standard deviation of coverage of {request.spread:g}{without_pac} needs "
         f"{request.wanted_calibration_rows}"
@@ -432,7 +450,7 @@ def _explain_calibration(request: _Request, now: Outlook) -> str:
 
 
 def _list_notes(
-    request: _Request, now: Outlook, doubled: Outlook, smallest_useful_n: int
+    request: _Request, now: PlannedSplit, doubled: PlannedSplit, smallest_useful_n: int
 ) -> list[str]:
     """Write what a plan says below its table; `doubled` divides twice the rows of `now`."""
     notes = [_note_coverage(now)]
@@ -445,7 +463,7 @@ def _list_notes(
     return notes
 
 
-def _note_coverage(now: Outlook) -> str:
+def _note_coverage(now: PlannedSplit) -> str:
     """Say what coverage to expect, and how far it varies."""
     return (
         f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, "
@@ -454,7 +472,7 @@ def _note_coverage(now: Outlook) -> str:
     )
 
 
-def _note_price_of_pac(now: Outlook, alpha: Fraction, delta: Fraction) -> str:
+def _note_price_of_pac(now: PlannedSplit, alpha: Fraction, delta: Fraction) -> str:
     """Say how much mean coverage a PAC guarantee adds, which makes sets larger."""
     gap = pac_gap(now.calibrate, alpha=alpha, delta=delta)
     return (
@@ -464,29 +482,29 @@ def _note_price_of_pac(now: Outlook, alpha: Fraction, delta: Fraction) -> str:
     )
 
 
-def _note_doubled_rows(request: _Request, now: Outlook, doubled: Outlook) -> str:
+def _note_doubled_rows(request: _Request, now: PlannedSplit, doubled: PlannedSplit) -> str:
     """Say what would change with twice as many rows.
 
-    `now` divides the rows there are among the roles, and `doubled` divides twice as many; both know
-    the coverage that follows.
+    `now` divides the rows there are among training, tuning and calibration, with the coverage that
+    follows, and `doubled` divides twice as many.
     """
     fitted_now = now.train + now.tune
     fitted_if_doubled = doubled.train + doubled.tune
 
-    # 1. All new rows go to training and tuning.
+    # 1. If calibration needs no more rows, all new ones go to training and tuning.
     if doubled.calibrate == now.calibrate:
-        has_wanted_rows = now.calibrate >= request.wanted_calibration_rows
-        has_wanted_spread = now.coverage_sd <= request.spread
-        verdict = "is as wanted"
-        if not has_wanted_rows and not has_wanted_spread:
-            verdict = f"stays wider than wanted ({now.coverage_sd:.2g})"
+        has_enough_rows = now.calibrate >= request.wanted_calibration_rows
+        varies_little = now.coverage_sd <= request.spread
+        verdict = f"stays wider than wanted ({now.coverage_sd:.2g})"
+        if has_enough_rows or varies_little:
+            verdict = "is as wanted"
         return (
             f"Twice the rows would not change the spread of coverage, which {verdict}: all "
             f"{now.n} more would go to training and tuning ({fitted_now} to {fitted_if_doubled})."
         )
 
-    # 2. Calibration gets more rows too, and coverage changes: its range gets narrower. From very
-    # few rows it gets lower instead, since a PAC threshold is then the largest score.
+    # 2. Otherwise coverage changes too. Its range gets narrower; only from very few rows it gets
+    # lower instead, since a PAC threshold is then the largest score.
     range_now = now.coverage_high - now.coverage_low
     range_if_doubled = doubled.coverage_high - doubled.coverage_low
     change = "narrow coverage to" if range_if_doubled < range_now else "bring coverage down to"

@@ -27,7 +27,7 @@ from dco.foundations.notes import show
 
 if TYPE_CHECKING:
     from dco import Plan
-    from dco.certificate import Outlook
+    from dco.certificate import PlannedSplit
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)  # times --rows: the numbers of rows that are compared
 _WIDEST_DRAWING = 25  # characters
@@ -104,47 +104,47 @@ def command(
     with collected_notes() as notes:
         show(opt.note_large_alpha(promise.alpha))
         chosen = plan_for(rows)
-    outlooks = _make_outlooks(plan_for, rows)
+    planned_splits = _plan_other_sizes(plan_for, rows)
     if plot is not None:
-        _write_plot(plot, outlooks, chosen.alpha, overwrite=force)
+        _write_plot(plot, planned_splits, chosen.alpha, overwrite=force)
 
     fit = fit_command(chosen, tune_folds)
     if as_json:
         facts = {
-            "outlooks": [vars(outlook) for outlook in outlooks],
+            "planned_splits": [vars(planned) for planned in planned_splits],
             "fit": fit,
             "notes": [*chosen.notes, *notes],
         }
         print_json(chosen.to_dict() | facts)
         return
-    _print_plan(chosen, outlooks, fit)
+    _print_plan(chosen, planned_splits, fit)
     print_notes(notes)
     if plot is not None:
         say(f"Wrote {plot}.", err=True)
 
 
-def _make_outlooks(plan_for: Callable[[int], Plan], rows: int) -> list[Outlook]:
+def _plan_other_sizes(plan_for: Callable[[int], Plan], rows: int) -> list[PlannedSplit]:
     """Say what a quarter to four times as many rows would give, for numbers that are enough.
 
     `plan_for` makes the plan for a number of rows.
     """
     from dco import InfeasibleLevelError
 
-    outlooks = []
+    planned_splits = []
     for factor in _FACTORS:
         with suppress(InfeasibleLevelError):
-            outlooks.append(plan_for(round(factor * rows)).now)
-    return outlooks
+            planned_splits.append(plan_for(round(factor * rows)).now)
+    return planned_splits
 
 
-def _print_plan(plan: Plan, outlooks: Sequence[Outlook], fit: str) -> None:
+def _print_plan(plan: Plan, planned_splits: Sequence[PlannedSplit], fit: str) -> None:
     """Print the rows of each role, the coverage to expect, and the `dco fit` command `fit`."""
     print_table(
         ["role", "rows", "why"],
         [[row.role, row.rows, row.reason] for row in plan.rows],
         title=plan.heading,
     )
-    print_outlooks(outlooks, plan.alpha)
+    print_planned_splits(planned_splits, plan.alpha)
     say(*plan.notes, f"To fit with these sizes: {fit}")
 
 
@@ -165,7 +165,7 @@ def fit_command(plan: Plan, tune_folds: int | None) -> str:
     return " ".join(words)
 
 
-def print_outlooks(outlooks: Sequence[Outlook], alpha: float) -> None:
+def print_planned_splits(planned_splits: Sequence[PlannedSplit], alpha: float) -> None:
     """Print a table of the coverage to expect, a line for each number of rows.
 
     If the terminal is wide enough, the last column draws the range of coverage.
@@ -173,53 +173,55 @@ def print_outlooks(outlooks: Sequence[Outlook], alpha: float) -> None:
     columns = ["rows", "train", "tune", "calibrate", "9 times in 10"]
     rows: list[list[Any]] = [
         [
-            outlook.n,
-            outlook.train,
-            outlook.tune,
-            outlook.calibrate,
-            f"{outlook.coverage_low:.3f} to {outlook.coverage_high:.3f}",
+            planned.n,
+            planned.train,
+            planned.tune,
+            planned.calibrate,
+            f"{planned.coverage_low:.3f} to {planned.coverage_high:.3f}",
         ]
-        for outlook in outlooks
+        for planned in planned_splits
     ]
     title = "Coverage to expect, by the number of rows"
 
     drawing_width = width_left(columns, rows, at_most=_WIDEST_DRAWING)
     if drawing_width >= len("coverage"):  # the heading
         columns.append("coverage")
-        drawings = _draw_ranges(outlooks, alpha, drawing_width)
+        drawings = _draw_ranges(planned_splits, alpha, drawing_width)
         for cells, drawing in zip(rows, drawings, strict=True):
             cells.append(drawing)
         title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
     print_table(columns, rows, title=title)
 
 
-def _draw_ranges(outlooks: Sequence[Outlook], alpha: float, width: int) -> list[str]:
+def _draw_ranges(planned_splits: Sequence[PlannedSplit], alpha: float, width: int) -> list[str]:
     """Draw the range of coverage for each number of rows, as "──|─o───", all on one scale.
 
     The line is where coverage lies 9 times in 10, "o" its mean, and "|" the level 1 - alpha. Each
     drawing is `width` characters wide.
     """
     level = 1 - alpha
-    lowest = min(*(outlook.coverage_low for outlook in outlooks), level)
-    highest = max(*(outlook.coverage_high for outlook in outlooks), level)
+    lowest = min(*(planned.coverage_low for planned in planned_splits), level)
+    highest = max(*(planned.coverage_high for planned in planned_splits), level)
     characters_per_unit = (width - 1) / (highest - lowest or 1.0)
 
     def position(coverage: float) -> int:
         return round((coverage - lowest) * characters_per_unit)
 
     drawings = []
-    for outlook in outlooks:
+    for planned in planned_splits:
         characters = [" "] * width
-        start = position(outlook.coverage_low)
-        stop = position(outlook.coverage_high) + 1
+        start = position(planned.coverage_low)
+        stop = position(planned.coverage_high) + 1
         characters[start:stop] = ["─"] * (stop - start)
         characters[position(level)] = "|"
-        characters[position(outlook.expected_coverage)] = "o"  # also in place of "|"
+        characters[position(planned.expected_coverage)] = "o"  # also in place of "|"
         drawings.append("".join(characters))
     return drawings
 
 
-def _write_plot(path: Path, outlooks: Sequence[Outlook], alpha: float, *, overwrite: bool) -> None:
+def _write_plot(
+    path: Path, planned_splits: Sequence[PlannedSplit], alpha: float, *, overwrite: bool
+) -> None:
     """Plot the coverage to expect against the number of rows, and write a PNG or SVG file."""
     from dco.foundations.extras import require
     from dco.foundations.files import write_file
@@ -228,10 +230,10 @@ def _write_plot(path: Path, outlooks: Sequence[Outlook], alpha: float, *, overwr
     matplotlib_figure = require("matplotlib.figure", extra="report")
     figure = matplotlib_figure.Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    rows = [outlook.n for outlook in outlooks]
-    low_ends = [outlook.coverage_low for outlook in outlooks]
-    high_ends = [outlook.coverage_high for outlook in outlooks]
-    means = [outlook.expected_coverage for outlook in outlooks]
+    rows = [planned.n for planned in planned_splits]
+    low_ends = [planned.coverage_low for planned in planned_splits]
+    high_ends = [planned.coverage_high for planned in planned_splits]
+    means = [planned.expected_coverage for planned in planned_splits]
     level = 1 - alpha
     label = "nine of ten draws of the calibration rows"
     axes.fill_between(rows, low_ends, high_ends, alpha=0.25, label=label)
