@@ -1,6 +1,5 @@
 """How estimators rank rows with conditions and clusters, and how settled a ranking is."""
 
-import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -14,12 +13,7 @@ from zero_intervals import rank_zero
 import dco
 from dco.scores import AbsoluteResidual, NormalisedResidual
 
-
-@pytest.fixture(autouse=True)
-def _without_notes():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore")  # notes of the fits
 
 
 def test_each_condition_has_its_own_threshold():
@@ -80,32 +74,30 @@ def test_stability_is_the_share_of_halves_on_which_the_winner_wins_again(objecti
     rng = np.random.default_rng(3)
     X = rng.normal(size=(160, 2))
     y = X[:, 0] + (0.3 + np.abs(X[:, 1])) * rng.normal(size=160)
+    X_tune = X[40:120]
+    y_tune = y[40:120]
     models = {
-        name: FrozenEstimator(model.fit(X[:40], y[:40] + 0.1 * place))
-        for place, (name, model) in enumerate(MODELS.items())
+        name: FrozenEstimator(model.fit(X[:40], y[:40] + 0.1 * number))
+        for number, (name, model) in enumerate(MODELS.items())
     }
-    est = dco.DecoupledRegressor(
-        models, [AbsoluteResidual(), NormalisedResidual()], objective=objective, random_state=7
-    )
-    est.fit(X[:40], y[:40], tune=(X[40:120], y[40:120]), calibrate=(X[120:], y[120:]))
+    scores = [AbsoluteResidual(), NormalisedResidual()]
 
-    candidates = {}
-    for name, model in models.items():
-        candidates[f"{name} / AbsoluteResidual"] = (
-            AbsoluteResidual(),
-            dco.Points(model.predict(X[40:120])),
-        )
-    mean, sd = models["bayes"].predict(X[40:120], return_std=True)
-    candidates["bayes / NormalisedResidual"] = (
-        NormalisedResidual(),
-        dco.PointsWithSpread(mean, sd),
-    )
+    est = dco.DecoupledRegressor(models, scores, objective=objective, random_state=7)
+    est.fit(X[:40], y[:40], tune=(X_tune, y_tune), calibrate=(X[120:], y[120:]))
+
+    candidates = {
+        f"{name} / AbsoluteResidual": (AbsoluteResidual(), dco.Points(model.predict(X_tune)))
+        for name, model in models.items()
+    }
+    mean, sd = models["bayes"].predict(X_tune, return_std=True)
+    with_spread = dco.PointsWithSpread(mean, sd)
+    candidates["bayes / NormalisedResidual"] = (NormalisedResidual(), with_spread)
     draws = np.random.default_rng([7, 3])
-    wins = 0
+    n_wins = 0
     for _ in range(50):
         half = draws.permutation(80)[:40]
-        part = {name: (score, record.take(half)) for name, (score, record) in candidates.items()}
-        best = dco.tune(part, y[40:120][half], alpha=0.1, objective=objective).best
-        wins += best == est.best_candidate_
-    assert est.certificate_.structure.stability == wins / 50
-    assert 0 < wins < 50
+        halved = {name: (score, record.take(half)) for name, (score, record) in candidates.items()}
+        best = dco.tune(halved, y_tune[half], alpha=0.1, objective=objective).best
+        n_wins += best == est.best_candidate_
+    assert est.certificate_.structure.stability == n_wins / 50
+    assert 0 < n_wins < 50
