@@ -281,14 +281,6 @@ def test_weights_reach_a_model_that_asks_for_them() -> None:
 
 
 @pytest.mark.usefixtures("routing")
-def test_weights_do_not_reach_a_model_that_declines_them() -> None:
-    declines = Ridge().set_fit_request(sample_weight=False)
-    weighted = dco.DecoupledRegressor(declines, random_state=0).fit(X, y, sample_weight=WEIGHTS)
-    unweighted = dco.DecoupledRegressor(declines, random_state=0).fit(X, y)
-    np.testing.assert_array_equal(weighted.predict(X), unweighted.predict(X))
-
-
-@pytest.mark.usefixtures("routing")
 def test_weights_are_routed_through_a_cross_validation() -> None:
     asks = Ridge().set_fit_request(sample_weight=True)
     est = dco.DecoupledRegressor(asks, random_state=0).set_score_request(sample_weight=False)

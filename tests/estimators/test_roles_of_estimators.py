@@ -14,8 +14,50 @@ from sklearn.preprocessing import StandardScaler
 import dco
 from dco.foundations.fingerprints import row_fingerprints
 
+# --- copies of rows -------------------------------------------------------------------------------
 
-class Itself(KNeighborsRegressor):
+
+@pytest.fixture(params=["train", "tune"])
+def near_copies(request):
+    """Rows of three roles of which one has those of the calibration in single precision."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = rng.normal(size=400)
+    roles = {
+        "train": (X[:200], y[:200]),
+        "tune": (X[:200], y[:200]),
+        "calibrate": (X[200:], y[200:]),
+        request.param: (X[200:].astype(np.float32), y[200:]),
+    }
+    return request.param, roles
+
+
+def fit_copies(roles, **options):
+    est = dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0, **options)
+    return est.fit(*roles["train"], tune=roles["tune"], calibrate=roles["calibrate"])
+
+
+def test_near_copies_of_calibration_rows_are_refused(near_copies) -> None:
+    """A nearest neighbour knows each of these rows: coverage was 0 with a certificate that said
+    90 %.
+    """
+    role, roles = near_copies
+    with pytest.raises(dco.OverlappingRolesError, match=f"{role} and calibrate share 200 rows"):
+        fit_copies(roles)
+
+
+def test_near_copies_may_be_allowed(near_copies) -> None:
+    """They are no copies to the last bit, which the certificate counts."""
+    _, roles = near_copies
+    provenance = fit_copies(roles, duplicates="allow").certificate_.provenance
+    expected = {"train and calibrate": 0, "tune and calibrate": 0}
+    assert provenance.repeats_shared == expected
+
+
+# --- models whose training rows nobody knows ------------------------------------------------------
+
+
+class OwnClone(KNeighborsRegressor):
     """A model that is its own clone and, once fitted, fits no more."""
 
     def __sklearn_clone__(self):
@@ -25,148 +67,189 @@ class Itself(KNeighborsRegressor):
         return self if hasattr(self, "n_features_in_") else super().fit(X, y)
 
 
-def fit_roles_with_groups(train, tune, calibrate) -> dco.DecoupledRegressor:
-    """150, 75 and 75 rows brought for each role, with these groups."""
-    roles = {
-        role: (X[rows], y[rows], {} if groups is None else {"groups": groups})
-        for role, rows, groups in (
-            ("tune", slice(150, 225), tune),
-            ("calibrate", slice(225, None), calibrate),
-        )
-    }
-    return ridge(alpha=0.3).fit(X[:150], y[:150], groups=train, **roles)
+def alone(model):
+    return model
 
 
-@pytest.mark.parametrize("role", ["train", "tune"])
-def test_near_copies_of_calibration_rows_are_refused(role) -> None:
-    """A nearest neighbour knows each of these rows: coverage was 0 with a certificate that said 90
-    %.
-    """
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
-    near, other = (X[200:].astype(np.float32), y[200:]), (X[:200], y[:200])
-    train, tune = (near, other) if role == "train" else (other, near)
-    est = dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0)
-    with pytest.raises(
-        dco.OverlappingRolesError,
-        match=f"{role} and calibrate share 200 rows",
-    ):
-        est.fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
-    assert not hasattr(est, "predictor_")
-    est.set_params(duplicates="allow").fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
-    assert est.certificate_.provenance.repeats_shared == {
-        "train and calibrate": 0,
-        "tune and calibrate": 0,
-    }
+def in_a_pipeline(model):
+    return make_pipeline(StandardScaler(), model)
 
 
-def test_a_model_that_is_its_own_clone_has_training_rows_that_nobody_checked() -> None:
-    model = Itself(1).fit(X, y)  # on the calibration rows, too
-    for own in (model, make_pipeline(StandardScaler(), model), {"usual": Ridge(), "itself": model}):
-        est = dco.DecoupledRegressor(own, random_state=0).fit(X, y)
-        assert est.certificate_.training_rows.startswith("not checked")
-        assert "cannot be checked here" in est.certificate_.assumption
-    assert (
-        dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0)
-        .fit(X, y)
-        .certificate_.training_rows
-        == "checked"
-    )
+def beside_another(model):
+    return {"usual": Ridge(), "its own clone": model}
 
 
-def test_a_statement_about_groups_counts_groups() -> None:
+@pytest.mark.parametrize("wrap", [alone, in_a_pipeline, beside_another])
+def test_a_model_that_is_its_own_clone_has_training_rows_that_nobody_checked(wrap) -> None:
+    """It was fitted on the calibration rows, too."""
+    models = wrap(OwnClone(1).fit(X, y))
+    certificate = dco.DecoupledRegressor(models, random_state=0).fit(X, y).certificate_
+    assert certificate.training_rows.startswith("not checked")
+    assert "cannot be checked here" in certificate.assumption
+
+
+def test_training_rows_of_a_model_that_is_cloned_are_checked() -> None:
+    est = dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0).fit(X, y)
+    assert est.certificate_.training_rows == "checked"
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def by_fours():
+    """400 rows of which each four belong together."""
     X, y = regression_rows(400)
-    groups = np.arange(400) // 4
-    est = ridge().fit(X, y, groups=groups)
+    return X, y, np.arange(400) // 4
+
+
+def test_a_statement_about_groups_counts_groups(by_fours) -> None:
+    X, y, groups = by_fours
+    certificate = ridge().fit(X, y, groups=groups).certificate_
+    assert certificate.thresholds[0].n == 25
+    assert "new group" in certificate.statement
+
+
+def test_a_pac_rank_counts_groups(by_fours) -> None:
+    X, y, groups = by_fours
+    est = ridge(guarantee="pac", alpha=0.2).fit(X, y, groups=groups)
     assert est.certificate_.thresholds[0].n == 25
-    assert "new group" in est.certificate_.statement
-    pac = ridge(guarantee="pac", alpha=0.2).fit(X, y, groups=groups)
-    assert pac.certificate_.thresholds[0].n == 25
-    assert pac.certificate_.thresholds[0].rank == dco.pac_rank(25, alpha=0.2, delta=0.05)
+    assert est.certificate_.thresholds[0].rank == dco.pac_rank(25, alpha=0.2, delta=0.05)
+
+
+def test_groups_and_conditions_exclude_each_other(by_fours) -> None:
+    X, y, groups = by_fours
     with pytest.raises(ValueError, match="condition_on"):
         dco.DecoupledRegressor(Ridge(), condition_on=0).fit(X, y, groups=groups)
 
 
-@pytest.mark.parametrize("role", ["tune", "calibrate"])
-def test_fit_parameters_of_own_rows_are_a_dict(role) -> None:
-    X, y = regression_rows(60)
-    with pytest.raises(
-        ValueError, match=f"third entry of {role} must be a dict of fit parameters, got list"
-    ):
-        dco.DecoupledRegressor(Ridge()).fit(X, y, **{role: (X + 1, y, [1.0])})
+TEXTS_AND_NUMBERS = [f"g{code}" if code % 2 else code for code in range(100)]
+NAMES = np.array(TEXTS_AND_NUMBERS, dtype=object)[np.arange(300) // 3]
 
 
-def test_groups_that_the_caller_split_across_roles_are_refused() -> None:
-    train, tune, calibrate = np.arange(150) // 3, 100 + np.arange(75) // 3, 200 + np.arange(75) // 3
-    assert fit_roles_with_groups(train, tune, calibrate).certificate_.thresholds[0].n == 25
+@pytest.mark.parametrize("groups", [NAMES, NAMES.tolist()], ids=["array", "list"])
+@pytest.mark.parametrize("options", [{}, {"tune_folds": 3}], ids=["tuning rows", "folds"])
+def test_groups_may_be_of_several_kinds(options, groups) -> None:
+    models = [Ridge(), Ridge(100.0)]
+    est = dco.DecoupledRegressor(models, random_state=0, **options)
+    certificate = est.fit(X, y, groups=groups).certificate_
+    p_values = est.predict_p(X, y)
+
+    by_codes = dco.DecoupledRegressor(models, random_state=0, **options)
+    expected = by_codes.fit(X, y, groups=np.arange(300) // 3).certificate_
+
+    fingerprint = certificate.structure.structure_fingerprint
+    assert fingerprint == expected.structure.structure_fingerprint
+    assert certificate.thresholds == expected.thresholds
+    np.testing.assert_array_equal(p_values, by_codes.predict_p(X, y))
+
+
+# --- groups of rows that the caller brings --------------------------------------------------------
+
+
+def fit_roles_with_groups(*, train, tune, calibrate) -> dco.DecoupledRegressor:
+    """150, 75 and 75 rows brought for each role, with these groups."""
+    return ridge(alpha=0.3).fit(
+        X[:150],
+        y[:150],
+        groups=train,
+        tune=(X[150:225], y[150:225], {"groups": tune}),
+        calibrate=(X[225:], y[225:], {"groups": calibrate}),
+    )
+
+
+FIRST_FIFTY = np.arange(150) // 3
+TWENTY_FIVE = np.arange(75) // 3
+
+
+def test_groups_that_the_caller_keeps_apart_are_counted() -> None:
+    est = fit_roles_with_groups(
+        train=FIRST_FIFTY, tune=100 + TWENTY_FIVE, calibrate=200 + TWENTY_FIVE
+    )
+    assert est.certificate_.thresholds[0].n == 25
+
+
+def test_groups_that_the_caller_splits_across_roles_are_refused() -> None:
+    groups = 200 + TWENTY_FIVE
     with pytest.raises(dco.OverlappingRolesError, match="calibrate and tune share 25 groups"):
-        fit_roles_with_groups(train, calibrate, calibrate)
-
-
-@pytest.mark.parametrize("options", [{}, {"tune_folds": 3}], ids=str)
-def test_row_groups_may_be_of_several_kinds(options) -> None:
-    codes = np.arange(300) // 3
-    names = np.array([f"g{code}" if code % 2 else code for code in range(100)], dtype=object)
-    fits = [
-        dco.DecoupledRegressor([Ridge(), Ridge(100.0)], random_state=0, **options).fit(
-            X, y, groups=groups
-        )
-        for groups in (codes, names[codes], names[codes].tolist())
-    ]
-    assert len({fit.certificate_.structure.structure_fingerprint for fit in fits}) == 1
-    for fit in fits:
-        assert fit.certificate_.thresholds == fits[0].certificate_.thresholds
-        np.testing.assert_array_equal(fit.predict_p(X, y), fits[0].predict_p(X, y))
+        fit_roles_with_groups(train=FIRST_FIFTY, tune=groups, calibrate=groups)
 
 
 @pytest.mark.parametrize(
-    ("train", "calibrate", "shared"),
+    ("train", "calibrate", "n_shared"),
     [
-        (np.arange(150) // 3, np.arange(75) // 3.0, 25),  # 1 and 1.0 are one label
-        (np.arange(150) // 3, [1, "a"] + [2.0, 3] * 36 + ["b"], 3),
-        (["a", 1] * 75, np.arange(75) // 3, 1),  # a list of several kinds keeps them
-        (np.arange(150) // 3, (np.arange(75) // 3).astype(str), 0),  # 1 and "1" are two
+        (FIRST_FIFTY, TWENTY_FIVE.astype(float), 25),
+        (FIRST_FIFTY, [1, "a"] + [2.0, 3] * 36 + ["b"], 3),
+        (["a", 1] * 75, TWENTY_FIVE, 1),
     ],
+    ids=["1 and 1.0", "a list of several kinds", "a list of several kinds that trains"],
 )
-def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, shared) -> None:
-    tune = 1000 + np.arange(75) // 3
-    if shared:
-        with pytest.raises(
-            dco.OverlappingRolesError, match=f"calibrate and train share {shared} group"
-        ):
-            fit_roles_with_groups(train, tune, calibrate)
-    else:
-        assert fit_roles_with_groups(train, tune, calibrate).certificate_.thresholds[0].n == len(
-            set(calibrate)
-        )
+def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, n_shared) -> None:
+    text = f"calibrate and train share {n_shared} group"
+    with pytest.raises(dco.OverlappingRolesError, match=text):
+        fit_roles_with_groups(train=train, tune=1000 + TWENTY_FIVE, calibrate=calibrate)
 
 
-def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(monkeypatch) -> None:
-    X, y = regression_rows(400)
-    original, hashed = row_fingerprints, []
+def test_a_number_and_its_text_are_two_groups() -> None:
+    calibrate = TWENTY_FIVE.astype(str)
+    est = fit_roles_with_groups(train=FIRST_FIFTY, tune=1000 + TWENTY_FIVE, calibrate=calibrate)
+    assert est.certificate_.thresholds[0].n == 25
 
-    def counting(*args, **kwargs):
-        hashes = original(*args, **kwargs)
-        hashed.append(len(hashes))
+
+# --- rows that the caller brings ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("role", ["tune", "calibrate"])
+def test_fit_parameters_of_rows_are_a_dict(role) -> None:
+    X, y = regression_rows(60)
+    text = f"third entry of {role} must be a dict of fit parameters, got list"
+    with pytest.raises(ValueError, match=text):
+        dco.DecoupledRegressor(Ridge()).fit(X, y, **{role: (X + 1, y, [1.0])})
+
+
+@pytest.mark.parametrize(
+    ("train", "tune", "names"),
+    [
+        (
+            pd.DataFrame(X, columns=list("abcd")),
+            pl.DataFrame(X, schema=list("abcd")),
+            "train rows are a DataFrame and tune rows a DataFrame",
+        ),
+        (X, csr_array(X), "train rows are a ndarray and tune rows a csr_array"),
+    ],
+    ids=["pandas and polars", "dense and sparse"],
+)
+def test_train_and_tune_rows_of_two_kinds_of_table_are_named(train, tune, names) -> None:
+    with pytest.raises(ValueError, match=names):
+        ridge().fit(train[:150], y[:150], tune=(tune[150:], y[150:]))
+
+
+# --- how often rows are hashed --------------------------------------------------------------------
+
+
+@pytest.fixture
+def n_hashed(monkeypatch):
+    """The numbers of rows of each call that hashes rows."""
+    numbers = []
+
+    def count(*arguments, **options):
+        hashes = row_fingerprints(*arguments, **options)
+        numbers.append(len(hashes))
         return hashes
 
-    monkeypatch.setattr("dco.rows.roles.row_fingerprints", counting)
-    monkeypatch.setattr("dco.rows.seal.row_fingerprints", counting)
+    monkeypatch.setattr("dco.rows.roles.row_fingerprints", count)
+    monkeypatch.setattr("dco.rows.seal.row_fingerprints", count)
+    return numbers
+
+
+def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(n_hashed) -> None:
+    X, y = regression_rows(400)
     est = ridge().fit(X, y)
-    assert sum(hashed) == 400 + est.splits_.calibrate.size
-    hashed.clear()
-    dco.DecoupledRegressor(Ridge(), duplicates="allow").fit(
-        X[:200], y[:200], tune=(X[200:300], y[200:300]), calibrate=(X[300:], y[300:])
-    )
-    assert sum(hashed) == 400 + 100
+    assert sum(n_hashed) == 400 + est.splits_.calibrate.size
 
 
-def test_train_and_tune_rows_of_two_kinds_of_table_are_named() -> None:
-    est, frame = ridge(), pd.DataFrame(X, columns=list("abcd"))
-    for train, tune in ((frame, pl.DataFrame(X, schema=list("abcd"))), (X, csr_array(X))):
-        with pytest.raises(
-            ValueError,
-            match=rf"train rows are a {type(train).__name__} and tune rows a "
-            rf"{type(tune).__name__}",
-        ):
-            est.fit(train[:150], y[:150], tune=(tune[150:], y[150:]))
+def test_rows_that_may_be_copies_are_hashed_as_often(n_hashed) -> None:
+    X, y = regression_rows(400)
+    roles = {"tune": (X[200:300], y[200:300]), "calibrate": (X[300:], y[300:])}
+    ridge(duplicates="allow").fit(X[:200], y[:200], **roles)
+    assert sum(n_hashed) == 400 + 100
