@@ -45,7 +45,7 @@ def changed(certificate: dco.Certificate, **facts: Any) -> dco.Certificate:
     """The certificate with other facts, whichever of its records they are in."""
     for name in RECORDS:
         record = getattr(certificate, name)
-        of_record = {entry.name for entry in fields(record)} & facts.keys()
+        of_record = {field.name for field in fields(record)} & facts.keys()
         here = {fact: facts.pop(fact) for fact in of_record}
         certificate = replace(certificate, **{name: replace(record, **here)})
     return replace(certificate, **facts)
@@ -67,22 +67,34 @@ def conditional() -> dco.DecoupledClassifier:
     return logistic(condition_on="label", guarantee="pac").fit(Z, NAMES)
 
 
-def test_json_there_and_back(fitted, conditional) -> None:
+@pytest.fixture(scope="module")
+def infinite() -> dco.DecoupledRegressor:
     with pytest.warns(dco.InfeasibleLevelWarning):
-        infinite = ridge().fit(X[:12], Y[:12])
-    for certificate in (fitted.certificate_, conditional.certificate_, infinite.certificate_):
-        text = certificate.to_json()
-        assert dco.Certificate.from_json(text) == certificate
-        json.loads(text, parse_constant=pytest.fail)  # strict: no NaN, no Infinity
-        assert certificate.verify()
-    assert json.loads(text)["calibration"]["thresholds"][0]["value"] == "inf"
+        return ridge().fit(X[:12], Y[:12])
+
+
+@pytest.mark.parametrize("name", ["fitted", "conditional", "infinite"])
+def test_a_certificate_comes_back_from_json(name, request) -> None:
+    certificate = request.getfixturevalue(name).certificate_
+
+    text = certificate.to_json()
+
+    assert dco.Certificate.from_json(text) == certificate
+    json.loads(text, parse_constant=pytest.fail)  # strict: no NaN, no Infinity
+    assert certificate.verify().holds
+
+
+def test_an_infinite_threshold_is_text_in_json(infinite) -> None:
+    data = json.loads(infinite.certificate_.to_json())
+
+    assert data["calibration"]["thresholds"][0]["value"] == "inf"
 
 
 def test_the_numbers_are_those_of_the_law(fitted) -> None:
-    entry = fitted.certificate_.thresholds[0]
-    law = beta(entry.rank, entry.n + 1 - entry.rank)
-    assert entry.expected_coverage == pytest.approx(law.mean())
-    assert (entry.coverage_low, entry.coverage_high) == pytest.approx(
+    threshold = fitted.certificate_.thresholds[0]
+    law = beta(threshold.rank, threshold.n + 1 - threshold.rank)
+    assert threshold.expected_coverage == pytest.approx(law.mean())
+    assert (threshold.coverage_low, threshold.coverage_high) == pytest.approx(
         (law.ppf(0.05), law.ppf(0.95))
     )
 
@@ -96,27 +108,40 @@ def test_a_certificate_of_an_older_format_is_told_what_to_do(fitted) -> None:
         dco.Certificate.from_json(text)
 
 
-def test_what_it_says(fitted, conditional) -> None:
+def test_what_a_marginal_certificate_says(fitted) -> None:
     certificate = fitted.certificate_
-    says = (
+
+    assert certificate.statement == (
         "For a new row, the prediction set contains the true value with probability at least 90 %."
     )
-    assert certificate.statement == says
     assert "exchangeable" in certificate.assumption
     assert "label" not in certificate.assumption  # the whole line holds every number
-    assert certificate.structure.candidates == 2
-    assert certificate.provenance.seal_opened == 1
     assert any("GridSearchCV" in line for line in certificate.voided_by)
-    assert "confidence at least 95 %" in conditional.certificate_.statement
-    assert "each group separately" in conditional.certificate_.statement
-    assert "independent and identically distributed" in conditional.certificate_.assumption
-    known = " The label of the new row is known to the fit: sets hold known labels only."
-    assert conditional.certificate_.assumption.endswith(known)
-    distinct = changed(certificate, distinct=True).statement
-    assert distinct.startswith(
+
+
+def test_what_a_pac_certificate_by_label_says(conditional) -> None:
+    certificate = conditional.certificate_
+
+    assert "confidence at least 95 %" in certificate.statement
+    assert "each group separately" in certificate.statement
+    assert "independent and identically distributed" in certificate.assumption
+    assert certificate.assumption.endswith(
+        " The label of the new row is known to the fit: sets hold known labels only."
+    )
+
+
+def test_what_a_certificate_of_distinct_rows_says(fitted) -> None:
+    distinct = changed(fitted.certificate_, distinct=True)
+
+    assert distinct.statement.startswith(
         "For a row drawn like the distinct rows given here, the prediction set contains the true "
         "value"
     )
+
+
+def test_a_certificate_counts_candidates_and_openings_of_the_seal(fitted) -> None:
+    assert fitted.certificate_.structure.candidates == 2
+    assert fitted.certificate_.provenance.seal_opened == 1
 
 
 @pytest.mark.parametrize(
@@ -150,50 +175,58 @@ def test_the_tuning_threshold_is_recorded_and_not_deployed(fitted) -> None:
     assert certificate.structure.tuning_threshold != certificate.thresholds[0].value
 
 
-def test_the_stability_of_the_choice_is_stated() -> None:
-    """Equal halves of the tuning rows choose again: a clear winner always wins, near-ties share and
-    cost little.
-    """
+def stability_of(est: dco.DecoupledRegressor) -> float | None:
+    return est.certificate_.structure.stability
+
+
+def test_a_clear_winner_wins_on_every_half_of_the_tuning_rows() -> None:
+    models = {"good": Ridge(), "bad": Ridge(alpha=1e6)}
+    est = dco.DecoupledRegressor(models, dco.scores.AbsoluteResidual(), random_state=0).fit(X, Y)
+
+    assert stability_of(est) == 1
+    assert "it wins again on 100 % of 50 random halves of the tuning rows" in str(est.certificate_)
+
+
+def test_near_ties_share_the_halves() -> None:
     noisy = X + np.random.default_rng(0).normal(size=X.shape)
-    clear = (
-        dco.DecoupledRegressor(
-            {"good": Ridge(), "bad": Ridge(alpha=1e6)},
-            dco.scores.AbsoluteResidual(),
-            random_state=0,
-        )
-        .fit(X, Y)
-        .certificate_
-    )
-    assert clear.structure.stability == 1
-    assert "it wins again on 100 % of 50 random halves of the tuning rows" in str(clear)
-    close = (
-        dco.DecoupledRegressor([Ridge(a) for a in (1, 10, 30)], tune_folds=3, random_state=0)
-        .fit(noisy, Y)
-        .certificate_
-    )
-    assert close.structure.stability is not None
-    assert 0 < close.structure.stability < 1
-    assert (
-        dco.DecoupledRegressor([Ridge(), Ridge(9)])
-        .fit(X, Y, groups=PAIRS)
-        .certificate_.structure.stability
-        is None
-    )
+    models = [Ridge(1), Ridge(10), Ridge(30)]
+    est = dco.DecoupledRegressor(models, tune_folds=3, random_state=0).fit(noisy, Y)
+
+    assert 0 < stability_of(est) < 1
 
 
-@pytest.mark.parametrize("tamper", ["y", "x", "fewer", "swapped"])
+def test_rows_in_groups_have_no_stability() -> None:
+    est = dco.DecoupledRegressor([Ridge(), Ridge(9)]).fit(X, Y, groups=PAIRS)
+
+    assert stability_of(est) is None
+
+
+def change_a_target(X, y):
+    return X, np.where(np.arange(len(y)) == 3, y + 1e-9, y)
+
+
+def change_a_feature(X, y):
+    changed_X = X.copy()
+    changed_X[0, 0] = np.nextafter(X[0, 0], 9)
+    return changed_X, y
+
+
+def drop_a_row(X, y):
+    return X[:-1], y[:-1]
+
+
+def swap_two_targets(X, y):
+    return X, np.r_[y[1], y[0], y[2:]]
+
+
+@pytest.mark.parametrize(
+    "tamper", [change_a_target, change_a_feature, drop_a_row, swap_two_targets]
+)
 def test_verify_sees_other_rows(fitted, tamper) -> None:
     rows = fitted.splits_.calibrate
-    Xc, yc = X[rows].copy(), Y[rows].copy()
-    if tamper == "y":
-        yc[3] += 1e-9
-    elif tamper == "x":
-        Xc[0, 0] = np.nextafter(Xc[0, 0], 9)
-    elif tamper == "fewer":
-        Xc, yc = Xc[:-1], yc[:-1]
-    else:
-        yc[[0, 1]] = yc[[1, 0]]
-    report = fitted.certificate_.verify(Xc, yc, predictor=fitted)
+
+    report = fitted.certificate_.verify(*tamper(X[rows], Y[rows]), predictor=fitted)
+
     assert "calibration fingerprint" in set(failed_checks(report))
 
 
@@ -231,7 +264,7 @@ def some(request) -> Any:
 
 def edits(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Every leaf of a certificate's JSON with another value of its kind, and every list and mapping
-    one entry short.
+    one item short.
     """
     if isinstance(value, dict):
         for key, part in value.items():
@@ -239,8 +272,8 @@ def edits(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
         if path and "thresholds" not in path:
             yield path, {**value, "added": next(iter(value.values()), "x")}
     elif isinstance(value, list):
-        for place, part in enumerate(value):
-            yield from edits(part, (*path, place))
+        for index, part in enumerate(value):
+            yield from edits(part, (*path, index))
         yield path, value[:-1] if value else ["x"]
     elif isinstance(value, bool):
         yield path, not value
@@ -273,13 +306,14 @@ def edited(
     certificate: dco.Certificate, path: tuple[Any, ...], value: Any
 ) -> dco.Certificate | None:
     """The certificate with one value replaced; None if it is not even read."""
-    data = place = json.loads(certificate.to_json())
+    data = json.loads(certificate.to_json())
     for record in RECORDS:
         if path[0] in data[record]:
             path = (record, *path)
+    container = data
     for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
+        container = container[key]
+    container[path[-1]] = value
     try:
         return dco.Certificate.from_json(json.dumps(data))
     except ValueError:
@@ -289,7 +323,8 @@ def edited(
 def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
     certificate = some.certificate_
     assert dco.Certificate.from_json(certificate.to_json()).verify(predictor=some)
-    tried, refused = set(), set()
+    tried = set()
+    refused = set()
     for path, value in edits(json.loads(certificate.to_json())):
         tried.add(path[0])
         other = edited(certificate, path, value)
@@ -301,7 +336,7 @@ def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
         failed = failed_checks(report)
         assert len(failed) == len(set(failed)), f"one line per mismatch: {failed}"
     assert tried == set(json.loads(certificate.to_json()))
-    # a record with a field more, and entries of another type
+    # a record with a field more, and items of another type
     assert refused == {"format", *RECORDS}
 
 
@@ -338,8 +373,8 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
     assert with_predictor.holds, str(with_predictor)
     assert set(with_predictor.unchecked) == {"calibration rows", "fitted model"}
     # the predictor's own certificate has nothing but itself to be compared with
-    own = some.certificate_.verify(predictor=some)
-    assert own.holds
+    with_itself = some.certificate_.verify(predictor=some)
+    assert with_itself.holds
     assert {
         "seed",
         "versions",
@@ -347,14 +382,14 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
         "distinct",
         "statement",
         "assumption",
-    } <= set(own.unchecked)
+    } <= set(with_itself.unchecked)
     assert not {
         "threshold values",
         "candidate",
         "structure_fingerprint",
         "takes_one_of_each_cluster",
         "labels",
-    } & set(own.unchecked)
+    } & set(with_itself.unchecked)
 
 
 def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
@@ -419,8 +454,8 @@ def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predic
     """What a careful forger does: every field follows from the others, so that only the predictor
     can object.
     """
-    entry = fitted.certificate_.thresholds[0]
-    other = certified_threshold(entry.value, rank=61, n=75, is_tied=False)
+    threshold = fitted.certificate_.thresholds[0]
+    other = certified_threshold(threshold.value, rank=61, n=75, is_tied=False)
     forged = changed(fitted.certificate_, alpha=0.2, thresholds=(other,))
     alone = forged.verify()
     assert alone.holds
@@ -429,17 +464,22 @@ def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predic
     assert {"alpha", "deployed threshold: rank"} <= failed
 
 
-def test_last_digits_of_a_law_from_another_version_of_scipy_are_no_change() -> None:
+@pytest.mark.parametrize("read_again", [False, True], ids=["as it is", "from json"])
+@pytest.mark.parametrize(
+    ("change", "holds"), [(1e-12, True), (1e-3, False)], ids=["last digits", "more"]
+)
+def test_last_digits_of_a_law_from_another_version_of_scipy_are_no_change(
+    change, holds, read_again
+) -> None:
     est = ridge().fit(X, Y)
-    (entry,) = est.certificate_.thresholds
-    for change, same in ((1e-12, True), (1e-3, False)):
-        made_then = changed(
-            est.certificate_,
-            thresholds=(replace(entry, coverage_low=entry.coverage_low * (1 - change)),),
-        )
-        own = replace(est.predictor_, certificate=made_then)
-        for certificate in (made_then, dco.Certificate.from_json(made_then.to_json())):
-            assert certificate.verify(predictor=own).holds == same
+    (threshold,) = est.certificate_.thresholds
+    of_other_version = replace(threshold, coverage_low=threshold.coverage_low * (1 - change))
+    certificate = changed(est.certificate_, thresholds=(of_other_version,))
+    predictor = replace(est.predictor_, certificate=certificate)
+    if read_again:
+        certificate = dco.Certificate.from_json(certificate.to_json())
+
+    assert certificate.verify(predictor=predictor).holds == holds
 
 
 ONE_EACH = np.arange(300)  # groups of one row: no count tells them from rows
@@ -467,8 +507,8 @@ def test_words_that_no_number_proves_are_seen_or_listed_as_unchecked(name, infin
     if infinite:
         n = certificate.thresholds[0].n
         rank = None if certificate.calibration.kind == "known weights" else n + 1
-        entry = certified_threshold(math.inf, rank=rank, n=n, is_tied=False)
-        certificate = changed(certificate, alpha=0.001, thresholds=(entry,))
+        threshold = certified_threshold(math.inf, rank=rank, n=n, is_tied=False)
+        certificate = changed(certificate, alpha=0.001, thresholds=(threshold,))
     assert certificate.verify().holds
     forged = changed(certificate, **facts)
     better = words(forged)
@@ -485,8 +525,12 @@ def test_full_sets_cover_everything() -> None:
     """Labels that no model knows have infinite scores: an infinite threshold covers all rows,
     whatever its rank.
     """
-    entry = certified_threshold(math.inf, rank=271, n=300, is_tied=False)
-    assert (entry.expected_coverage, entry.coverage_low, entry.coverage_high) == (1.0, 1.0, 1.0)
+    threshold = certified_threshold(math.inf, rank=271, n=300, is_tied=False)
+    assert (threshold.expected_coverage, threshold.coverage_low, threshold.coverage_high) == (
+        1.0,
+        1.0,
+        1.0,
+    )
 
 
 class SinglePrecision(RegressorMixin, BaseEstimator):
@@ -530,14 +574,15 @@ def wide_rows(n: int = 600) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_the_order_and_the_memory_layout_of_the_rows_do_not_matter(model, offset) -> None:
     """Linear algebra rounds differently for rows in another order; the rows and the model are the
     same to the last bit.
     """
     W, y = wide_rows()
-    W, y = W + offset / 2000, y + offset
-    est = dco.DecoupledRegressor(MODELS[model], random_state=0).fit(W, y)
+    W = W + offset / 2000
+    y = y + offset
+    est = dco.DecoupledRegressor(model, random_state=0).fit(W, y)
     rows = est.splits_.calibrate
     for order in (rows, np.sort(rows), np.random.default_rng(1).permutation(rows)):
         for table in (W[order], np.asfortranarray(W[order])):
@@ -562,11 +607,11 @@ def test_rounding_excuses_no_change_of_what_is_deployed(change, rounded) -> None
     report = est.certificate_.verify(table, y, predictor=est)
     assert report.holds
     assert "to rounding" in str(report), "otherwise nothing is tested here"
-    entry = est.certificate_.thresholds[0]
+    threshold = est.certificate_.thresholds[0]
     other = changed(
-        est.certificate_, thresholds=(replace(entry, value=entry.value * (1 + change)),)
+        est.certificate_, thresholds=(replace(threshold, value=threshold.value * (1 + change)),)
     )
-    assert other.thresholds[0].value != entry.value
+    assert other.thresholds[0].value != threshold.value
     failed = set(failed_checks(other.verify(table, y, predictor=est)))
     assert "deployed threshold" in failed
     assert ("threshold" in failed) == (change > 2e-12)  # the rows alone see no last bit
@@ -638,8 +683,10 @@ def test_verify_works_for_rows_in_groups(guarantee) -> None:
     rows = est.splits_.calibrate[::-1]
     report = est.certificate_.verify(X[rows], Y[rows], predictor=est)
     assert report.holds, str(report)
-    entry = est.certificate_.thresholds[0]
-    edited = changed(est.certificate_, thresholds=(replace(entry, value=entry.value * 0.9),))
+    threshold = est.certificate_.thresholds[0]
+    edited = changed(
+        est.certificate_, thresholds=(replace(threshold, value=threshold.value * 0.9),)
+    )
     assert failed_checks(edited.verify(predictor=est)) == ["deployed threshold"]
     assert ("one from each new group" in est.certificate_.statement) == (guarantee == "pac")
     assert "exchangeable within groups" in est.certificate_.assumption
@@ -665,8 +712,8 @@ def test_estimated_weights_guarantee_nothing() -> None:
 
 @pytest.mark.parametrize(("groups", "words"), [(1, "1 cluster of rows"), (2, "2 clusters of rows")])
 def test_a_certificate_counts_groups_as_one_says_it(groups, words, fitted) -> None:
-    entry = certified_threshold(math.inf, rank=None, n=groups, is_tied=False)
-    facts = ClusterFacts(rule="marginal", alpha=0.1, thresholds=(entry,))
+    threshold = certified_threshold(math.inf, rank=None, n=groups, is_tied=False)
+    facts = ClusterFacts(rule="marginal", alpha=0.1, thresholds=(threshold,))
     lines = str(replace(fitted.certificate_, calibration=facts)).splitlines()
     assert f"threshold inf, weighted over {words}" in lines
 
@@ -690,32 +737,51 @@ def test_what_is_not_a_certificate_is_said_so(text) -> None:
         dco.Certificate.from_json(text)
 
 
-def test_a_certificate_with_a_wrong_field_is_refused(fitted) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"n": -1}, {"n": True}, {"rank": 0}, {"rank": 1.5}, {"value": None}],
+    ids=str,
+)
+def test_a_threshold_with_a_wrong_field_is_refused(fitted, change) -> None:
     data = json.loads(fitted.certificate_.to_json())
-    entry = data["calibration"]["thresholds"][0]
-    entries = [
-        [{**entry, **change}]
-        for change in ({"n": -1}, {"n": True}, {"rank": 0}, {"rank": 1.5}, {"value": None})
-    ]
-    changes: list[dict[str, Any]] = [{"thresholds": value} for value in ([{}], 3, *entries)]
-    changes += [
-        {"alpha": "x"},
-        {"alpha": "nan"},
-        {"alpha": None},
-        {"delta": "x"},
-        {"extra": 1},
-        {"seal_log": None},
-    ]
-    changes += [
-        {"statement": 1},
-        {"refit": 1},
-        {"seal_opened": True},
-        {"rows": {"train": "many"}},
-        {"seed": "0"},
-    ]
-    for change in changes:
-        with pytest.raises(ValueError, match="certificate"):
-            dco.Certificate.from_json(json.dumps({**data, **change}))
+    data["calibration"]["thresholds"][0] |= change
+
+    with pytest.raises(ValueError, match="certificate"):
+        dco.Certificate.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("record", "change"),
+    [
+        ("calibration", {"thresholds": [{}]}),
+        ("calibration", {"thresholds": 3}),
+        ("calibration", {"alpha": "x"}),
+        ("calibration", {"alpha": "nan"}),
+        ("calibration", {"alpha": None}),
+        ("calibration", {"delta": "x"}),
+        ("calibration", {"extra": 1}),
+        ("provenance", {"seal_log": None}),
+        ("provenance", {"seal_opened": True}),
+        ("provenance", {"rows": {"train": "many"}}),
+        ("provenance", {"seed": "0"}),
+        ("structure", {"refit": 1}),
+    ],
+    ids=str,
+)
+def test_a_record_with_a_wrong_field_is_refused(fitted, record, change) -> None:
+    data = json.loads(fitted.certificate_.to_json())
+    data[record] |= change
+
+    with pytest.raises(ValueError, match="certificate"):
+        dco.Certificate.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("change", [{"statement": 1}, {"extra": 1}], ids=str)
+def test_a_certificate_with_a_wrong_field_is_refused(fitted, change) -> None:
+    data = json.loads(fitted.certificate_.to_json()) | change
+
+    with pytest.raises(ValueError, match="certificate"):
+        dco.Certificate.from_json(json.dumps(data))
 
 
 def test_the_slack_of_a_pac_fit_makes_up_for_ranks_below_the_marginal_ones() -> None:
@@ -724,98 +790,113 @@ def test_the_slack_of_a_pac_fit_makes_up_for_ranks_below_the_marginal_ones() -> 
     """
     est = logistic(condition_on="label", guarantee="pac", delta=0.9)
     certificate = est.fit(Z, LABELS).certificate_
-    least = min(entry.n for entry in certificate.thresholds)
-    expected = simultaneous_slack(least, delta=0.05, pac_delta=0.9)
+    smallest_n = min(threshold.n for threshold in certificate.thresholds)
+
+    expected = simultaneous_slack(smallest_n, delta=0.05, pac_delta=0.9)
     assert certificate.simultaneous_slack(0.05) == pytest.approx(expected)
-    assert expected > simultaneous_slack(least, delta=0.05)
+    assert expected > simultaneous_slack(smallest_n, delta=0.05)
 
 
-def test_there_is_no_slack_where_nothing_is_proved() -> None:
-    void = logistic(weights=ESTIMATED).fit(Z, LABELS)
+def test_estimated_weights_have_no_slack() -> None:
+    est = logistic(weights=ESTIMATED).fit(Z, LABELS)
     with pytest.raises(ValueError, match="picked by its result: nothing is guaranteed"):
-        void.certificate_.simultaneous_slack()
-    pairs = ridge(alpha=0.2).fit(X, Y, groups=PAIRS)
+        est.certificate_.simultaneous_slack()
+
+
+def test_rows_that_belong_together_have_no_slack() -> None:
+    est = ridge(alpha=0.2).fit(X, Y, groups=PAIRS)
     with pytest.raises(ValueError, match="picked by its result: rows belong together"):
-        pairs.certificate_.simultaneous_slack()
-    one_of_each = ridge(alpha=0.2, guarantee="pac").fit(X, Y, groups=PAIRS)
-    n = one_of_each.certificate_.thresholds[0].n
-    assert one_of_each.certificate_.simultaneous_slack(0.1) == pytest.approx(
-        np.sqrt(np.log(10) / (2 * n))
-    )
+        est.certificate_.simultaneous_slack()
 
 
-@pytest.mark.parametrize("n", [0, 75])
-def test_the_slack_for_a_level_chosen_by_its_result(fitted, n) -> None:
-    certificate = changed(
-        fitted.certificate_, thresholds=(replace(fitted.certificate_.thresholds[0], n=n),)
-    )
-    for delta in (0.05, 0.5):
-        assert certificate.simultaneous_slack(delta) == pytest.approx(
-            np.sqrt(np.log(1 / delta) / 150) if n else 1
-        )
-    for delta in (0, 1, -0.1, math.nan, "five", None):
-        with pytest.raises(ValueError, match="delta must be a number strictly between 0 and 1"):
-            certificate.simultaneous_slack(delta)
-    with pytest.raises(
-        ValueError,
-        match=r"delta must be at most 0\.5 for the one-sided "
-        r"inequality",
-    ):
-        certificate.simultaneous_slack(0.6)
+def test_one_row_of_each_cluster_has_a_slack() -> None:
+    certificate = ridge(alpha=0.2, guarantee="pac").fit(X, Y, groups=PAIRS).certificate_
+    n = certificate.thresholds[0].n
+
+    expected = np.sqrt(np.log(10) / (2 * n))
+    assert certificate.simultaneous_slack(0.1) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("delta", [0.05, 0.5])
+def test_the_slack_for_a_level_chosen_by_its_result(fitted, delta) -> None:
+    expected = np.sqrt(np.log(1 / delta) / (2 * 75))
+
+    assert fitted.certificate_.thresholds[0].n == 75
+    assert fitted.certificate_.simultaneous_slack(delta) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("delta", [0.05, 0.5])
+def test_without_calibration_rows_the_slack_is_1(fitted, delta) -> None:
+    without_rows = replace(fitted.certificate_.thresholds[0], n=0)
+    certificate = changed(fitted.certificate_, thresholds=(without_rows,))
+
+    assert certificate.simultaneous_slack(delta) == 1
+
+
+@pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan, "five", None], ids=str)
+def test_a_delta_that_is_no_probability_is_refused(fitted, delta) -> None:
+    with pytest.raises(ValueError, match="delta must be a number strictly between 0 and 1"):
+        fitted.certificate_.simultaneous_slack(delta)
+
+
+def test_a_delta_above_a_half_is_refused(fitted) -> None:
+    with pytest.raises(ValueError, match=r"at most 0\.5 for the one-sided inequality"):
+        fitted.certificate_.simultaneous_slack(0.6)
+
+
+@pytest.mark.parametrize("name", ["alpha", "tuning_threshold"])
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_a_whole_certificate_with_a_number_that_json_does_not_know_is_refused(
-    constant, fitted
+    constant, name, fitted
 ) -> None:
-    for name in ("alpha", "tuning_threshold"):
-        data = {**json.loads(fitted.certificate_.to_json()), name: float(constant)}
-        with pytest.raises(ValueError, match=f"not strict JSON \\({constant} is not JSON\\)"):
-            dco.Certificate.from_json(json.dumps(data))
+    data = {**json.loads(fitted.certificate_.to_json()), name: float(constant)}
+
+    with pytest.raises(ValueError, match=f"not strict JSON \\({constant} is not JSON\\)"):
+        dco.Certificate.from_json(json.dumps(data))
 
 
 def test_fields_that_are_missing_are_named(fitted) -> None:
-    data = json.loads(fitted.certificate_.to_json())
-    for name in data.keys() - {"format"}:
+    names = json.loads(fitted.certificate_.to_json()).keys() - {"format"}
+    for name in names:
+        data = json.loads(fitted.certificate_.to_json())
+        del data[name]
         with pytest.raises(ValueError, match=rf"missing fields \['{name}'\], unknown fields \[\]"):
-            dco.Certificate.from_json(
-                json.dumps({key: value for key, value in data.items() if key != name})
-            )
+            dco.Certificate.from_json(json.dumps(data))
 
 
-def test_more_groups_than_calibration_rows_are_seen() -> None:
-    est = ridge().fit(X, Y, groups=PAIRS)
-    certificate = est.certificate_
-    (entry,) = certificate.thresholds
-    assert entry.rank is None
-    assert certificate.verify()
-    for n, failed in (
-        (certificate.provenance.rows["calibrate"], []),
-        (certificate.provenance.rows["calibrate"] + 1, ["rows"]),
-    ):
-        assert (
-            failed_checks(changed(certificate, thresholds=(replace(entry, n=n),)).verify())
-            == failed
-        )
+@pytest.mark.parametrize(
+    ("n_more", "failed"), [(0, []), (1, ["rows"])], ids=["as many", "one more"]
+)
+def test_more_groups_than_calibration_rows_are_seen(n_more, failed) -> None:
+    certificate = ridge().fit(X, Y, groups=PAIRS).certificate_
+    n_rows = certificate.provenance.rows["calibrate"]
+    (threshold,) = certificate.thresholds
+
+    many_groups = changed(certificate, thresholds=(replace(threshold, n=n_rows + n_more),))
+
+    assert failed_checks(many_groups.verify()) == failed
 
 
-def test_a_finite_threshold_where_no_rank_gives_one_is_seen() -> None:
-    with pytest.warns(dco.InfeasibleLevelWarning):
-        certificate = ridge().fit(X[:12], Y[:12]).certificate_
-    (entry,) = certificate.thresholds
-    assert entry.rank == entry.n + 1
-    assert failed_checks(
-        changed(certificate, thresholds=(replace(entry, value=3.0),)).verify()
-    ) == ["rank: infinite"]
+def test_a_finite_threshold_where_no_rank_gives_one_is_seen(infinite) -> None:
+    certificate = infinite.certificate_
+    (threshold,) = certificate.thresholds
+    assert threshold.rank == threshold.n + 1
+
+    finite = changed(certificate, thresholds=(replace(threshold, value=3.0),))
+
+    assert failed_checks(finite.verify()) == ["rank: infinite"]
 
 
-def test_the_rounding_of_far_targets_is_allowed_for() -> None:
+@pytest.mark.parametrize(
+    ("offset", "low", "high"),
+    [(0.0, 0.0, 1e-9), (1e9, 1e9 * np.finfo(float).eps, np.inf)],
+    ids=["near", "far"],
+)
+def test_the_rounding_of_far_targets_is_allowed_for(offset, low, high) -> None:
     """A residual of 1 at a target of 1e9 has lost nine digits."""
-    slack = []
-    for offset in (0.0, 1e9):
-        est = ridge().fit(X, Y + offset)
-        rows = est.splits_.calibrate
-        scores = est.predictor_.scores(X[rows], Y[rows] + offset)
-        slack.append(largest_rounding(est.predictor_, X[rows], Y[rows] + offset, scores))
-    assert slack[0] < 1e-9
-    assert slack[1] > 1e9 * np.finfo(float).eps
+    y = Y + offset
+    est = ridge().fit(X, y)
+    rows = est.splits_.calibrate
+    scores = est.predictor_.scores(X[rows], y[rows])
+
+    assert low <= largest_rounding(est.predictor_, X[rows], y[rows], scores) < high
