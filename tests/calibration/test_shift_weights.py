@@ -228,6 +228,7 @@ def test_estimated_weights_make_the_same_sets(weighted, estimated):
 def test_estimated_weights_certify_nothing(weighted, estimated):
     assert weighted.certificate_.guarantee == "marginal"
     assert estimated.certificate_.guarantee == "none"
+    assert estimated.predictor_.calibration.conditions[0].threshold.guarantee == "none"
     assert "total variation" in estimated.certificate_.statement
     assert estimated.certificate_.verify(predictor=estimated).holds
 
