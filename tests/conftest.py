@@ -67,8 +67,8 @@ def fixed_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds for what names none: our own `random_state=None`, and models that draw from NumPy's
     global state.
     """
-    drawn = np.random.default_rng(0)
-    monkeypatch.setattr(dco.foundations.seeds, "fresh_seed", lambda: int(drawn.integers(2**32)))
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(dco.foundations.seeds, "fresh_seed", lambda: int(rng.integers(2**32)))
     np.random.seed(0)  # noqa: NPY002 - scikit-learn's own default
 
 
@@ -87,13 +87,13 @@ def lines_run() -> Callable[..., int]:
     """
 
     def count(call: Callable[[], object], *, at_most: int) -> int:
-        found = 0
+        n_lines = 0
 
         def trace(frame: FrameType, event: str, argument: Any) -> Any:
-            nonlocal found
-            found += event == "line"
+            nonlocal n_lines
+            n_lines += event == "line"
             # at once: it might never end
-            assert found <= at_most, f"more than {at_most:,} lines of Python were run"
+            assert n_lines <= at_most, f"more than {at_most:,} lines of Python were run"
             return trace
 
         before = sys.gettrace()
@@ -102,10 +102,13 @@ def lines_run() -> Callable[..., int]:
             call()
         finally:
             sys.settrace(before)
-        assert found <= at_most  # also where the call caught the error above
-        return found
+        assert n_lines <= at_most  # also where the call caught the error above
+        return n_lines
 
     return count
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
@@ -113,23 +116,15 @@ def browser() -> Iterator[Any]:
     """The Chromium of this machine, started once in a process: Playwright refuses a second one
     beside it.
     """
-    found = next(
-        (
-            path
-            for name in ("chromium", "chromium-browser", "google-chrome")
-            if (path := shutil.which(name))
-        ),
-        None,
-    )
-    if found is None:
-        pytest.skip(
-            "no Chromium on this machine (looked for chromium, chromium-browser and "
-            "google-chrome on PATH)"
-        )
+    paths = [path for name in BROWSERS if (path := shutil.which(name))]
+    if not paths:
+        pytest.skip(f"no Chromium on this machine (looked for {', '.join(BROWSERS)} on PATH)")
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="the package playwright is not installed"
     )
     with playwright.sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS, timeout=120_000)
+        started = tools.chromium.launch(
+            executable_path=paths[0], args=BROWSER_ARGS, timeout=120_000
+        )
         yield started
         started.close()

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 from sklearn.linear_model import Ridge
@@ -20,27 +20,58 @@ def all_rows(splits: dco.Splits) -> list[int]:
     return sorted(np.concatenate([splits[role] for role in dco.Role]).tolist())
 
 
-@given(
-    n=st.integers(4, 400),
-    tune=st.sampled_from([0, 0.1, 0.25, 0.3, Fraction(1, 3)]),
-    calibrate=st.sampled_from([0, 0.2, 0.25, 0.29, 0.4]),
-    test=st.sampled_from([0, 0.1, 0.2]),
-    seed=st.integers(0, 5),
+SHARES = {
+    "calibrate": st.sampled_from([0, 0.2, 0.25, 0.29, 0.4]),
+    "tune": st.sampled_from([0, 0.1, 0.25, 0.3, Fraction(1, 3)]),
+    "test": st.sampled_from([0, 0.1, 0.2]),
+}
+some_shares = given(
+    n=st.integers(4, 400), shares=st.fixed_dictionaries(SHARES), seed=st.integers(0, 5)
 )
-def test_every_row_has_one_role_and_sizes_follow_the_rounding_rule(n, tune, calibrate, test, seed):
-    exact = [Fraction(str(calibrate)) * n, Fraction(str(tune)) * n, Fraction(str(test)) * n]
-    ends = [math.floor(sum(exact[: i + 1]) + Fraction(1, 2)) for i in range(3)]
-    sizes = [ends[0], ends[1] - ends[0], ends[2] - ends[1]]
 
-    if any(share and not size for share, size in zip(exact, sizes, strict=True)):
-        with pytest.raises(ValueError, match="too few"):
-            dco.assign_roles(n, tune=tune, calibrate=calibrate, test=test, random_state=seed)
-        return
 
-    splits = dco.assign_roles(n, tune=tune, calibrate=calibrate, test=test, random_state=seed)
+def rounded_sizes(n: int, shares: dict[str, float | Fraction]) -> dict[str, int]:
+    """Round the ends of the roles, one after the other, to the nearest row; a half goes up."""
+    sizes = {}
+    exact_end = Fraction(0)
+    n_dealt = 0
+    for role in ("calibrate", "tune", "test"):
+        exact_end += Fraction(str(shares[role])) * n
+        sizes[role] = math.floor(exact_end + Fraction(1, 2)) - n_dealt
+        n_dealt += sizes[role]
+    return sizes
+
+
+def has_empty_role(sizes: dict[str, int], shares: dict[str, float | Fraction]) -> bool:
+    """Whether a role that was asked for would get no row."""
+    return any(share > 0 and sizes[role] == 0 for role, share in shares.items())
+
+
+@some_shares
+def test_every_row_has_one_role_and_sizes_follow_the_rounding_rule(n, shares, seed):
+    sizes = rounded_sizes(n, shares)
+    assume(not has_empty_role(sizes, shares))
+
+    splits = dco.assign_roles(n, **shares, random_state=seed)
+
     assert all_rows(splits) == list(range(n))
-    assert [splits.calibrate.size, splits.tune.size, splits.test.size] == sizes
-    assert all(abs(size - share) < 1 for size, share in zip(sizes, exact, strict=True))
+    assert {role: splits[role].size for role in sizes} == sizes
+
+
+@some_shares
+def test_sizes_are_less_than_a_row_away_from_their_shares(n, shares, seed):
+    assume(not has_empty_role(rounded_sizes(n, shares), shares))
+    splits = dco.assign_roles(n, **shares, random_state=seed)
+    assert all(
+        abs(splits[role].size - Fraction(str(share)) * n) < 1 for role, share in shares.items()
+    )
+
+
+@given(n=st.integers(1, 12), shares=st.fixed_dictionaries(SHARES))
+def test_a_share_that_leaves_a_role_without_a_row_is_refused(n, shares):
+    assume(has_empty_role(rounded_sizes(n, shares), shares))
+    with pytest.raises(ValueError, match="too few"):
+        dco.assign_roles(n, **shares, random_state=0)
 
 
 @pytest.mark.parametrize(
@@ -126,29 +157,50 @@ def test_roles_made_by_hand_are_disjoint():
 # ------------------------------------------------------------------------------------------- seeds
 
 
-def dealt(random_state) -> list[int]:
+def deal(random_state) -> list[int]:
+    """Deal 40 rows; return those that calibrate."""
     return dco.assign_roles(40, random_state=random_state).calibrate.tolist()
 
 
-def test_equal_seeds_deal_alike_and_others_do_not():
-    assert dealt(7) == dealt(np.int32(7))
-    assert dealt(7) != dealt(8)
+def test_equal_seeds_deal_alike():
+    assert deal(7) == deal(np.int32(7))
 
 
-@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
+def test_other_seeds_deal_otherwise():
+    assert deal(7) != deal(8)
+
+
+generators = pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
+
+
+@generators
 def test_a_generator_is_asked_for_a_seed_each_time(make):
-    source = make(0)
-    first = dco.assign_roles(40, random_state=source)
-    assert dealt(source) != first.calibrate.tolist()
-    assert dealt(make(0)) == first.calibrate.tolist()
-    assert dealt(first.seed) == first.calibrate.tolist()
+    generator = make(0)
+    assert deal(generator) != deal(generator)
+
+
+@generators
+def test_equal_generators_deal_alike(make):
+    assert deal(make(0)) == deal(make(0))
+
+
+@generators
+def test_the_seed_that_a_generator_gave_repeats_the_split(make):
+    splits = dco.assign_roles(40, random_state=make(0))
+    assert deal(splits.seed) == splits.calibrate.tolist()
 
 
 def test_a_drawn_seed_repeats_the_split():
-    drawn = dco.assign_roles(40)
-    assert dealt(drawn.seed) == drawn.calibrate.tolist()
+    splits = dco.assign_roles(40)
+    assert deal(splits.seed) == splits.calibrate.tolist()
+
+
+def test_another_seed_is_drawn_each_time():
     assert as_seed(None) != as_seed(None)
-    # the real one, imported before `as_seed` was given a fixed one
+
+
+def test_seeds_of_the_operating_system_differ():
+    """The function was imported before the tests got fixed seeds."""
     assert fresh_seed() != fresh_seed()
 
 
@@ -184,17 +236,36 @@ GROUPS = st.lists(st.sampled_from("abcdefghij"), min_size=30, max_size=60).filte
 )
 
 
-@given(GROUPS, st.integers(0, 3))
-def test_whole_groups_go_to_one_role_and_sizes_count_groups(labels, seed):
-    groups = np.array(labels)
-    splits = dco.assign_roles(
-        groups.size, tune=0.25, calibrate=0.25, test=1, groups=groups, random_state=seed
+def deal_groups(labels: list[str], *, seed: int) -> dco.Splits:
+    """Deal a quarter of the groups to tuning, a quarter to calibration, and one to tests."""
+    return dco.assign_roles(
+        len(labels),
+        tune=0.25,
+        calibrate=0.25,
+        test=1,
+        groups=np.array(labels),
+        random_state=seed,
     )
+
+
+@given(GROUPS, st.integers(0, 3))
+def test_every_row_of_a_group_has_a_role(labels, seed):
+    splits = deal_groups(labels, seed=seed)
     assert splits.grouped
-    assert all_rows(splits) == list(range(groups.size))
-    groups_by_role = [set(groups[splits[role]]) for role in dco.Role]
-    assert sum(map(len, groups_by_role)) == len(set(labels))
-    assert len(set(groups[splits.test])) == 1
+    assert all_rows(splits) == list(range(len(labels)))
+
+
+@given(GROUPS, st.integers(0, 3))
+def test_whole_groups_go_to_one_role(labels, seed):
+    splits = deal_groups(labels, seed=seed)
+    groups_by_role = [{labels[row] for row in splits[role]} for role in dco.Role]
+    assert sum(len(groups) for groups in groups_by_role) == len(set(labels))
+
+
+@given(GROUPS, st.integers(0, 3))
+def test_sizes_of_roles_count_groups(labels, seed):
+    splits = deal_groups(labels, seed=seed)
+    assert len({labels[row] for row in splits.test}) == 1
 
 
 @given(GROUPS, st.integers(0, 3))
@@ -204,17 +275,25 @@ def test_whole_groups_are_held_out_in_one_fold(labels, seed):
         assert not set(groups[np.concatenate(fit)]) & set(groups[held_out])
 
 
-@given(st.integers(2, 50), st.integers(2, 10), st.integers(0, 3))
+@given(n=st.integers(2, 50), k=st.integers(2, 10), seed=st.integers(0, 3))
 def test_folds_hold_each_row_out_once_and_are_even(n, k, seed):
-    if k > n:
-        with pytest.raises(ValueError, match="k must lie between"):
-            folds(n, k, seed=seed)
-        return
+    assume(k <= n)
     pairs = folds(n, k, seed=seed)
     assert sorted(np.concatenate([held_out for _, held_out in pairs]).tolist()) == list(range(n))
-    for fit, held_out in pairs:
+    assert {held_out.size for _, held_out in pairs} <= {n // k, n // k + 1}
+
+
+@given(n=st.integers(2, 50), k=st.integers(2, 10), seed=st.integers(0, 3))
+def test_all_rows_that_a_fold_does_not_hold_out_are_fitted(n, k, seed):
+    assume(k <= n)
+    for fit, held_out in folds(n, k, seed=seed):
         assert sorted([*np.concatenate(fit), *held_out]) == list(range(n))
-        assert held_out.size in (n // k, n // k + 1)
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 3), (9, 10), (4, 1)])
+def test_folds_are_between_two_and_the_number_of_rows(n, k):
+    with pytest.raises(ValueError, match="k must lie between"):
+        folds(n, k, seed=0)
 
 
 def test_folds_take_positions():
@@ -223,13 +302,13 @@ def test_folds_take_positions():
     assert sorted(np.concatenate([held_out for _, held_out in pairs]).tolist()) == rows.tolist()
 
 
-def test_one_fold_is_none():
-    with pytest.raises(ValueError, match="k must lie"):
-        folds(4, 1, seed=0)
-
-
-def test_a_role_is_its_name_and_splits_print_as_one_line():
-    splits = dco.assign_roles(100, tune=0.2, calibrate=0.3, random_state=3)
-    assert splits["tune"] is splits[dco.Role.TUNE] is splits.tune
+def test_a_role_is_its_name():
+    splits = dco.assign_roles(100)
+    assert splits["tune"] is splits.tune
+    assert splits[dco.Role.TUNE] is splits.tune
     assert f"{dco.Role.CALIBRATE}" == "calibrate"
+
+
+def test_splits_print_as_one_line():
+    splits = dco.assign_roles(100, tune=0.2, calibrate=0.3, random_state=3)
     assert repr(splits) == "Splits(50 train, 20 tune, 30 calibrate, 0 test; seed 3)"
