@@ -67,7 +67,26 @@ class Calibrator(ABC):
         n_calibration_rows: int,
         alpha: Fraction,
     ) -> Calibrator:
-        """Settle what depends on training and tuning rows, before the calibration rows open."""
+        """Return this calibrator with what it learns from training and tuning rows.
+
+        Most kinds learn nothing and return themselves. One that gives clusters of labels a
+        threshold, for example, learns here which labels are in a cluster. Calibration rows are not
+        seen: only their number is known.
+
+        Parameters
+        ----------
+        tuning_scores, tuning_labels
+            The scores of the tuning rows under the chosen model, and their labels (or targets).
+            None instead of scores: nothing was tuned.
+        fitting_labels
+            The labels of the training and tuning rows together.
+        classes
+            All labels; None for a regression.
+        n_calibration_rows
+            How many rows will calibrate.
+        alpha
+            One minus the coverage wanted.
+        """
         return self
 
     def is_conditioned_on(self, source: Any) -> bool:
@@ -259,45 +278,49 @@ class CoverageLaw:
         return float(low), float(high)
 
     def judge(self, hits: int, n_rows: int, *, unknown_labels: int = 0) -> Consistency | None:
-        """Test whether `hits` covered rows out of `n_rows` agree with this law.
+        """Test whether a number of covered test rows agrees with this law of coverage.
 
-        `unknown_labels` of the rows have a label that the fit does not know. With a finite
-        threshold these are misses like others, as they were among the calibration rows. With an
-        infinite one they are counted by themselves, since full sets cover every other row. Return
+        Of `n_rows` test rows, `hits` are covered by their sets, and `unknown_labels` have a label
+        that the fit does not know, so that no set can cover them. Return the result of the test, or
         None if all labels are unknown: such rows say nothing.
         """
         if unknown_labels == n_rows:
             return None
 
-        counted_apart = unknown_labels if self.is_infinite else 0
+        # With a finite threshold, rows of unknown labels are misses like others: the law allows for
+        # them, as calibration rows of such labels had the score +inf. With an infinite threshold it
+        # says that every row is covered, which holds for rows of known labels only.
+        n_not_tested = unknown_labels if self.is_infinite else 0
         return coverage_consistency(
             hits,
-            n_rows - counted_apart,
+            n_rows - n_not_tested,
             rank=self.rank,
             n_cal=self.n,
             tied=self.is_tied,
-            unknown_labels=counted_apart,
+            unknown_labels=n_not_tested,
         )
 
 
 def has_ties_near(threshold: Threshold, scores: Floats) -> bool:
     """Return whether two calibration scores are equal at the threshold or near it.
 
-    Near are the ranks at which the threshold of another calibration sample could fall. If scores
-    repeat there, coverage may be higher than its law for distinct scores says. Equal scores
-    elsewhere, such as those of saturated probabilities, change nothing.
+    If they are, coverage may be higher than its law says, which is for distinct scores. Near are
+    all ranks at which the threshold would fall with other calibration rows. Equal scores elsewhere,
+    such as many probabilities of 1, change nothing.
     """
     if threshold.rank is None or not np.isfinite(threshold.value):
         return False
-    ordered = np.sort(scores)
-    is_equal = ordered[1:] == ordered[:-1]
-    if not is_equal.any():
+    ascending = np.sort(scores)
+    equals_previous = ascending[1:] == ascending[:-1]
+    if not equals_previous.any():
         return False
 
-    # Pair i has the scores of ranks i + 1 and i + 2; take the pairs with a rank from first to last.
+    # Compare each pair of neighbours of which one has a rank from first to last. Entry i of
+    # `equals_previous` is the pair of the ranks i + 1 and i + 2 (ranks count from 1).
     first, last = ranks_near_threshold(threshold.rank, n_cal=threshold.n)
-    pairs_near_threshold = is_equal[max(first - 2, 0) : last]
-    return bool(pairs_near_threshold.any())
+    first_pair = max(first - 2, 0)
+    last_pair = last - 1
+    return bool(equals_previous[first_pair : last_pair + 1].any())
 
 
 def p_values_among(calibration_scores: Floats, scores: Floats) -> Floats:

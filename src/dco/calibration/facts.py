@@ -69,19 +69,20 @@ class CertifiedThreshold:
     coverage_high: float | None
 
     def agrees_with(self, other: CertifiedThreshold) -> bool:
-        """Return whether two thresholds are equal, but for rounding in their laws of coverage.
+        """Return whether two thresholds are equal, but for rounding in the coverage they state.
 
-        Group, n, rank and value must be equal; the three numbers of the law may differ in their
-        last digits.
+        The three numbers on coverage may differ in their last digits, since they are computed by
+        SciPy; all other fields must be equal.
         """
-        with_law_of_other = replace(
+        with_coverage_of_other = replace(
             self,
             expected_coverage=other.expected_coverage,
             coverage_low=other.coverage_low,
             coverage_high=other.coverage_high,
         )
+        are_other_fields_equal = with_coverage_of_other == other
         return (
-            with_law_of_other == other
+            are_other_fields_equal
             and _nearly_equal(self.expected_coverage, other.expected_coverage)
             and _nearly_equal(self.coverage_low, other.coverage_low)
             and _nearly_equal(self.coverage_high, other.coverage_high)
@@ -98,12 +99,13 @@ def _nearly_equal(a: float | None, b: float | None) -> bool:
 def certified_threshold(
     value: float, *, rank: int | None, n: int, is_tied: bool, group: str | None = None
 ) -> CertifiedThreshold:
-    """Add to a threshold the coverage that follows from its rank.
+    """Make the record of a threshold, with the coverage that follows from its rank.
 
-    `value` is the `rank`-th smallest of `n` calibration scores. Without a rank nothing follows;
-    `is_tied` says whether scores near the threshold are equal, so that coverage may be higher.
+    `value` is the `rank`-th smallest of `n` calibration scores. Over draws of the calibration rows
+    coverage is then Beta(rank, n + 1 - rank). `is_tied` says whether scores near the threshold are
+    equal, so that coverage may be higher. Without a rank nothing follows.
     """
-    without_law = CertifiedThreshold(
+    without_coverage = CertifiedThreshold(
         group=group,
         n=n,
         rank=rank,
@@ -114,11 +116,11 @@ def certified_threshold(
         coverage_high=None,
     )
     if rank is None:
-        return without_law
+        return without_coverage
 
     if rank > n or value == math.inf:  # full sets, which cover every row
         return replace(
-            without_law,
+            without_coverage,
             expected_coverage=1.0,
             expected_is_exact=True,
             coverage_low=1.0,
@@ -127,7 +129,7 @@ def certified_threshold(
 
     low, high = betaincinv(rank, n + 1 - rank, [0.05, 0.95])
     return replace(
-        without_law,
+        without_coverage,
         expected_coverage=rank / (n + 1),
         expected_is_exact=not is_tied,
         coverage_low=float(low),
@@ -190,7 +192,11 @@ class CalibrationFacts(ABC):
 
     @abstractmethod
     def sentence(self, *, like: str = "") -> str:
-        """State the guarantee; `like` narrows what new rows are like (" drawn like ...")."""
+        """State the guarantee in one sentence.
+
+        `like` goes after "a row", to say which new rows it is about: " drawn like ...". Without it
+        they are called "a new row".
+        """
 
     def assumption(self) -> str:
         """State what must be true of calibration rows and new ones for the guarantee to hold."""
@@ -219,8 +225,9 @@ class CalibrationFacts(ABC):
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
         """Check that the numbers agree with each other, and with other facts of the fit.
 
-        Those are the number of calibration rows, and the number of labels (None for regression).
-        This method checks the levels and yields failures alone; subclasses check their thresholds.
+        `n_rows` is the number of calibration rows, and `n_labels` that of labels (None for
+        regression). Here alpha, delta and the rule ("marginal" or "pac") are checked, and only what
+        is wrong is reported. Subclasses go on with their thresholds.
         """
         levels = {"alpha": self.alpha, "delta": self.delta}
         for name, level in levels.items():
@@ -279,10 +286,16 @@ class OrderStatisticFacts(CalibrationFacts):
         return self.takes_one_of_each_cluster
 
     def sentence(self, *, like: str = "") -> str:
-        """State the guarantee for a new row, in each group if there are groups."""
-        where = ""
+        """State the guarantee for a new row, in each group if there are groups.
+
+        For example: "For a new row, the prediction set contains the true value with probability at
+        least 90 %, whichever of the groups it belongs to." `like` says which new rows it is about,
+        such as " drawn like ..."; without it they are any.
+        """
         has_groups = any(threshold.group is not None for threshold in self.thresholds)
-        if has_groups and GUARANTEES[self.rule].needs_delta:
+        is_pac = GUARANTEES[self.rule].needs_delta  # a statement on many rows, not on one
+        where = ""
+        if has_groups and is_pac:
             where = ", in each group separately"
         elif has_groups:
             where = ", whichever of the groups it belongs to"
@@ -295,46 +308,52 @@ class OrderStatisticFacts(CalibrationFacts):
         return f"rank {threshold.rank} of {threshold.n}"
 
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
-        """Check levels and ranks, and that there are as many scores and labels as there should be.
+        """Check that thresholds follow from the levels, and count all rows and known labels.
 
         `n_rows` is the number of calibration rows, and `n_labels` that of labels (None for
         regression).
         """
-        # 1. Ranks follow from the levels and the rule, so these must make sense first.
-        failures = list(super().checks(n_rows=n_rows, n_labels=n_labels))
-        yield from failures
-        if not failures:
+        # 1. The rank of a threshold follows from alpha and delta, if these make sense.
+        failures_of_levels = list(super().checks(n_rows=n_rows, n_labels=n_labels))
+        yield from failures_of_levels
+        if not failures_of_levels:
             for threshold in self.thresholds:
                 yield from self._check_rank(threshold)
 
-        # 2. Each calibration row gives one score; a cluster of them gives one together.
+        # 2. Each calibration row gives one score. Where rows belong together in clusters (the
+        # visits of a patient), each cluster gives one.
         if self.is_clustered:
             yield check_clusters_counted(self.thresholds, n_rows)
         else:
             yield check_all_rows_counted(self.thresholds, n_rows)
 
-        # 3. There are no more thresholds than labels.
-        if self.condition_on == repr("label"):
+        # 3. If each label has a threshold, there are no more thresholds than labels.
+        is_by_label = self.condition_on == repr("label")
+        if is_by_label:
             has_label_for_each = len(self.thresholds) <= (n_labels or 0)
             detail = "each threshold is for a label that the fit knows"
             yield Check("labels", has_label_for_each, detail)
 
     def _check_rank(self, threshold: CertifiedThreshold) -> Iterator[Check]:
-        """Check that the rank follows from n and the levels, and the law from the rank."""
+        """Check the rank of a threshold, and the numbers that follow from it.
+
+        The threshold is the calibration score of this rank, which follows from the number of scores
+        n, alpha and delta. The coverage that the threshold states follows from the rank.
+        """
         name = name_check("rank", threshold.group)
         if threshold.rank is None:
             yield Check(name, False, "an order statistic has a rank")
             return
 
-        # 1. The rank, computed again.
+        # 1. Compute the rank again.
         delta = None if self.delta is None else as_rational(self.delta, name="delta")
         guarantee = guarantee_called(self.rule, delta=delta)
-        rank = guarantee.rank(threshold.n, alpha=as_rational(self.alpha))
+        computed_rank = guarantee.rank(threshold.n, alpha=as_rational(self.alpha))
         what = f"rank for n = {threshold.n}, alpha = {self.alpha:g}"
-        yield compare(name, threshold.rank, rank, what)
+        yield compare(name, threshold.rank, computed_rank, what)
 
-        # 2. What follows from the rank.
-        if rank > threshold.n:
+        # 2. Check what follows from it. There is no score of rank n + 1: infinity stands for it.
+        if computed_rank > threshold.n:
             is_infinite = threshold.value == math.inf
             detail = "rank n + 1 asks for an infinite threshold"
             yield Check(f"{name}: infinite", is_infinite, detail)
@@ -414,37 +433,49 @@ class OverlappingFacts(CalibrationFacts):
         return f"by all rows, {counted(threshold.n, 'row')} with this combination of groups"
 
     def lines(self, *, n_rows: int) -> Iterator[str]:
-        """Print the range of the thresholds, and for each group the coverage to expect."""
+        """Print the range of the thresholds, and for each group the coverage to expect.
+
+        `n_rows` is the number of calibration rows. Coverage of a group is between 1 - alpha and
+        about 1 - alpha + d / (rows of the group), where d is the number of independent features
+        among the constant 1 and a 0/1 feature for each group (`conditional_conformal`).
+        """
+        # 1. The thresholds.
         values = [threshold.value for threshold in self.thresholds]
         n_thresholds = counted(len(values), "threshold")
         value_range = f" from {cutoff(min(values))} to {cutoff(max(values))}" if values else ""
         yield f"{n_thresholds}{value_range}, one for each combination of groups"
 
-        # Each row is in one group of each condition, so the groups hold it once for each. The
-        # groups of a condition add up to 1, as the constant does: d columns are independent.
-        n_conditions = sum(group_rows for _, group_rows in self.groups) // max(n_rows, 1)
-        d = 1 + len(self.groups) - n_conditions
+        # 2. The number d. Each row is in one group of each column, sex and region say, so that the
+        # features of a column add up to the constant: for each column, one of them is dependent.
+        n_rows_in_groups = sum(group_rows for _, group_rows in self.groups)
+        n_columns = n_rows_in_groups // max(n_rows, 1)
+        n_independent = 1 + len(self.groups) - n_columns
 
-        # Coverage is at most d / ((n + 1) P(group)) above 1 - alpha, about d / (rows of the group).
+        # 3. The groups.
         level = 1 - self.alpha
         for name, group_rows in self.groups:
-            upper_bound = min(1.0, level + d / group_rows)
+            upper_bound = min(1.0, level + n_independent / group_rows)
             yield (
                 f"{name}: {counted(group_rows, 'row')}, expected coverage {level:.6g} to about "
                 f"{upper_bound:.3f} where scores are distinct"
             )
 
     def checks(self, *, n_rows: int, n_labels: int | None) -> Iterator[Check]:
-        """Check the levels, and that thresholds and groups count each calibration row."""
+        """Check the levels, and that thresholds and groups count each calibration row.
+
+        `n_rows` is the number of calibration rows, and `n_labels` that of labels (None for
+        regression), which the levels do not depend on.
+        """
         yield from super().checks(n_rows=n_rows, n_labels=n_labels)
         for threshold in self.thresholds:
             yield from check_has_no_rank(threshold)
         yield check_all_rows_counted(self.thresholds, n_rows)
 
-        # Each condition divides all rows into groups, so together they have a multiple of all rows.
-        sizes = [group_rows for _, group_rows in self.groups]
-        counts_all_rows = sum(sizes) % max(n_rows, 1) == 0
-        has_no_empty_group = min(sizes, default=0) > 0
+        # A row is in one group of each column (sex, region ...). So the groups of a column have
+        # n_rows rows together, and those of all columns a multiple of n_rows.
+        group_sizes = [group_rows for _, group_rows in self.groups]
+        counts_all_rows = sum(group_sizes) % max(n_rows, 1) == 0
+        has_no_empty_group = min(group_sizes, default=0) > 0
         detail = "each calibration row is in one group of each condition"
         yield Check("overlapping groups", counts_all_rows and has_no_empty_group, detail)
 
@@ -620,11 +651,12 @@ def compare(name: str, stated: object, computed: object, what: str) -> Check:
 
 
 def check_law(threshold: CertifiedThreshold) -> Check:
-    """Check that expected coverage and its 5 % and 95 % points follow from the rank.
+    """Check that the coverage stated with a threshold follows from the threshold's rank.
 
-    A threshold without a rank must have none of these.
+    It is stated by its mean and its 5 % and 95 % points; a threshold without a rank has none of
+    these.
     """
-    computed = certified_threshold(
+    recomputed = certified_threshold(
         threshold.value,
         rank=threshold.rank,
         n=threshold.n,
@@ -636,7 +668,7 @@ def check_law(threshold: CertifiedThreshold) -> Check:
     if threshold.rank is not None:
         detail = f"mean, 5 % and 95 % points for rank {threshold.rank} of {threshold.n}"
     name = name_check("rank", threshold.group)
-    return Check(f"{name}: coverage law", threshold.agrees_with(computed), detail)
+    return Check(f"{name}: coverage law", threshold.agrees_with(recomputed), detail)
 
 
 def check_has_no_rank(threshold: CertifiedThreshold) -> Iterator[Check]:

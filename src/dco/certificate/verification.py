@@ -37,11 +37,15 @@ RELATIVE_ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}
 # the rounding of the numbers that it is the difference of.
 OFFSET_THAT_DOUBLES_ROUNDING = 256
 
+# The fields that say which coverage is wanted, and by which rule the threshold follows from it.
 LEVELS = {"alpha", "delta", "rule"}
-# Fields that the arithmetic checks cover.
+# Fields that are checked without the predictor, by the other fields of the certificate.
 CHECKED_ALONE = LEVELS | {"seal_opened"}
-# Fields of the structure that a predictor tells by itself.
-TOLD_BY_STRUCTURE = {"candidate", "labels", "tuning_threshold", "structure_fingerprint"}
+# Fields of the structure (the model and the score that were chosen) that are computed again from
+# the predictor.
+RECOMPUTED_FROM_STRUCTURE = {"candidate", "labels", "tuning_threshold", "structure_fingerprint"}
+# Facts that the calibration rows tell by themselves.
+FOLLOWS_FROM_ROWS = {"rows.calibrate", "row_fingerprints.calibrate"}
 # What checks of some fields are called.
 CHECK_NAMES = {
     "structure_fingerprint": "structure",
@@ -174,7 +178,7 @@ def check_arithmetic(certificate: WrittenFacts) -> Iterator[Check]:
     """Check what follows from other fields of the certificate, without predictor or rows."""
     provenance = certificate.provenance
 
-    # 1. Levels, ranks and laws of coverage.
+    # 1. The numbers: levels, ranks of the thresholds, and the coverage that follows.
     checks_of_numbers = list(
         certificate.calibration.checks(
             n_rows=provenance.n_calibration_rows, n_labels=certificate.structure.labels
@@ -182,12 +186,14 @@ def check_arithmetic(certificate: WrittenFacts) -> Iterator[Check]:
     )
     yield from checks_of_numbers
 
-    # 2. The sentences, which can be made if the levels make sense.
+    # 2. The sentences. They are made again from the other fields, if alpha, delta and the rule make
+    # sense. `written` has those of the file if they differ.
     has_valid_levels = all(check.holds for check in checks_of_numbers if check.name in LEVELS)
     if has_valid_levels:
-        for name, text in words(certificate).items():
-            is_stated = certificate.written.get(name, text) == text
-            yield Check(name, is_stated, f"the other fields say: {text}")
+        for name, expected_text in words(certificate).items():
+            stated_text = certificate.written.get(name, expected_text)
+            detail = f"the other fields say: {expected_text}"
+            yield Check(name, stated_text == expected_text, detail)
 
     # 3. The calibration rows were sealed, and opened once.
     n_requests = max(provenance.seal_opened, len(provenance.seal_log))
@@ -224,37 +230,45 @@ class RecomputedFacts:
 
 
 def recompute_facts(predictor: Certified) -> RecomputedFacts:
-    """Compute the facts of a predictor anew, from its model, its statement and its scores.
+    """Compute the facts of a predictor's certificate again, where the predictor allows it.
 
-    Facts that none of these tell (the seed, the log of the seal) are copied from its certificate.
+    Thresholds follow from its calibration scores, for example. Other facts, such as the seed, are
+    copied from the certificate of the fit.
     """
     structure = predictor.structure
-    own = predictor.certificate
+    stated = predictor.certificate
     scored = predictor.calibration.scored
     calibration_facts = predictor.statement.calibrate(scored).facts()
 
     return RecomputedFacts(
-        calibration=_ignore_last_digits(calibration_facts, own.calibration),
+        calibration=_ignore_last_digits(calibration_facts, stated.calibration),
         structure=replace(
-            own.structure,
+            stated.structure,
             candidate=structure.name,
             labels=None if structure.classes is None else len(structure.classes),
             tuning_threshold=predictor.ranking.threshold_of(structure.name),
-            structure_fingerprint=_recompute_digest(structure, own),
+            structure_fingerprint=_recompute_digest(structure, stated),
         ),
         provenance=replace(
-            own.provenance,
-            rows={**own.provenance.rows, "calibrate": len(scored)},
+            stated.provenance,
+            rows={**stated.provenance.rows, "calibrate": len(scored)},
             scores_fingerprint=scores_fingerprint(scored.scores),
         ),
     )
 
 
 def _recompute_digest(structure: Structure, certificate: WrittenFacts) -> str:
-    """Digest the names of a structure again, with the rows that its certificate says it fitted."""
-    fingerprints = certificate.provenance.row_fingerprints
-    training_rows = fingerprints.get("train", "")
-    tuning_rows = fingerprints.get("tune", "") if certificate.structure.refit else ""
+    """Compute the digest of a structure again: a hash that stands for its model, score and rows.
+
+    The rows that the model was fitted on are not here. The certificate has fingerprints of them,
+    and says whether the model was fitted again on training and tuning rows together.
+    """
+    fingerprint_of_role = certificate.provenance.row_fingerprints
+    training_rows = fingerprint_of_role.get("train", "")
+    tuning_rows = ""
+    if certificate.structure.refit:
+        tuning_rows = fingerprint_of_role.get("tune", "")
+
     return structure_digest(
         candidate=structure.name,
         model=certificate.structure.model,
@@ -279,19 +293,20 @@ def _ignore_last_digits(computed: CalibrationFacts, stated: CalibrationFacts) ->
 
 
 def compare_with_predictor(certificate: WrittenFacts, predictor: Certified) -> Iterator[Check]:
-    """Compare each fact that a certificate states with that of a predictor.
+    """Compare each fact that a certificate states with the same fact of a predictor.
 
-    A fact that differs gives a check that fails. One that agrees gives a check that holds if the
-    predictor tells it by itself; facts that it only copied from its certificate are passed over.
+    A fact that differs gives a check that fails. A fact that agrees gives a check that holds if it
+    was computed again from the predictor. If it was only copied from the predictor's certificate
+    (`recompute_facts`), the agreement says little, and there is no check.
     """
     stated_texts = facts_as_text(certificate)
     expected_texts = facts_as_text(recompute_facts(predictor))
-    shown_names = _names_told_by_predictor(certificate)
+    recomputed_names = _names_recomputed(certificate)
 
     all_agree = True
     for name in stated_texts | expected_texts:
-        # "deployed threshold: rank" is a part of "deployed threshold". If only one side has the
-        # threshold, that is one difference, and its parts are passed over.
+        # The parts of a threshold have names such as "deployed threshold: rank". If only one side
+        # has this threshold, that is one difference: the threshold, and not each of its parts.
         threshold_name, _, _ = name.rpartition(": ")
         is_part = threshold_name != ""
         if is_part and not (threshold_name in stated_texts and threshold_name in expected_texts):
@@ -304,55 +319,55 @@ def compare_with_predictor(certificate: WrittenFacts, predictor: Certified) -> I
             all_agree = False
             detail = f"the certificate says {stated}, the predictor's own says {expected}"
             yield Check(name, False, detail)
-        elif is_threshold or name in shown_names:
+        elif is_threshold or name in recomputed_names:
             yield Check(name, True, f"the predictor has {expected}")
 
     if all_agree and predictor.certificate is not certificate:
         yield Check("all fields", True, "they agree with the predictor's own certificate")
 
 
-def _names_told_by_predictor(certificate: WrittenFacts) -> set[str]:
-    """Name the facts that a predictor tells by itself, as checks call them."""
+def _names_recomputed(certificate: WrittenFacts) -> set[str]:
+    """Name the facts that are computed again from a predictor, as checks call them."""
     field_names = {fact.name for fact in fields(certificate.calibration)}
-    field_names |= TOLD_BY_STRUCTURE | {"scores_fingerprint"}
+    field_names |= RECOMPUTED_FROM_STRUCTURE | {"scores_fingerprint"}
     check_names = {CHECK_NAMES.get(name, name) for name in field_names}
     return check_names | {"rows.calibrate"}
 
 
 def facts_as_text(facts: Facts) -> dict[str, str]:
-    """Write every fact as JSON, by the name of the check that compares it.
+    """Write every fact of a certificate as JSON text: {"alpha": "0.1", "rows.train": "120", ...}.
 
-    Most facts keep the name of their field: {"alpha": "0.1", ...}. The items of a mapping have
-    names of their own ("rows.train"), and so have the parts of a threshold ("deployed threshold"
-    is its value, "deployed threshold: rank" its rank).
+    The texts of two certificates are compared one by one, and the keys name the comparisons. A key
+    is the name of a field, or a name for a part of it: "rows.train" for an item of a mapping,
+    "deployed threshold" for the value of a threshold and "deployed threshold: rank" for its rank.
     """
-    values: dict[str, Any] = {"kind": facts.calibration.kind}
+    # 1. Collect the fields of the three records; their names differ.
+    value_of_field: dict[str, Any] = {"kind": facts.calibration.kind}
     for record in (facts.calibration, facts.structure, facts.provenance):
-        values |= plain(asdict(record), nan=ValueError("a certificate holds no NaN"))
-    value_of_check: dict[str, Any] = {}
+        value_of_field |= plain(asdict(record), nan=ValueError("a certificate holds no NaN"))
+    values: dict[str, Any] = {}
 
-    # 1. The seal: how often it was opened, and each request.
-    value_of_check["seal"] = [values.pop("seal_opened"), *values.pop("seal_log")]
+    # 2. The seal of the calibration rows: how often it was opened, and each request.
+    values["seal"] = [value_of_field.pop("seal_opened"), *value_of_field.pop("seal_log")]
 
-    # 2. Each threshold, and its parts.
-    for threshold in values.pop("thresholds"):
+    # 3. Each threshold, and its parts.
+    for threshold in value_of_field.pop("thresholds"):
         threshold_name = name_check("deployed threshold", threshold["group"])
         for part, value in threshold.items():
-            is_value = part == "value"
-            name = threshold_name if is_value else f"{threshold_name}: {part}"
-            value_of_check[name] = value
+            name = threshold_name if part == "value" else f"{threshold_name}: {part}"
+            values[name] = value
 
-    # 3. All other facts. An empty mapping is a fact as well.
-    for name, value in values.items():
+    # 4. All other fields, item by item where they are mappings; an empty mapping stays whole.
+    for field_name, value in value_of_field.items():
         if isinstance(value, dict) and value:
             for key, item in value.items():
-                value_of_check[f"{name}.{key}"] = item
+                values[f"{field_name}.{key}"] = item
         else:
-            value_of_check[CHECK_NAMES.get(name, name)] = value
+            values[CHECK_NAMES.get(field_name, field_name)] = value
 
     return {
         name: json.dumps(value, sort_keys=True, ensure_ascii=False)
-        for name, value in value_of_check.items()
+        for name, value in values.items()
     }
 
 
@@ -383,27 +398,32 @@ def check_scores(
 ) -> list[Check]:
     """Score the calibration rows again, and check the scores and the thresholds that they give.
 
-    Linear algebra may round differently for rows in another order or memory layout. With
-    `allow_rounding` (the rows are those of the fit) scores may therefore differ a little from those
-    that the predictor has kept. What is deployed is compared exactly, in `compare_with_predictor`.
+    The certificate has a fingerprint of the scores, which must be the same. With `allow_rounding`
+    (X, y are known to be the rows of the fit) scores may differ a little, since linear algebra
+    rounds differently for rows in another order or memory layout. The fingerprint then tells
+    nothing, and the scores are compared with those that the predictor has kept.
     """
     scored = predictor.score_rows(X, y)
-    stated = certificate.provenance.scores_fingerprint
-    computed = scores_fingerprint(scored.scores)
+    stated_fingerprint = certificate.provenance.scores_fingerprint
+    computed_fingerprint = scores_fingerprint(scored.scores)
 
-    # 1. The scores: equal, or equal but for rounding.
-    check = compare("scores", stated, computed, "fingerprint of the scores")
+    # 1. Compare the fingerprints.
+    check_of_scores = compare(
+        "scores", stated_fingerprint, computed_fingerprint, "fingerprint of the scores"
+    )
+
+    # 2. If they differ, compare the scores themselves.
     rounding = 0.0
-    if allow_rounding and not check.holds:
+    if allow_rounding and not check_of_scores.holds:
         rounding = largest_rounding(predictor, X, y, scored.scores)
         kept_scores = np.sort(predictor.calibration.scored.scores)
-        states_kept_scores = stated == scores_fingerprint(kept_scores)
-        if states_kept_scores and _agree(kept_scores, np.sort(scored.scores), rounding):
+        are_kept_scores_stated = stated_fingerprint == scores_fingerprint(kept_scores)
+        if are_kept_scores_stated and _agree(kept_scores, np.sort(scored.scores), rounding):
             detail = f"they agree with the scores kept, to rounding (within {rounding:.1g})"
-            check = Check("scores", True, detail)
-    checks = [check]
+            check_of_scores = Check("scores", True, detail)
 
-    # 2. The thresholds, where these rows alone decide them.
+    # 3. Check the thresholds, if they follow from these rows alone.
+    checks = [check_of_scores]
     if predictor.calibration.follows_from_rows:
         checks += _check_thresholds(certificate, predictor, scored, rounding=rounding)
     return checks
@@ -412,17 +432,17 @@ def check_scores(
 def _check_thresholds(
     certificate: WrittenFacts, predictor: Certified, scored: ScoredRows, *, rounding: float
 ) -> Iterator[Check]:
-    """Check each stated threshold against the one that the scored rows give.
+    """Check each threshold of a certificate against the one that the scored rows give.
 
-    `rounding` is by how much a score may be off. A threshold that combines several scores may be
-    off by as many times as much.
+    There is one threshold, or one for each group of rows. `rounding` is the most by which a score
+    may differ. A threshold that is a sum of several scores may differ by as many times as much.
     """
     conditions = predictor.statement.calibrate(scored).conditions
     threshold_of_group = {condition.name: condition.threshold for condition in conditions}
-    threshold_rounding = rounding * certificate.calibration.n_scores_combined
+    rounding_of_threshold = rounding * certificate.calibration.n_scores_combined
 
     for stated in certificate.calibration.thresholds:
-        # A group without rows has no threshold. NaN equals nothing, so its check fails.
+        # Without rows of the group there is no threshold: NaN, which equals nothing, fails below.
         n = 0
         value = math.nan
         if stated.group in threshold_of_group:
@@ -430,7 +450,7 @@ def _check_thresholds(
             value = threshold_of_group[stated.group].value
 
         name = name_check("threshold", stated.group)
-        if value != stated.value and _agree(stated.value, value, threshold_rounding):
+        if value != stated.value and _agree(stated.value, value, rounding_of_threshold):
             detail = f"from {n} scores: {value}, which is {stated.value} to rounding"
             yield Check(name, True, detail)
         else:
@@ -440,28 +460,35 @@ def _check_thresholds(
 def largest_rounding(predictor: Certified, X: Any, y: AnyArray, scores: Floats) -> float:
     """Bound how far two scores of the same row under the same model may differ by rounding.
 
-    The bound is a share of the largest score, by the precision in which the model answers, and at
-    least what is observed on these rows: a model may compute in single precision and answer in
-    double.
+    `scores` are those of the rows (X, y). The bound is a small share of the largest calibration
+    score. It is larger if the model answers in single precision, and at least as large as what is
+    observed on these rows: a model may compute in single precision and answer in double.
     """
-    # 1. What is observed, when rows are scored alone.
+    # 1. Score some rows alone, and observe how much their scores change.
     observed_rounding = batch_rounding(predictor.scores, X, y, scores)
 
-    # 2. The precision of the model, by the arrays of one prediction.
-    prediction = predictor.structure.prediction(take_features(X, np.arange(1)))
-    dtypes = [part.dtype for part in vars(prediction).values() if isinstance(part, np.ndarray)]
-    shares = [RELATIVE_ROUNDING[dtype] for dtype in dtypes if dtype in RELATIVE_ROUNDING]
-    share = max(shares, default=RELATIVE_ROUNDING[np.dtype(np.float64)])
+    # 2. Take the share for the precision of the model's answer: the least precise array counts.
+    share = _relative_rounding(predictor.structure, take_features(X, np.arange(1)))
 
-    # 3. Targets far from 0, in units of their spread, add to the rounding of their residuals.
-    offset = 0.0
-    if predictor.structure.classes is None and np.std(y) > 0:
-        offset = float(np.max(np.abs(y)) / np.std(y)) / OFFSET_THAT_DOUBLES_ROUNDING
+    # 3. A residual is the difference of two numbers, and has their rounding. Raise the share if
+    # targets lie far from 0, compared with how much they vary.
+    is_regression = predictor.structure.classes is None
+    if is_regression and np.std(y) > 0:
+        distance_from_0 = float(np.max(np.abs(y)) / np.std(y))
+        share *= 1 + distance_from_0 / OFFSET_THAT_DOUBLES_ROUNDING
 
     kept_scores = predictor.calibration.scored.scores
     finite_scores = kept_scores[np.isfinite(kept_scores)]
     largest_score = float(np.max(np.abs(finite_scores), initial=0.0))
-    return max(observed_rounding, share * (1 + offset) * largest_score)
+    return max(observed_rounding, share * largest_score)
+
+
+def _relative_rounding(structure: Structure, X: Any) -> float:
+    """Return the share of a score that rounding may change, by the arrays that a model returns."""
+    prediction = structure.prediction(X)
+    dtypes = [part.dtype for part in vars(prediction).values() if isinstance(part, np.ndarray)]
+    shares = [RELATIVE_ROUNDING[dtype] for dtype in dtypes if dtype in RELATIVE_ROUNDING]
+    return max(shares, default=RELATIVE_ROUNDING[np.dtype(np.float64)])
 
 
 def _agree(a: ArrayLike, b: ArrayLike, rounding: float) -> bool:
@@ -481,27 +508,28 @@ def _agree(a: ArrayLike, b: ArrayLike, rounding: float) -> bool:
 def list_unchecked(
     certificate: WrittenFacts, predictor: Certified | None, *, has_rows: bool
 ) -> dict[str, str]:
-    """List the facts that could not be checked, each with the reason: {"seed": "without ..."}.
+    """List the facts of a certificate that could not be checked, each with the reason.
 
-    A reason continues the sentence "Not checked ...".
+    For example {"seed": "without the predictor"}: a reason continues the sentence "Not checked".
+    Checks had the `predictor`, if it is not None, and the calibration rows, if `has_rows`.
     """
     unchecked: dict[str, str] = {}
 
-    # 1. Facts that stand in this certificate alone. A predictor with a certificate of its own was
-    # compared in every fact, and leaves none.
-    has_own_certificate = predictor is not None and predictor.certificate is not certificate
-    if not has_own_certificate:
+    # 1. Facts that were compared with nothing outside this certificate. If the predictor brought
+    # another copy of the certificate, every fact was compared with that.
+    has_other_copy = predictor is not None and predictor.certificate is not certificate
+    if not has_other_copy:
         unchecked |= dict.fromkeys(WORDS, "beyond the facts that this certificate states")
         reason = "without the predictor"
         if predictor is not None:
             reason = "by anything but this certificate (compare a copy that was kept elsewhere)"
 
-        for name in _names_not_recomputed(certificate, has_predictor=predictor is not None):
-            follows_from_rows = name in ("rows.calibrate", "row_fingerprints.calibrate")
-            if not (has_rows and follows_from_rows):
-                unchecked[name] = reason
+        names = _names_not_recomputed(certificate, has_predictor=predictor is not None)
+        if has_rows:
+            names = [name for name in names if name not in FOLLOWS_FROM_ROWS]
+        unchecked |= dict.fromkeys(names, reason)
 
-    # 2. Facts that the calibration rows would confirm.
+    # 2. Facts that take the calibration rows themselves.
     if not has_rows:
         unchecked["calibration rows"] = "without the rows themselves"
         if predictor is not None:
@@ -509,26 +537,27 @@ def list_unchecked(
     return unchecked
 
 
-def _names_not_recomputed(certificate: WrittenFacts, *, has_predictor: bool) -> Iterator[str]:
-    """List the facts that follow neither from other facts nor from the predictor, if it is there.
+def _names_not_recomputed(certificate: WrittenFacts, *, has_predictor: bool) -> list[str]:
+    """Name the facts that cannot be computed again from other facts, nor from the predictor.
 
-    Facts that every role has are listed for each: "rows.train", "rows.tune".
+    `has_predictor` says whether there is one. A fact that every role has is named for each role:
+    "rows.train", "rows.tune".
     """
-    confirmed = set(CHECKED_ALONE)
+    # 1. With a predictor all facts of the calibration are computed again.
+    recomputed = set(CHECKED_ALONE)
+    calibration_names = sorted(fact.name for fact in fields(certificate.calibration))
     if has_predictor:
-        confirmed |= TOLD_BY_STRUCTURE | {"scores_fingerprint", "rows.calibrate"}
+        recomputed |= RECOMPUTED_FROM_STRUCTURE | {"scores_fingerprint", "rows.calibrate"}
+        recomputed |= set(calibration_names)
 
-    # 1. Facts of the calibration; a predictor confirms all of them.
-    if not has_predictor:
-        for name in sorted(fact.name for fact in fields(certificate.calibration)):
-            if name not in confirmed:
-                yield "threshold values" if name == "thresholds" else name
-
-    # 2. Facts of the structure and of the rows.
-    names = [fact.name for fact in fields(certificate.structure)]
+    # 2. List all facts: of the calibration, of the structure, and of the rows.
+    names = [*calibration_names, *(fact.name for fact in fields(certificate.structure))]
     for fact in fields(certificate.provenance):
         names += _with_roles(fact.name, certificate.provenance)
-    yield from (name for name in names if name not in confirmed)
+
+    # 3. Leave out those that are computed again.
+    names = [name for name in names if name not in recomputed]
+    return ["threshold values" if name == "thresholds" else name for name in names]
 
 
 def _with_roles(name: str, provenance: Provenance) -> list[str]:
