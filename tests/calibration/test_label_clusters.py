@@ -61,7 +61,7 @@ def clusters_of(est):
 def cluster(scores, labels, classes, *, n_rows, enough):
     """Cluster labels by their scores, so that each cluster has enough of so many further rows."""
     expected_rows = expect_rows(labels, classes, n_rows=n_rows)
-    return cluster_labels(scores, labels, expected_rows=expected_rows, enough=enough)
+    return cluster_labels(scores, labels, expected_rows=expected_rows, n_enough=enough)
 
 
 @pytest.mark.parametrize(

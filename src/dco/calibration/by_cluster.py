@@ -104,19 +104,24 @@ class _ClusterCalibration(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
-        """Compute the weight of the calibration rows at or above each score.
+        """Compute a p-value for each score: the weight of the calibration rows at or above it.
 
-        Every cluster weighs the same, and so does the one that the new row comes from, which counts
-        as above; all weigh 1 together.
+        Rows that belong together, such as the visits of a patient, are a cluster. Every cluster has
+        the same weight, which its rows share, and all have weight 1 together with the cluster of
+        the new row, which counts as above. `scores` has any shape, and the p-values have it too.
         """
+        # 1. Sort the calibration rows by score.
         calibration_scores = self.scored.scores.astype(np.float64)
-        ascending = np.argsort(calibration_scores, kind="stable")
-        p_value_of_count = weights_at_or_above(self.clusters[ascending])
+        order = np.argsort(calibration_scores, kind="stable")
+        ascending_scores = calibration_scores[order]
+        clusters_by_score = self.clusters[order]
 
+        # 2. Compute the p-value for every number of calibration scores below, and look it up.
+        p_value_by_n_below = weights_at_or_above(clusters_by_score)
         n_below = np.searchsorted(
-            calibration_scores[ascending], np.asarray(scores, dtype=np.float64), side="left"
+            ascending_scores, np.asarray(scores, dtype=np.float64), side="left"
         )
-        return np.asarray(p_value_of_count[n_below])
+        return np.asarray(p_value_by_n_below[n_below])
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,20 +186,22 @@ class OnePerClusterThreshold(_ClusterCalibration):
 
 
 def weights_at_or_above(clusters: AnyArray) -> Floats:
-    """Weigh, for i = 0 ... n, the rows from position i on together with a new cluster.
+    """Return for i = 0 ... n the weight of all rows but the i with the lowest scores, (n + 1,).
 
-    `clusters` (n,) has the cluster of each row, by ascending score. Every cluster weighs the same,
-    its rows share this weight evenly, and all weigh 1 together with the new cluster, which lies
-    above all scores. Clusters ["a", "b", "b"] give [1, 2/3, 1/2, 1/3].
+    `clusters` (n,) has the cluster of each row, by ascending score. Every cluster has the same
+    weight, which its rows share evenly, and so has a new cluster, whose scores count as the highest
+    of all. Together they have weight 1. Clusters ["a", "b", "b"] give [1, 2/3, 1/2, 1/3]: each
+    cluster has weight 1/3, row "a" has 1/3 and the rows "b" have 1/6 each.
     """
-    # 1. Weigh each row in whole numbers: a cluster weighs as much as its rows together.
-    codes, n_clusters = codes_of_values(clusters)
-    cluster_sizes = np.bincount(codes, minlength=n_clusters).tolist()
+    # 1. Weigh the rows in whole numbers, to add them up without rounding. The least common multiple
+    # of the sizes is a cluster's weight that every size divides.
+    cluster_of_row, n_clusters = codes_of_values(clusters)
+    cluster_sizes = np.bincount(cluster_of_row, minlength=n_clusters).tolist()
     cluster_weight = math.lcm(*cluster_sizes)
-    row_weights = [cluster_weight // cluster_sizes[code] for code in codes.tolist()]
+    row_weights = [cluster_weight // cluster_sizes[cluster] for cluster in cluster_of_row.tolist()]
 
-    # 2. Add the weights up from the highest score downwards. One division for each sum rounds once,
-    # so that comparing it with alpha is exact.
+    # 2. Add them up from the highest score downwards, beginning with the new cluster. Each sum is
+    # divided once and so rounded once: comparing it with alpha is exact.
     sums_from_top = accumulate(reversed(row_weights), initial=cluster_weight)
     total = cluster_weight * (n_clusters + 1)
     shares_from_top = np.array([weight / total for weight in sums_from_top])
@@ -225,32 +232,33 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
 def cluster_threshold(scores: Floats, clusters: Any, *, alpha: Fraction) -> Threshold:
     """Compute the (1 - alpha) quantile of scores, where every cluster has weight 1.
 
-    The rows of a cluster share its weight: each weighs 1 / (size of its cluster). The threshold is
-    the smallest score up to which rows weigh at least (1 - alpha) (number of clusters + 1), and
-    infinite if all rows weigh less. This is `grouped_conformal` for checked scores, without its
-    warning.
+    `clusters` (n,) says which rows belong together, such as the visits of a patient. They share the
+    weight of their cluster: each weighs 1 / (size of its cluster). The threshold is the smallest
+    score up to which rows weigh at least (1 - alpha) (number of clusters + 1), and infinite if all
+    rows weigh less. This is `grouped_conformal` for checked scores, without its warning.
     """
-    codes, n_clusters = codes_of_values(clusters)
-    if codes.size != scores.size:
+    cluster_of_row, n_clusters = codes_of_values(clusters)
+    if cluster_of_row.size != scores.size:
         raise ValueError(
-            f"There are {scores.size} scores and {codes.size} group labels; give one label per "
-            f"score."
+            f"There are {scores.size} scores and {cluster_of_row.size} group labels; give one "
+            f"label per score."
         )
 
-    # 1. For each row, by ascending score, the size of its cluster.
-    cluster_sizes = np.bincount(codes)
-    ascending = np.argsort(scores, kind="stable")
-    size_of_cluster = cluster_sizes[codes[ascending]]
+    # 1. Find for each row, by ascending score, the size of its cluster.
+    cluster_sizes = np.bincount(cluster_of_row)
+    order = np.argsort(scores, kind="stable")
+    size_by_score = cluster_sizes[cluster_of_row[order]]
 
-    # 2. The smallest number of rows that weigh enough, by bisection; n + 1 if all weigh too little.
+    # 2. Find by bisection how many of the lowest scores it takes to weigh enough. If all n weigh
+    # too little, the rank is n + 1, which stands for infinity.
     def weight_of_lowest(n_rows: int) -> Fraction:
-        return _sum_of_reciprocals(size_of_cluster[:n_rows])
+        return _sum_of_reciprocals(size_by_score[:n_rows])
 
     needed_weight = (1 - alpha) * (n_clusters + 1)
-    rank = bisect_left(range(codes.size + 1), needed_weight, key=weight_of_lowest)
+    rank = bisect_left(range(scores.size + 1), needed_weight, key=weight_of_lowest)
     return Threshold(
         value=order_statistic(scores, rank),
-        rank=None,
+        rank=None,  # how high it ranks depends on the sizes of the clusters, so no law follows
         n=n_clusters,
         guarantee="marginal",
         alpha=float(alpha),

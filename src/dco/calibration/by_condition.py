@@ -80,13 +80,16 @@ class ThresholdPerCondition(Calibration):
 
     @cached_property
     def conditions(self) -> tuple[CalibratedCondition, ...]:
-        """Take the threshold of each condition from the scores of its calibration rows.
+        """Take a threshold from the calibration scores of each condition.
 
-        The covariate of a row is the key of its condition: a value of a column, say, or a label.
+        A condition is a group of rows that gets a threshold of its own. Its key is what its rows
+        share: a value of a column, such as "north", or a label. The law is the distribution of
+        coverage that follows from the rank of the threshold.
         """
-        assert self.scored.covariates is not None
         condition = self.calibrator.condition
-        rows_of_key = rows_by_condition(self.scored.covariates)
+        key_of_row = self.scored.covariates
+        assert key_of_row is not None
+        rows_of_key = rows_by_condition(key_of_row)
         name_of_key = distinct_names({key: condition.text(key) for key in rows_of_key})
 
         conditions = []
@@ -120,27 +123,29 @@ class ThresholdPerCondition(Calibration):
         targets: AnyArray | None = None,
         labels: AnyArray | None = None,
     ) -> Floats:
-        """Compare each score with the calibration scores of its own condition.
+        """Compute p-values of new rows, each among the calibration scores of its own condition.
 
-        `scores` are those of `targets`, (n,), or of `labels` tried in every row, (n, K). In a
+        A condition is a group of rows with a threshold of its own. `scores` are those of `targets`,
+        one for each row of X, (n,), or of `labels` that are tried in every row, (n, K). In a
         condition without calibration rows the p-values are 1.
         """
-        # 1. Find the condition of each score.
+        # 1. Find the condition of each score, as a number; -1 for one without calibration rows.
         if targets is not None:
             keys = self.calibrator.condition.of_rows(X, targets)
         else:
             keys = self.calibrator.condition.of_trials(X, labels)
-        positions = np.broadcast_to(self._find_positions(keys), scores.shape).ravel()
+        condition_numbers = np.broadcast_to(self._find_positions(keys), scores.shape).ravel()
 
-        # 2. Sort the scores by condition: those of condition i lie from starts[i] to starts[i + 1].
-        by_condition = np.argsort(positions, kind="stable")
-        starts = np.searchsorted(positions[by_condition], np.arange(len(self.conditions) + 1))
+        # 2. Sort the scores by condition, and find where each condition starts among them.
+        order = np.argsort(condition_numbers, kind="stable")
+        n_conditions = len(self.conditions)
+        starts = np.searchsorted(condition_numbers[order], np.arange(n_conditions + 1))
 
         # 3. Compute the p-values of one condition after the other.
         flat_scores = scores.ravel()
         p_values = np.ones(scores.size)
         for number, condition in enumerate(self.conditions):
-            indices = by_condition[starts[number] : starts[number + 1]]
+            indices = order[starts[number] : starts[number + 1]]
             p_values[indices] = p_values_among(condition.scores, flat_scores[indices])
         return p_values.reshape(scores.shape)
 
@@ -188,23 +193,25 @@ class ThresholdPerCondition(Calibration):
     def notes(self, *, n_in_fit: int | None = None, classes: AnyArray | None = None) -> list[Note]:
         """Say which labels have no calibration rows, and which conditions have too few.
 
-        `classes` are all labels of the fit.
+        A condition is a group of rows with a threshold of its own. `classes` are all labels of the
+        fit; None for a regression. `n_in_fit` is used by other calibrations.
         """
         condition = self.calibrator.condition
-        smallest = self.calibrator.smallest_size(alpha=self.alpha)
+        n_needed = self.calibrator.smallest_size(alpha=self.alpha)  # for a finite threshold
         notes = []
 
-        # 1. Labels without calibration rows, where labels decide the thresholds.
+        # 1. If labels are the conditions, name those without calibration rows.
         if classes is not None and condition.needs_label:
             has_rows = self._find_positions(condition.of_rows(None, classes)) >= 0
             absent = [repr(label) for label in classes[~has_rows].tolist()]
-            notes += note_absent_labels(absent, n_labels=len(classes), smallest=smallest)
+            notes += note_absent_labels(absent, n_labels=len(classes), smallest=n_needed)
 
-        # 2. Conditions whose thresholds are infinite.
-        threshold_of_name = {
-            condition.quote(calibrated.key): calibrated.threshold for calibrated in self.conditions
-        }
-        notes += note_full_conditions(threshold_of_name, smallest=smallest, alpha=float(self.alpha))
+        # 2. Name the conditions whose thresholds are infinite.
+        threshold_of_name = {}
+        for calibrated in self.conditions:
+            name = condition.quote(calibrated.key)
+            threshold_of_name[name] = calibrated.threshold
+        notes += note_full_conditions(threshold_of_name, smallest=n_needed, alpha=float(self.alpha))
         return notes
 
     def _find_positions(self, keys: AnyArray) -> Integers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -19,9 +19,9 @@ from dco.foundations.notes import Message
 from dco.rows.conditions import LABEL_CLUSTERS, rows_by_condition
 from dco.structure import ScoredRows, describe
 
-# A cluster should expect so many times the calibration rows that a finite threshold needs: then its
-# threshold is finite almost surely.
-_TIMES_NEEDED = 4
+# How many times as many calibration rows as a finite threshold needs a cluster of labels should
+# expect: its threshold is then finite almost surely.
+_RESERVE_FACTOR = 4
 # Rows of an average label that are added to each label: few rows of its own say little.
 _PRIOR_ROWS = 2
 _MEAN_OF_UPPER_HALF = 0.75  # of ranks spread evenly between 0 and 1
@@ -69,9 +69,20 @@ class ByLabelCluster(Calibrator):
     ) -> ByCondition:
         """Cluster the labels, and return the calibrator that gives each cluster a threshold.
 
-        `tuning_scores` and `tuning_labels` say which labels have scores alike. `fitting_labels` are
-        those of the training and tuning rows: by their shares each label is expected among the
-        `n_calibration_rows`, which are still sealed.
+        Labels of few rows cannot have a finite threshold each, so those with similar scores share
+        one. Calibration rows are still sealed: clusters are learnt from training and tuning rows.
+
+        Parameters
+        ----------
+        tuning_scores, tuning_labels
+            The scores of the tuning rows, with their labels; None instead of scores is an error.
+        fitting_labels
+            The labels of the training and tuning rows. Their shares tell how many of the
+            `n_calibration_rows` rows to expect of each label.
+        classes
+            All labels.
+        alpha
+            One minus the coverage wanted, on which the rows for a finite threshold depend.
         """
         if tuning_scores is None or classes is None:
             advice = "raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩."
@@ -81,7 +92,7 @@ class ByLabelCluster(Calibrator):
             tuning_scores,
             tuning_labels,
             expected_rows=expect_rows(fitting_labels, classes, n_rows=n_calibration_rows),
-            enough=_TIMES_NEEDED * self.smallest_size(alpha=alpha),
+            n_enough=_RESERVE_FACTOR * self.smallest_size(alpha=alpha),
         )
         return ByCondition(LabelClusterCondition(clusters), self.guarantee)
 
@@ -93,9 +104,11 @@ def expect_rows(labels: AnyArray, classes: AnyArray, *, n_rows: int) -> dict[Any
 
 
 def cluster_labels(
-    scores: Floats, labels: AnyArray, *, expected_rows: dict[Any, float], enough: int
+    scores: Floats, labels: AnyArray, *, expected_rows: dict[Any, float], n_enough: int
 ) -> tuple[tuple[Any, ...], ...]:
     """Group labels into clusters that share a threshold: rare labels with others of like scores.
+
+    The result has a tuple of labels for each cluster: (("a",), ("b", "d"), ("c", "e")).
 
     After Ding, Angelopoulos, Bates, Jordan and Tibshirani (2023), who learn clusters of score
     quantiles on a part of the calibration rows.
@@ -106,37 +119,60 @@ def cluster_labels(
         The scores of the tuning rows, with their labels.
     expected_rows
         Every label, in order, with the number of calibration rows that it is expected to have.
-    enough
+    n_enough
         How many calibration rows a cluster should be expected to have. A label that is expected to
         have as many by itself is a cluster alone.
     """
     rank_of = _score_ranks(scores, labels, list(expected_rows))
-    clusters = [[label] for label, n_rows in expected_rows.items() if n_rows >= enough]
-    rare = [label for label, n_rows in expected_rows.items() if 0 < n_rows < enough]
-    absent = [label for label, n_rows in expected_rows.items() if n_rows == 0]
 
-    # 1. Take rare labels by how high their scores are, and fill one cluster after the other.
+    # 1. Frequent labels are clusters of their own.
+    clusters = [[label] for label, n_rows in expected_rows.items() if n_rows >= n_enough]
+
+    # 2. Rare labels form clusters with the next higher scores, as many as make enough rows.
+    rare_labels = [label for label, n_rows in expected_rows.items() if 0 < n_rows < n_enough]
+    rare_labels.sort(key=rank_of.__getitem__)
+    new_clusters, leftover = _cut_into_clusters(rare_labels, expected_rows, n_enough)
+    clusters += new_clusters
+
+    # 3. Rare labels that are left over join the cluster whose scores are nearest.
+    if leftover and clusters:
+        mean_rank = float(np.mean([rank_of[label] for label in leftover]))
+        _nearest_cluster(clusters, rank_of, mean_rank).extend(leftover)
+    elif leftover:
+        clusters.append(leftover)
+
+    # 4. Labels without rows join last, where scores are average: nothing is known of theirs.
+    absent_labels = [label for label, n_rows in expected_rows.items() if n_rows == 0]
+    if absent_labels:
+        average_rank = _upper_mean(np.empty(0))
+        _nearest_cluster(clusters, rank_of, average_rank).extend(absent_labels)
+
+    return _sort_clusters(clusters, list(expected_rows))
+
+
+def _cut_into_clusters(
+    labels: Sequence[Any], expected_rows: Mapping[Any, float], n_enough: int
+) -> tuple[list[list[Any]], list[Any]]:
+    """Cut a list of labels into clusters, in their order, and return them and what is left over.
+
+    A cluster ends as soon as it expects `n_enough` rows. With "a": 3 rows, "b": 2, "c": 4 and
+    "d": 1, and 5 rows enough, the clusters are ["a", "b"], and ["c", "d"]; nothing is left over.
+    """
+    clusters = []
     unfinished: list[Any] = []
-    for label in sorted(rare, key=rank_of.__getitem__):
+    for label in labels:
         unfinished.append(label)
-        if sum(expected_rows[member] for member in unfinished) >= enough:
+        if sum(expected_rows[member] for member in unfinished) >= n_enough:
             clusters.append(unfinished)
             unfinished = []
+    return clusters, unfinished
 
-    # 2. Labels that are left over join the cluster whose scores are nearest.
-    if unfinished and clusters:
-        mean_rank = float(np.mean([rank_of[label] for label in unfinished]))
-        _nearest_cluster(clusters, rank_of, mean_rank).extend(unfinished)
-    elif unfinished:
-        clusters.append(unfinished)
 
-    # 3. Labels without rows come last, so that they do not move others, and count as average.
-    if absent:
-        average_rank = _upper_mean(np.empty(0))
-        _nearest_cluster(clusters, rank_of, average_rank).extend(absent)
-
-    # 4. Sort the labels of each cluster, and the clusters by their first label.
-    position_of = {label: position for position, label in enumerate(expected_rows)}
+def _sort_clusters(
+    clusters: Sequence[Sequence[Any]], labels: Sequence[Any]
+) -> tuple[tuple[Any, ...], ...]:
+    """Put the labels of each cluster in the order of `labels`, and clusters by their first one."""
+    position_of = {label: position for position, label in enumerate(labels)}
     sorted_clusters = [sorted(cluster, key=position_of.__getitem__) for cluster in clusters]
     sorted_clusters.sort(key=lambda cluster: position_of[cluster[0]])
     return tuple(tuple(cluster) for cluster in sorted_clusters)

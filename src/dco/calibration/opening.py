@@ -49,15 +49,26 @@ def open_calibration_rows(
 ) -> OpenedRows:
     """Open the sealed calibration rows for this structure, score them, and check the scores.
 
-    `calibrator` says what else is needed of each row, `support` where y lies by what the caller
-    knows, and `seed` is that of the fit.
+    Parameters
+    ----------
+    structure
+        The fitted model with its score; nothing about it changes any more.
+    sealed
+        The calibration rows. They can be opened once.
+    calibrator
+        Says what is needed of each row beside its score: a weight, say, or the group that it is in.
+    support
+        The lowest and the highest y that are possible, if the caller knows them.
+    seed
+        The seed of the fit.
     """
     rows = sealed.open_for(structure.fingerprint)
 
-    # 1. Pick a row of each cluster before any score is seen.
+    # 1. Where rows belong together in clusters, pick a row of each before any score is seen.
     one_per_cluster = pick_one_per_cluster(rows.clusters, seed=seed)
 
-    # 2. Score the rows. Sets and scores of the library are compared in its tests.
+    # 2. Score the rows. A score that the user wrote must agree with the sets that it makes; for
+    # those of this library its tests show that.
     scores = _score_opened_rows(structure, rows.X, rows.y)
     if not is_ours(structure.score):
         check_inverse(structure.score, structure.prediction(rows.X), rows.y, scores)
@@ -68,7 +79,7 @@ def open_calibration_rows(
         one_per_cluster=one_per_cluster,
     )
 
-    # 3. Check that a fixed function scored them.
+    # 3. Check that a fixed function scored them, one that gives a row the same score every time.
     return OpenedRows(
         scored=settle_scores(scored, structure, calibrator, rows.X, rows.y),
         notes=tuple(note_targets(structure, rows.y, support=support)),
@@ -86,10 +97,10 @@ def pick_one_per_cluster(clusters: AnyArray | None, *, seed: int) -> Integers | 
 
 
 def _score_opened_rows(structure: Structure, X: Any, y: AnyArray) -> Floats:
-    """Score calibration rows; a structure that cannot is an error, and no other takes its place.
+    """Score the calibration rows, and explain the error if the model cannot predict them.
 
-    Which structure is calibrated may not depend on what the calibration rows hold, a missing value
-    in them included.
+    A missing value may be the cause. No other model may then be tried: which model is calibrated
+    may not depend on what the calibration rows hold.
     """
     try:
         return structure.scores(X, y)
@@ -107,14 +118,17 @@ def _score_opened_rows(structure: Structure, X: Any, y: AnyArray) -> Floats:
 def settle_scores(
     scored: ScoredRows, structure: Structure, calibrator: Calibrator, X: Any, y: AnyArray
 ) -> ScoredRows:
-    """Check that scores and covariates are a fixed function of a row, and round tied scores up.
+    """Check the scores of calibration rows, and return them in their final form.
 
-    Some rows are computed again in smaller batches. X must hold those that `rows_scored_again`
-    chooses; y and `scored` have all rows.
+    Scores, and what else `scored` has of each row (its covariate: a weight, say, or a group), must
+    not depend on the other rows. Some rows are therefore scored again in smaller batches: those
+    that `rows_scored_again` chooses. X must have these rows, y and `scored` must have all.
     """
+    # 1. Check that nothing changes in smaller batches.
     check_scores_repeat(structure, X, y, scored.scores)
     calibrator.check_covariates(X, y, scored.covariates)
 
+    # 2. Raise all scores by a little if some are equal, so that rounding cannot part them.
     rounding = tie_rounding(structure.scores, X, y, scored.scores)
     try:
         scores = checked_scores(scored.scores + rounding)
@@ -128,14 +142,19 @@ def check_scores_repeat(structure: Structure, X: Any, y: AnyArray, scores: Float
     """Score some rows again in smaller batches, and raise if their scores change.
 
     They do if the model learns in predict, leaves dropout on, or compares the rows of a batch.
-    `scores` are those of all rows, scored together.
+    `scores` are those of all rows (X, y), scored together.
     """
     first_rows, _ = rows_scored_again(len(y))
-    half = first_rows[: len(first_rows) // 2]
-    batches = [first_rows, half] if half.size else [first_rows]
+    batches = [first_rows]
+    first_half = first_rows[: len(first_rows) // 2]
+    if first_half.size > 0:
+        batches.append(first_half)
 
     for rows in batches:
-        if not _scores_repeat(structure, take_features(X, rows), y[rows], scores[rows], scores):
+        is_repeated = _scores_repeat(
+            structure, take_features(X, rows), y[rows], scores[rows], all_scores=scores
+        )
+        if not is_repeated:
             raise SealBrokenError(
                 f"The scores of {structure.name} change when the same rows are scored again, so "
                 f"they are not those of one fixed function of a row: the model learns, draws at "
@@ -145,20 +164,21 @@ def check_scores_repeat(structure: Structure, X: Any, y: AnyArray, scores: Float
 
 
 def _scores_repeat(
-    structure: Structure, X: Any, y: AnyArray, scores: Floats, all_scores: Floats
+    structure: Structure, X: Any, y: AnyArray, scores: Floats, *, all_scores: Floats
 ) -> bool:
-    """Return whether a batch of rows gets the same scores as it got among all rows.
+    """Return whether the rows of a batch (X, y) get the same scores as they got among all rows.
 
-    `scores` are those that the rows of the batch got then, and `all_scores` those of all rows. A
-    small batch may be rounded differently, in single precision to a few digits where features are
-    large. Such differences are accepted if the batch gets the same scores once more.
+    `scores` are those that they got then, and `all_scores` those of all rows.
     """
+    # 1. They are the same but for the usual rounding.
     scores_now = structure.scores(X, y)
     if same_but_for_rounding(scores_now, scores).all():
         return True
 
+    # 2. In single precision and with large features, batches of another size may agree in few
+    # digits only. That is accepted from a model that gives the same batch the same scores.
     is_near = same_but_for_rounding(
-        scores_now, scores, among=all_scores, share=_ROUNDING_OF_REPEATABLE
+        scores_now, scores, usual_scores=all_scores, share=_ROUNDING_OF_REPEATABLE
     )
     if not is_near.all():
         return False
@@ -183,12 +203,12 @@ def tie_rounding(
 def batch_rounding(
     scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats
 ) -> float:
-    """Estimate by how much a row's score may differ when the row comes alone.
+    """Estimate by how much the score of a row may differ if it is predicted without other rows.
 
-    A matrix product of one row may round differently from one of many rows. Some rows are scored
-    alone by `scores_of(X, y)` and compared with their `scores` among all rows; the estimate is four
-    times the largest difference. Larger jumps are no rounding (two labels that change places, in a
-    score of ranks) and do not count.
+    A matrix product of one row may be rounded in another way than one of many rows. `scores` are
+    those of all rows (X, y), scored together. Some rows are scored alone with the function
+    `scores_of(X, y)`, and the estimate is four times the largest difference. Differences too large
+    for rounding do not count: a score that ranks labels jumps if two labels change places.
     """
     _, rows_to_compare = rows_scored_again(len(y))
     scores_together = scores[rows_to_compare]
@@ -198,32 +218,34 @@ def batch_rounding(
     )
 
     is_finite = np.isfinite(scores_together)
-    is_rounding = is_finite & same_but_for_rounding(scores_alone, scores_together)
-    differences = np.abs(scores_alone[is_rounding] - scores_together[is_rounding])
+    differs_by_rounding = is_finite & same_but_for_rounding(scores_alone, scores_together)
+    differences = np.abs(scores_alone[differs_by_rounding] - scores_together[differs_by_rounding])
     return _SAFETY_FACTOR * float(differences.max(initial=0.0))
 
 
 def same_but_for_rounding(
-    again: Floats,
+    scores_again: Floats,
     scores: Floats,
     *,
-    among: Floats | None = None,
+    usual_scores: Floats | None = None,
     share: float = _ROUNDING_OF_USUAL_SIZE,
 ) -> Bools:
-    """Say for each row whether two scores of it differ by no more than rounding.
+    """Say for each row whether its two scores differ by no more than rounding.
 
-    Batches of another size may be rounded differently. A small residual is the difference of large
-    numbers and keeps their rounding, so a difference may be up to `share` of the size that scores
-    usually have: the median of the finite |scores|, or of |among| if other rows shall decide it.
+    A small residual is the difference of two large numbers and keeps their rounding. A difference
+    may therefore be up to `share` of the size that scores usually have, which is the median of
+    |usual_scores|. None for `usual_scores`: the median of |scores|.
     """
-    sizes = np.abs(scores if among is None else among)
+    if usual_scores is None:
+        usual_scores = scores
+    sizes = np.abs(usual_scores)
     finite_sizes = sizes[np.isfinite(sizes)]
     usual_size = 0.0
     if finite_sizes.size > 0:
         usual_size = float(np.quantile(finite_sizes, 0.5, method="lower"))
 
     return np.isclose(
-        again,
+        scores_again,
         scores,
         rtol=_ROUNDING_OF_SCORE,
         atol=_SMALLEST_ROUNDING + share * usual_size,
@@ -248,7 +270,10 @@ def note_targets(
 
 
 def _note_outside_support(y: AnyArray, support: tuple[float, float]) -> list[Note]:
-    """Note how many calibration targets lie outside the support; nothing if none does."""
+    """Note how many calibration targets `y` lie outside the bounds that the caller gave for y.
+
+    `support` is (lowest, highest). The list is empty if all targets lie within.
+    """
     low, high = support
     n_outside = int(np.count_nonzero((y < low) | (y > high)))
     if n_outside == 0:

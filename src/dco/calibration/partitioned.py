@@ -19,6 +19,7 @@ from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 
 _BITS = 16  # how many bits of a score one round finds
+_N_PATTERNS = 2**_BITS  # of so many bits: half a megabyte of counts
 _ROUNDS = 4  # for the 64 bits of a float
 _SIGN_BIT = np.uint64(1 << 63)
 
@@ -31,17 +32,23 @@ def partitioned_conformal(
     n_jobs: int | None = None,
     scheduler: Any = None,
 ) -> Threshold:
-    """Compute `split_conformal` (with `delta` `bayesian_quadrature`) of scores in many parts.
+    """Compute the threshold of scores that lie in many parts, such as files, without joining them.
 
-    The threshold is that of all scores in one array, to the last bit. A part is an array, or a
-    function without arguments that reads one and is called four times; if a part's scores differ
-    from one call to the next, that is an error. `n_jobs` and `scheduler` (the address of a Dask
-    cluster) say where parts are read.
+    The result is that of `split_conformal` for all scores in one array, to the last bit, or with
+    `delta` that of `bayesian_quadrature`. It is one of the scores, which is found in four rounds.
+    Each round reads every part once and finds 16 of the 64 bits of the score.
 
-    Floats compare as their bits do, so the wanted score is found 16 bits at a time: each round
-    counts, in every part, how many scores go on from the bits found so far with each of 65,536
-    patterns (half a megabyte), and the counts are added up. Ties and infinities count like other
-    scores.
+    Parameters
+    ----------
+    parts
+        The scores. A part is an array, or a function without arguments that reads one. It must read
+        the same scores in each round: others are an error.
+    alpha
+        One minus the coverage wanted.
+    delta
+        The probability with which coverage may be lower; None for the marginal guarantee.
+    n_jobs, scheduler
+        Where parts are read: how many processes, and the address of a Dask cluster.
     """
     level = as_rational(alpha)
     guarantee: RankGuarantee = Marginal()
@@ -73,14 +80,15 @@ def partitioned_conformal(
 
 @dataclass(frozen=True, eq=False)
 class _PartCounts:
-    """Scores of one part in one round: all of them, and those that begin with the prefix.
+    """What one round counts in one part: all scores, and those that begin with the prefix.
 
-    `checksum` is the sum of all keys modulo 2**64, whatever their order.
+    `checksum` is the sum of all keys (`_keys_of_scores`) modulo 2**64, whatever their order.
+    `by_pattern` says, of the scores with the prefix, how many go on with each pattern of 16 bits.
     """
 
     n_scores: int
     checksum: int
-    by_pattern: Integers  # of those with the prefix, how many go on with each pattern
+    by_pattern: Integers
 
     @property
     def n_with_prefix(self) -> int:
@@ -112,7 +120,8 @@ def _find_score_of_rank(
     (`prefix`) and go on with each pattern. Added up in order of the patterns, these counts reach
     the wanted rank at the pattern that the wanted key has.
 
-    `first_counts` are the counts of the first round, which has an empty prefix.
+    `first_counts` are the counts of the first round, one record for each part. No bits are found
+    before it, so its prefix is empty.
     """
     prefix = 0  # the bits found so far
     n_below = 0  # scores that are smaller than all those with this prefix
@@ -141,51 +150,56 @@ def _find_score_of_rank(
 def _check_parts_unchanged(
     before: list[_PartCounts], now: list[_PartCounts], *, pattern: int
 ) -> None:
-    """Raise if a part gave other scores in this round than in the round before.
+    """Raise if a part had other scores in this round than in the round before.
 
-    `before` and `now` have the counts of each part. The round before found `pattern`: as many of
-    its scores must begin with the prefix of this round.
+    `before` and `now` are the counts of the two rounds, one record for each part. The round before
+    found the bits `pattern`, so the scores that it counted with them are those that begin with the
+    prefix of this round.
     """
-    for number, (old, new) in enumerate(zip(before, now, strict=True), start=1):
+    for number, (counts_before, counts_now) in enumerate(zip(before, now, strict=True), start=1):
         is_unchanged = (
-            old.n_scores == new.n_scores
-            and old.checksum == new.checksum
-            and old.by_pattern[pattern] == new.n_with_prefix
+            counts_before.n_scores == counts_now.n_scores
+            and counts_before.checksum == counts_now.checksum
+            and counts_before.by_pattern[pattern] == counts_now.n_with_prefix
         )
         if not is_unchanged:
+            n_before = counted(counts_before.n_scores, "score")
+            n_now = counted(counts_now.n_scores, "score")
             raise ValueError(
                 f"Part {number} of {len(now)} changed while it was read: a part is read up to "
-                f"{_ROUNDS} times and must give the same scores each time (it gave "
-                f"{counted(old.n_scores, 'score')}, then {counted(new.n_scores, 'score')}). Read "
-                f"it from a file that nobody writes to, or pass an array."
+                f"{_ROUNDS} times and must give the same scores each time (it gave {n_before}, "
+                f"then {n_now}). Read it from a file that nobody writes to, or pass an array."
             )
 
 
 def _count_patterns(part: Any, *, prefix: int, n_rounds: int) -> _PartCounts:
-    """Count the scores of a part by their next 16 bits, among those that begin with `prefix`.
+    """Count the scores of a part that begin with `prefix`, by the 16 bits that come next.
 
-    The bits are those of the scores written as integers (`_keys_of_scores`). `part` is an array of
-    scores or a function that reads one, and `prefix` has the 16 * `n_rounds` bits that the rounds
-    before have found.
+    A score is written as a 64-bit integer, its key (`_keys_of_scores`). `prefix` has the first
+    16 * `n_rounds` bits of the wanted key, which the rounds before have found. `part` is an array
+    of scores, or a function that reads one.
     """
     read_scores = part() if callable(part) else part
-    scores = checked_scores(read_scores).astype(np.float64) + 0.0  # -0.0 is 0.0
-
-    # 1. Write the scores as integers in the same order.
+    scores = checked_scores(read_scores).astype(np.float64) + 0.0  # -0.0 becomes 0.0
     keys = _keys_of_scores(scores)
-    checksum = int(np.sum(keys, dtype=np.uint64))
 
-    # 2. Take the keys that begin with the prefix.
+    # 1. Take the keys that begin with the prefix; in the first round all do.
+    keys_with_prefix = keys
     if n_rounds > 0:
-        bits_after_prefix = np.uint64(64 - _BITS * n_rounds)
-        keys = keys[keys >> bits_after_prefix == np.uint64(prefix)]
+        n_bits_after_prefix = np.uint64(64 - _BITS * n_rounds)
+        prefixes = keys >> n_bits_after_prefix
+        keys_with_prefix = keys[prefixes == np.uint64(prefix)]
 
-    # 3. Count the patterns of the next 16 bits.
-    bits_after_pattern = np.uint64(64 - _BITS * (n_rounds + 1))
-    last_16_bits = np.uint64(2**_BITS - 1)
-    patterns = (keys >> bits_after_pattern) & last_16_bits
-    by_pattern = np.bincount(patterns.astype(np.int64), minlength=2**_BITS)
-    return _PartCounts(scores.size, checksum, by_pattern)
+    # 2. Cut out the next 16 bits, and count how often each pattern of them occurs.
+    n_bits_after_pattern = np.uint64(64 - _BITS * (n_rounds + 1))
+    bits_up_to_pattern = keys_with_prefix >> n_bits_after_pattern
+    patterns = bits_up_to_pattern & np.uint64(_N_PATTERNS - 1)
+    by_pattern = np.bincount(patterns.astype(np.int64), minlength=_N_PATTERNS)
+    return _PartCounts(
+        n_scores=scores.size,
+        checksum=int(np.sum(keys, dtype=np.uint64)),
+        by_pattern=by_pattern,
+    )
 
 
 def _keys_of_scores(scores: Floats) -> AnyArray:

@@ -99,7 +99,10 @@ def join_batches(batches: Sequence[ScoredBatch]) -> ScoredBatch:
 
 
 def _join_selected_rows(batches: Sequence[ScoredBatch]) -> SelectedRows:
-    """Join the rows of each batch that are scored again; their positions count from the first."""
+    """Join the rows of each batch that are scored a second time, and that kept their features.
+
+    Their positions in the batches become positions among all rows.
+    """
     features = []
     positions = []
     batch_start = 0  # the position of the batch's first row among all rows
@@ -144,10 +147,21 @@ class SealedScores(SealedRows):
         support: tuple[float, float] | None,
         seed: int,
     ) -> OpenedRows:
-        """Open the rows and check their scores, as `open_calibration_rows` does in memory.
+        """Open the rows, whose scores were computed before, and check the scores.
 
-        `structure` scored the rows and `calibrator` read their covariates; `support` is where y
-        lies by what the caller knows, and `seed` is that of the fit.
+        This does for rows that were scored in batches what `open_calibration_rows` does for rows in
+        memory.
+
+        Parameters
+        ----------
+        structure
+            The fitted model with its score, by which the rows were scored.
+        calibrator
+            What read the covariate of each row: its weight, say, or the group that it is in.
+        support
+            The lowest and the highest y that are possible, if the caller knows them.
+        seed
+            The seed of the fit.
         """
         rows = self.open_for(structure.fingerprint)
         scored = ScoredRows(
@@ -157,7 +171,7 @@ class SealedScores(SealedRows):
             one_per_cluster=pick_one_per_cluster(rows.clusters, seed=seed),
         )
 
-        # `rows.X` has features of those rows alone that are scored again.
+        # Some rows are scored a second time, as a check. `rows.X` has the features of these alone.
         return OpenedRows(
             scored=settle_scores(scored, structure, calibrator, rows.X, rows.y),
             notes=tuple(note_targets(structure, rows.y, support=support)),

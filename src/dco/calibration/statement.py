@@ -68,8 +68,8 @@ class Statement:
     ) -> Statement:
         """Return this statement at another level or with another guarantee; None keeps a part.
 
-        `guarantee` is a name, such as "marginal" or "pac", and `delta` the failure probability of
-        one that has it: `delta` with another guarantee is an error.
+        `guarantee` is a name, such as "marginal" or "pac". Only "pac" has a failure probability
+        `delta`; with another guarantee it is an error.
         """
         new_alpha = self.alpha if alpha is None else as_rational(alpha)
         new_delta = self.delta if delta is None else as_rational(delta, name="delta")
@@ -91,12 +91,15 @@ class Statement:
         function of X, a dict {label: ratio} or `ShiftWeights`. None returns the statement without
         weights.
         """
+        # 1. Take the present weights away. What stays is one threshold for all rows, with the
+        # marginal guarantee, the only one that weights can have.
         unweighted = self.calibrator
         if isinstance(self.calibrator, Weighted):
-            unweighted = OneThreshold(Marginal())  # the only guarantee that weights can have
-
+            unweighted = OneThreshold(Marginal())
         if weights is None:
             return replace(self, calibrator=unweighted)
+
+        # 2. Add the new ones.
         if not isinstance(unweighted, OneThreshold):
             raise _cannot_combine("weights", "condition_on", "groups=")
         return replace(self, calibrator=weighted_calibrator(unweighted.guarantee, weights))
