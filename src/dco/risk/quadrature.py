@@ -56,9 +56,11 @@ def bq_confidence(
     draws: int = 100_000,
     random_state: int | np.random.Generator = 0,
 ) -> float:
-    """Return P(L+ <= alpha), where L+ is the mean loss under uniform random weights.
+    """Return the probability that a randomly weighted mean of the losses is at most alpha.
 
-    The largest possible loss counts once more among the losses, as that of a row to come.
+    This is how sure Bayesian quadrature (Snell and Griffiths 2025) is that the mean loss of new
+    rows is at most alpha. The weights are uniform among those that sum to 1. The largest possible
+    loss counts once more among the losses, as that of a row to come.
 
     Parameters
     ----------
@@ -69,9 +71,9 @@ def bq_confidence(
     bound
         The largest loss that is possible at all.
     method
-        "exact" takes a Beta tail where at most two values occur, else the recursion or Davies'
-        inversion, whichever suits the size; "recursion" and "davies" name one of them. "dirichlet"
-        samples weights, as the authors of the rule do, for comparison.
+        "exact" takes the cheapest way that is exact for these losses. "recursion" and "davies"
+        (inversion of the characteristic function) name one of these ways. "dirichlet" samples
+        weights, as the authors of the rule do, for comparison.
     draws, random_state
         How many weights "dirichlet" samples, and its seed.
     """
@@ -187,15 +189,15 @@ def _by_beta_tail(terms: Terms) -> Probabilities:
 def _by_recursion(terms: Terms) -> Probabilities:
     """Compute P(Q <= 0) and P(Q > 0) by a recursion over the terms of Q.
 
-    Q is the sum of H positive terms p_h E and K negative terms -n_k E, where each E is another
-    standard exponential variable. p E - n E' is distributed as -n E with probability n / (p + n),
-    and as p E otherwise. So for the first h positive and the first k negative terms
+    Q is the sum of positive terms p_1 E, ..., p_H E and negative terms -n_1 E, ..., -n_K E, where
+    each E is another standard exponential variable. p E - n E' is distributed as -n E with
+    probability n / (p + n), and as p E otherwise. So the probability that the first h positive and
+    the first k negative terms have a sum <= 0 is
 
-        f(h, k) = (n_k f(h - 1, k) + p_h f(h, k - 1)) / (p_h + n_k)
+        f(h, k) = (n_k f(h - 1, k) + p_h f(h, k - 1)) / (p_h + n_k),   f(0, k) = 1, f(h, 0) = 0
 
-    is the probability of a sum <= 0 (the confidence), with f(0, k) = 1 and f(h, 0) = 0, and that of
-    a sum > 0 (the failure), with f(0, k) = 0 and f(h, 0) = 1. All f with the same h + k are
-    computed at once from those with h + k - 1: ``confidence[h]`` is f(h, k).
+    That of a sum > 0 follows the same formula, with f(0, k) = 0 and f(h, 0) = 1. In the table of
+    all f(h, k), those with the same h + k, a diagonal, follow from the diagonal before it.
     """
     coefficients = terms.repeat()
     p = coefficients[coefficients > 0]
@@ -203,23 +205,25 @@ def _by_recursion(terms: Terms) -> Probabilities:
     H = len(p)
     K = len(n)
 
-    confidence = np.zeros(H + 1)
-    failure = np.zeros(H + 1)
-    confidence[0] = 1.0
+    # diagonal[:, h] is f(h, k) on the present diagonal: row 0 for <= 0, row 1 for > 0
+    without_positive = (1.0, 0.0)
+    without_negative = (0.0, 1.0)
+    diagonal = np.zeros((2, H + 1))
+    diagonal[:, 0] = without_positive
     for h_plus_k in range(1, H + K + 1):
-        # 1. Where h and k are at least 1, the formula. Arrays count from 0: p_h is p[h - 1].
+        # 1. The formula where h and k are at least 1. Arrays count from 0: p_h is p[h - 1].
         h = np.arange(max(1, h_plus_k - K), min(H, h_plus_k - 1) + 1)
-        k = h_plus_k - h
-        n_share = n[k - 1] / (p[h - 1] + n[k - 1])
-        p_share = p[h - 1] / (p[h - 1] + n[k - 1])
-        confidence[h] = n_share * confidence[h - 1] + p_share * confidence[h]
-        failure[h] = n_share * failure[h - 1] + p_share * failure[h]
+        p_h = p[h - 1]
+        n_k = n[h_plus_k - h - 1]
+        one_positive_less = n_k / (p_h + n_k) * diagonal[:, h - 1]
+        one_negative_less = p_h / (p_h + n_k) * diagonal[:, h]
+        diagonal[:, h] = one_positive_less + one_negative_less
 
-        # 2. Where k is 0, the border; where h is 0, it stays as it was at the start.
+        # 2. The border k = 0; that with h = 0 stays as it is.
         if h_plus_k <= H:
-            confidence[h_plus_k] = 0.0
-            failure[h_plus_k] = 1.0
-    return Probabilities(float(confidence[H]), float(failure[H]))
+            diagonal[:, h_plus_k] = without_negative
+    confidence, failure = diagonal[:, H].tolist()
+    return Probabilities(confidence, failure)
 
 
 def _by_davies(terms: Terms) -> float:
@@ -228,8 +232,8 @@ def _by_davies(terms: Terms) -> float:
     Q is a sum of independent standard exponential variables, m_j of them times the coefficient c_j.
     For nodes t_k = (k + 1/2) step, k = 0, 1, ... (Davies 1973):
 
-    - log |phi(t)| = -1/2 sum of m_j log(1 + c_j^2 t^2)
-    - arg phi(t) = sum of m_j arctan(c_j t)
+    - log |phi(t)| = -1/2 sum over j of m_j log(1 + c_j^2 t^2)
+    - arg phi(t) = sum over j of m_j arctan(c_j t)
     - P(Q <= 0) = 1/2 - 1/pi sum over k of |phi(t_k)| sin(arg phi(t_k)) / (k + 1/2)
     """
     c = terms.coefficients
@@ -238,10 +242,10 @@ def _by_davies(terms: Terms) -> float:
         return 0.0
 
     # 1. The step 2 pi / U errs by less than P(|Q| > U), which is negligible.
-    reach = max(_chernoff_reach(c, m), _chernoff_reach(-c, m))
-    step = 2 * math.pi / reach
+    largest_q = max(_chernoff_reach(c, m), _chernoff_reach(-c, m))
+    step = 2 * math.pi / largest_q
 
-    # 2. Add up a block of nodes at a time, until what is left is negligible.
+    # 2. Add up a block of nodes at a time, until the nodes after it add next to nothing.
     total = 0.0
     for start in range(0, MOST_NODES, NODES_AT_ONCE):
         k_plus_half = np.arange(start, start + NODES_AT_ONCE) + 0.5
@@ -250,13 +254,21 @@ def _by_davies(terms: Terms) -> float:
         angle = np.arctan(np.multiply.outer(t, c)) @ m
         total += float(np.sum(modulus * np.sin(angle) / k_plus_half))
 
-        # What is left: |phi(s)| <= |phi(t)| (t / s)^decay for s > t, the last node.
-        c_t_squared = c**2 * t[-1] ** 2
-        decay = float(np.sum(m * (c_t_squared / (1 + c_t_squared))))
-        remainder = modulus[-1] * (1 / k_plus_half[-1] + 1 / decay) / math.pi
+        remainder = _bound_remainder(terms, t[-1], modulus[-1], k_plus_half[-1])
         if remainder < NEGLIGIBLE_TAIL:
             return min(1.0, max(0.0, 0.5 - total / math.pi))
     return math.nan
+
+
+def _bound_remainder(terms: Terms, t: float, modulus: float, k_plus_half: float) -> float:
+    """Bound what the nodes after the last one, t, add to the sum of `_by_davies`.
+
+    `modulus` is |phi(t)|, and k + 1/2 belongs to t. For s > t, |phi(s)| <= |phi(t)| (t / s)^decay
+    with decay = sum over j of m_j (c_j t)^2 / (1 + (c_j t)^2).
+    """
+    c_t_squared = terms.coefficients**2 * t**2
+    decay = float(np.sum(terms.counts * (c_t_squared / (1 + c_t_squared))))
+    return modulus * (1 / k_plus_half + 1 / decay) / math.pi
 
 
 def _chernoff_reach(coefficients: Floats, counts: Integers) -> float:
@@ -278,19 +290,20 @@ def _chernoff_reach(coefficients: Floats, counts: Integers) -> float:
 def _sample_confidence(
     losses: Floats, alpha: float, n_draws: int, rng: np.random.Generator
 ) -> float:
-    """Estimate the probability that the weighted mean loss is at most alpha, by sampled weights.
+    """Estimate the probability that a randomly weighted mean of the losses is at most alpha.
 
-    Weights are standard exponential variables over their sum, one for each loss and one for the
-    largest possible loss, 1. Memory holds some million of them at a time.
+    Losses lie in [0, 1]; the largest possible one, 1, counts once more among them. Uniform random
+    weights are standard exponential variables over their sum. The weighted mean is at most alpha if
+    the sum of weight * (loss - alpha) is at most 0, so the weights need not be divided.
     """
     coefficients = np.append(losses, 1.0) - alpha
     n_weights = len(coefficients)
-    most_at_once = max(1, min(n_draws, CELLS_AT_ONCE // n_weights))
+    draws_at_once = max(1, min(n_draws, CELLS_AT_ONCE // n_weights))  # so that memory holds them
 
-    n_below = 0
-    for start in range(0, n_draws, most_at_once):
-        size = min(most_at_once, n_draws - start)
+    n_at_most_alpha = 0
+    for start in range(0, n_draws, draws_at_once):
+        size = min(draws_at_once, n_draws - start)
         weights = rng.standard_exponential((size, n_weights))
-        is_below = weights @ coefficients <= 0  # whatever the sum of the weights
-        n_below += int(np.count_nonzero(is_below))
-    return n_below / n_draws
+        is_at_most_alpha = weights @ coefficients <= 0
+        n_at_most_alpha += int(np.count_nonzero(is_at_most_alpha))
+    return n_at_most_alpha / n_draws

@@ -84,7 +84,11 @@ class DecisionScore(LabelScore):
         """
 
     def score_labels(self, record: Any) -> Doubles:
-        """Score every label that the model knows, (n, K), a few rows at a time."""
+        """Score every label that the model knows, (n, K), a few rows at a time.
+
+        A label scores low if it costs much to leave it out of the set. `record` holds the class
+        probabilities of n rows.
+        """
         named_losses = _NamedLosses(np.asarray(self.loss_matrix), self.labels)
         losses = named_losses.in_order_of(
             record.labels(), n_labels=record.n_classes, unseen=record.unseen is not None
@@ -101,64 +105,78 @@ class DecisionScore(LabelScore):
         return scores
 
     def _score_by_hull(self, probabilities: Doubles, losses: Floats) -> Doubles:
-        """Score the labels by a walk along the lower convex hull of (t, V), all rows at once.
+        """Score the labels of some rows, (n, K), by the price at which they join the set for good.
 
-        A price b picks the vertex of the hull with the smallest V - b t. The walk starts at the
-        vertex that price 0 picks. The next vertex is that with the smallest slope, which is the
-        price from which on it is picked (Jarvis's gift wrapping). A label's score is the price from
-        which on it is in the set of every vertex that is picked.
+        A row has points (t, V): the share t of probability that a set covers, and the value V that
+        this costs. At a price b for coverage the best point is that with the smallest V - b t. As
+        the price rises from 0, the best point moves to the right along the lower convex hull of the
+        points, and each hull point is best from one price on. A label's score is the price from
+        which on it is in the set of every best point.
 
-        Return the scores of the labels that the model knows, (n, K). `losses` has a row for each
-        action, and columns for the labels that the model has never seen after those that it knows.
+        So the hull is walked from left to right, in all rows at once: from a hull point, the line
+        with the smallest slope leads to the next one, and its slope is the price from which on that
+        is best (Jarvis's gift wrapping).
+
+        Parameters
+        ----------
+        probabilities : (n, K), of the labels that the model knows
+        losses : (actions, labels), first the columns of those K labels, then of labels never seen
         """
         n_rows, n_known = probabilities.shape
         known_losses = losses[:, :n_known]
-        points = self._points_of_hull(probabilities, losses)
+        points = self._candidate_points(probabilities, losses)
         scores = np.zeros((n_rows, n_known))
 
-        rows = np.arange(n_rows)  # those whose walk goes on
-        vertex = _position_of_smallest(points.value, prefer_largest=points.share)
-        price = np.zeros(n_rows)  # from which on the vertex is picked
-        while rows.size:
-            # 1. Find the next vertex of each row and its price; inf at the end of the hull.
-            slopes = points.slopes_from(rows, vertex)
-            next_vertex = _position_of_smallest(slopes, prefer_largest=points.share[rows])
-            smallest_slope = np.take_along_axis(slopes, next_vertex[:, None], axis=1)[:, 0]
+        walking = np.arange(n_rows)  # the rows whose walk goes on
+        point = _position_of_smallest(points.value, prefer_largest=points.share)  # best at price 0
+        price = np.zeros(n_rows)  # from which on `point` is best
+        while walking.size:
+            # 1. Find the next hull point of each row and its price; inf at the end of the hull.
+            slopes = points.slopes_from(walking, point)
+            next_point = _position_of_smallest(slopes, prefer_largest=points.share[walking])
+            smallest_slope = np.take_along_axis(slopes, next_point[:, None], axis=1)[:, 0]
             next_price = np.maximum(price, smallest_slope)
 
-            # 2. A label outside this vertex's set scores at least the next price, unless no price
-            # picks this vertex.
-            loss_of_labels = known_losses[points.action[vertex]]
-            is_outside = loss_of_labels > points.largest_loss[vertex][:, None]
-            is_picked = (next_price > price)[:, None]
-            scores[rows] = np.where(is_outside & is_picked, next_price[:, None], scores[rows])
+            # 2. A label outside this point's set scores at least the next price, unless the point
+            # is best at no price.
+            loss_of_labels = known_losses[points.action[point]]
+            is_outside = loss_of_labels > points.largest_loss[point][:, None]
+            is_ever_best = (next_price > price)[:, None]
+            scores[walking] = np.where(
+                is_outside & is_ever_best, next_price[:, None], scores[walking]
+            )
 
             # 3. Go there.
             goes_on = np.isfinite(next_price)
-            rows = rows[goes_on]
-            vertex = next_vertex[goes_on]
+            walking = walking[goes_on]
+            point = next_point[goes_on]
             price = next_price[goes_on]
         return scores
 
-    def _points_of_hull(self, probabilities: Doubles, losses: Floats) -> _Points:
-        """Return the points (t, V) among which the hull of each row has its vertices.
+    def _candidate_points(self, probabilities: Doubles, losses: Floats) -> _Points:
+        """Return the points (t, V) of each row among which are the vertices of its convex hull.
 
-        For each action, labels are sorted by their loss and their probabilities added up: the sums
-        are the shares t, the losses are the quantiles q_t of the action. No other t is needed:
-        between two such sums the value of an action does not rise with t, so that the next sum is
-        as good or better at any price.
+        t is the share of probability that a set covers. The best set for an action holds the labels
+        with the smallest losses, so its shares are cumulated probabilities in the order of loss,
+        and the t-quantile q_t of the action's loss is the largest loss in the set. V is the value
+        that `values` computes from t and q_t. Between two such shares V does not rise with t, so
+        the next share is as good or better at any price.
+
+        `probabilities` (n, K) are those of the labels that the model knows. `losses` (actions,
+        labels) has the columns of these K labels first, then those of labels never seen.
         """
         n_rows, n_known = probabilities.shape
         known_losses = losses[:, :n_known]
-        labels_by_loss = np.argsort(known_losses, axis=1, kind="stable")  # (actions, labels)
+        labels_by_loss = np.argsort(known_losses, axis=1, kind="stable")  # (actions, K)
         quantiles = np.take_along_axis(known_losses, labels_by_loss, axis=1)
 
-        masses = np.cumsum(probabilities[:, labels_by_loss], axis=2)  # (n, actions, labels)
+        masses = np.cumsum(probabilities[:, labels_by_loss], axis=2)  # (n, actions, K)
         totals = masses[:, :, -1:]
         if n_rows and totals[:, 0].min() <= 0:
             raise ValueError("a row of probabilities sums to 0.")
         shares = masses / totals
 
+        # one axis of points in place of actions and labels
         values = self.values(shares, quantiles, worst=losses.max(axis=1)[:, None])
         return _Points(
             share=shares.reshape(n_rows, -1),
@@ -283,6 +301,7 @@ def act(
         over the set and over the other labels: the largest expected loss if the set has probability
         at least 1 - alpha (ROCP's rule).
     """
+    # 1. The losses (actions, labels) in the order of the sets' labels, and what is in the sets.
     losses = _NamedLosses.read(loss_matrix, labels).in_order_of(
         sets.classes,
         n_labels=sets.n_classes,
@@ -290,17 +309,19 @@ def act(
     )
     is_empty = sets.on_host().is_empty()
     members = sets.to_dense() | is_empty[:, None]
+
+    # 2. The expected loss of each action, (n, actions), the same for all if nothing is known.
     expected_losses: Floats = np.zeros((len(sets), len(losses)))
     if prediction is not None:
         expected_losses = _expected_losses(prediction, sets, losses)
-    share_missed = None if alpha is None else float(as_rational(alpha))
 
-    # a few rows at a time, and one empty block if there are no rows
+    # 3. Choose, a few rows at a time; one empty block if there are no rows.
+    miscoverage = None if alpha is None else float(as_rational(alpha))
     rows_at_once = max(1, _NUMBERS_AT_ONCE // losses.size)
     blocks = []
     for start in range(0, max(len(sets), 1), rows_at_once):
         rows = slice(start, start + rows_at_once)
-        blocks.append(_choose_actions(losses, members[rows], expected_losses[rows], share_missed))
+        blocks.append(_choose_actions(losses, members[rows], expected_losses[rows], miscoverage))
     return Actions(
         actions=np.concatenate([block.actions for block in blocks]),
         worst_loss=np.concatenate([block.worst_loss for block in blocks]),
@@ -309,20 +330,22 @@ def act(
 
 
 def _choose_actions(
-    losses: Floats, members: Bools, expected_losses: Floats, share_missed: float | None
+    losses: Floats, members: Bools, expected_losses: Floats, miscoverage: float | None
 ) -> Actions:
-    """Choose the action of each of a few rows.
+    """Choose the action of each of a few rows, by the criterion that `act` describes.
 
-    - `losses`: (A, K) for A actions and K labels
-    - `members`: (n, K), the labels in the set of each row
-    - `expected_losses`: (n, A), by which actions with equal criteria are told apart
-    - `share_missed`: the alpha of `act`
+    Parameters
+    ----------
+    losses : (A, K), the loss of each of A actions if the label is one of K
+    members : (n, K), the labels in the set of each row
+    expected_losses : (n, A), by which actions with equal criteria are told apart
+    miscoverage : the probability that the label is outside the set; None to look at the set only
     """
     inside = _largest_losses(losses, members)
     criterion = inside
-    if share_missed is not None:
+    if miscoverage is not None:
         outside = _largest_losses(losses, ~members)
-        criterion = inside + share_missed * np.maximum(outside - inside, 0)
+        criterion = inside + miscoverage * np.maximum(outside - inside, 0)
 
     is_best = criterion == criterion.min(axis=1, keepdims=True)
     actions = np.argmin(np.where(is_best, expected_losses, np.inf), axis=1)

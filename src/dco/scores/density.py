@@ -77,7 +77,7 @@ class PredictiveDensity(Score):
     def sizes_at_several(
         self, prediction: Prediction, thresholds: Sequence[AnyThreshold] | Floats
     ) -> Floats:
-        """Return `sizes` at several thresholds, (J, n) for J of them.
+        """Return the total length of each row's set at each of J thresholds, (J, n).
 
         It is faster than `sizes` J times, because the density is interpolated once for all.
         """
@@ -86,9 +86,11 @@ class PredictiveDensity(Score):
         if not len(thresholds):
             return np.empty((0, n_rows))
 
+        # -log f <= threshold is log f >= level for the level -threshold.
         levels = np.empty((len(thresholds), n_rows))
         for position, threshold in enumerate(thresholds):
-            levels[position] = -np.asarray(thresholds_of_rows(threshold, n_rows), dtype=np.float64)
+            limit = np.asarray(thresholds_of_rows(threshold, n_rows), dtype=np.float64)
+            levels[position] = -limit
         return np.stack([sets.sizes() for sets in level_sets_at(mixtures, levels)])
 
 
@@ -138,7 +140,7 @@ def _mass_of_sets(mixtures: GaussianMixtures, sets: IntervalUnions) -> Doubles:
 
 
 def _regions(mixtures: GaussianMixtures, masses: Doubles) -> IntervalUnions:
-    """Find the highest-density region of the given mass in each row.
+    """Find the highest-density region of each row that has the mass (probability) asked for.
 
     That is the whole line for a mass >= 1, and nothing for a mass < 0.
     """
@@ -158,24 +160,27 @@ def _regions(mixtures: GaussianMixtures, masses: Doubles) -> IntervalUnions:
 def _outer_regions(mixtures: GaussianMixtures, masses: Doubles) -> IntervalUnions:
     """Find regions that hold every y whose score, as `observed` rounds it, is at most the mass.
 
-    They are highest-density regions of a little more mass than asked for. The search may fall short
-    of its mass by half of what was added. Once a row's level is found, its region is searched again
-    a little below that level, since a peak that just reaches the level is easily missed.
+    The score of y is the mass of all points of higher density. So these are the highest-density
+    regions of a little more mass than asked for, one mass for each row.
     """
-    rounding = _ROUNDING_OF_OUTER_MASS * (1 - np.clip(masses, 0, 1)) + _ROUNDING_OF_MASS
-    enlarged_masses = masses + rounding
+    # 1. Add what the score of a y may err by.
+    error = _ROUNDING_OF_OUTER_MASS * (1 - np.clip(masses, 0, 1)) + _ROUNDING_OF_MASS
+    enlarged_masses = masses + error
 
-    # -inf is the level of the whole line, inf that of the empty set
+    # 2. Find the level of log f for each mass: -inf for the whole line, inf for the empty set. The
+    # mass of a set may fall short by half of what was added.
     levels = np.where(enlarged_masses >= 1, -np.inf, np.inf)
     rows = np.flatnonzero((masses >= 0) & (enlarged_masses < 1))
     if rows.size:
         search = _LevelSearch(
             mixtures.take(rows),
             enlarged_masses[rows],
-            largest_shortfall=np.minimum(_EXACT_MASS, rounding[rows] / 2),
+            largest_shortfall=np.minimum(_EXACT_MASS, error[rows] / 2),
         )
         search.run()
         levels[rows] = search.levels
+
+    # 3. Find the sets of these levels, with ends that are rounded outwards.
     return outer_level_sets(mixtures, levels)
 
 
@@ -195,28 +200,32 @@ class _LevelSearch:
     def __init__(
         self, mixtures: GaussianMixtures, wanted_masses: Doubles, *, largest_shortfall: Doubles
     ) -> None:
-        """Prepare a search for masses in [0, 1).
+        """Prepare a search for the level of each row's set.
 
-        A set may have less than the wanted mass by `largest_shortfall`, one number for each row.
+        Parameters
+        ----------
+        mixtures : the density f of each row
+        wanted_masses : (n,), the probability that each row's set shall have, at least 0 and below 1
+        largest_shortfall : (n,), by how much a set may have less than that
         """
         n_rows = len(wanted_masses)
         self.mixtures = mixtures
         self.wanted_masses = wanted_masses
-        self.wanted_z = _mass_to_z(wanted_masses)
+        self.wanted_z = _mass_to_z(wanted_masses)  # P(|Z| <= z) = wanted mass, Z standard normal
         self.largest_shortfall = largest_shortfall
         self.levels = np.empty(n_rows)
         self.pieces: list[Pieces] = []
 
-        # The bracket of each row: at level `low` the set has enough mass, at `high` it has less.
-        # f is never above the largest density of its narrowest component: from there on up the
-        # mass is 0.
+        # The bracket of each row: the set has enough mass at level `low`, and less at level `high`.
+        # It starts with a `high` where the set is empty: f is never above the largest density of
+        # its narrowest component.
         smallest_sd = mixtures.sds.T.min(axis=-1)
         highest = -np.log(smallest_sd) - 0.5 * np.log(2 * np.pi)
         self.high = np.broadcast_to(highest, (n_rows,)).astype(np.float64)
         self.low = np.full(n_rows, -np.inf)
 
     def run(self) -> None:
-        """Take turns until every row is done."""
+        """Search all rows, turn by turn, until each has a level whose set has the wanted mass."""
         rows = np.arange(len(self.wanted_masses))  # those that are not yet done
         levels = self._first_levels()  # the level that each of them tries next
         for turn in range(_MOST_TURNS):
@@ -227,39 +236,44 @@ class _LevelSearch:
             mixtures = self.mixtures.take(rows)
             sets = level_sets(mixtures, levels)
             masses = _mass_of_sets(mixtures, sets)
-
-            # 2. Keep the results of rows that are done.
-            self._narrow_brackets(rows, levels, masses)
-            is_right = self._are_right(rows, masses)
-            is_done = is_right | self._have_narrow_brackets(rows) | (turn == _MOST_TURNS - 1)
-            self.levels[rows] = self._best_levels(rows, levels, is_right=is_right)
-
             row_of_piece = sets.rows()
             pieces = Pieces(rows[row_of_piece], sets.lower, sets.upper)
-            self.pieces.append(pieces.take(is_done[row_of_piece]))
 
-            # 3. Choose the next levels of the others.
-            other_pieces = pieces.take(~is_done[row_of_piece])
-            next_levels = self._next_levels(rows, levels, masses, other_pieces, turn=turn)
+            # 2. A row is done if its mass is right, or if its search cannot get any closer.
+            self._narrow_brackets(rows, levels, masses)
+            is_right = self._are_right(rows, masses)
+            is_last_turn = turn == _MOST_TURNS - 1
+            is_done = is_right | self._have_narrow_brackets(rows) | is_last_turn
+
+            # 3. Keep the results of rows that are done.
+            self.levels[rows] = self._best_levels(rows, levels, is_right=is_right)
+            is_piece_done = is_done[row_of_piece]
+            self.pieces.append(pieces.take(is_piece_done))
+
+            # 4. Choose the next levels of the others.
+            next_levels = self._next_levels(
+                rows, levels, masses, pieces.take(~is_piece_done), turn=turn
+            )
             rows = rows[~is_done]
             levels = next_levels[~is_done]
 
     def _first_levels(self) -> Doubles:
-        """Predict the level of each row as if it were one Gaussian.
+        """Predict the level of each row, as if its density f were one Gaussian.
 
-        With the mixture's mean and sd, that Gaussian has the wanted mass between mean -+ z sd, and
-        the level there is log f(mean) - z^2 / 2. The mixture's own density at these two ends gives
-        a better prediction, if it is plausible.
+        The Gaussian with f's mean and sd has the wanted mass between mean - z sd and mean + z sd,
+        and the level there is log f(mean) - z^2 / 2. The level that f itself has near these two
+        ends is a better prediction, if it is plausible.
         """
         mean, sd = mean_and_sd(self.mixtures)
         z = self.wanted_z
         level_at_mean = np.minimum(self.high, log_density(self.mixtures, mean))
-        of_one_gaussian = level_at_mean - 0.5 * np.square(z)
+        level_of_gaussian = level_at_mean - 0.5 * np.square(z)
 
         ends = Pieces(np.arange(len(z)), lower=mean - z * sd, upper=mean + z * sd)
         predicted = _predict_levels(self.mixtures, ends, z)
-        is_plausible = (predicted > of_one_gaussian - _LARGEST_SURPRISE) & (predicted < self.high)
-        levels = np.where(is_plausible, predicted, of_one_gaussian)
+        lowest = level_of_gaussian - _LARGEST_SURPRISE
+        is_plausible = (predicted > lowest) & (predicted < self.high)
+        levels = np.where(is_plausible, predicted, level_of_gaussian)
         return np.where(z > 0, levels, self.high)  # a mass of 0 has the highest level
 
     def _narrow_brackets(self, rows: Integers, levels: Doubles, masses: Doubles) -> None:
@@ -294,42 +308,59 @@ class _LevelSearch:
     ) -> Doubles:
         """Choose the level that each row tries next: the predicted one, or a safe one.
 
-        `levels` were tried, `masses` are those of their sets, and `pieces` the pieces of these. The
-        safe level is the middle of the bracket, or, without a lower side, a step down from the
-        level tried: a Gaussian whose mass was P(|Z| <= z) has to go down by
-        (wanted z)^2 / 2 - z^2 / 2. After a few turns steps down double.
-        """
-        predicted = _predict_levels(self.mixtures, pieces, self.wanted_z)[rows]
-        low = self.low[rows]
-        high = self.high[rows]
+        The prediction is used where it lies in the bracket and not surprisingly far down. In every
+        eighth turn no row uses it, so that wrong predictions cannot keep a bracket from shrinking.
 
-        drop = 0.5 * (np.square(self.wanted_z[rows]) - np.square(_mass_to_z(masses)))
-        further_down = levels - drop * 2.0 ** max(0, turn - _CAUTIOUS_TURNS)
-        middle = 0.5 * low + 0.5 * high
-        safe = np.where(np.isfinite(low), middle, further_down)
+        Parameters
+        ----------
+        rows : the rows that are not yet done, m of them
+        levels, masses : (m,), the levels that were tried, and the masses of their sets
+        pieces : the pieces of these sets; a row without pieces has no prediction
+        turn : how many turns there were before
+        """
+        low = self.low[rows]
+        further_down = self._step_down(rows, levels, masses, turn=turn)
+        middle_of_bracket = 0.5 * low + 0.5 * self.high[rows]
+        safe = np.where(np.isfinite(low), middle_of_bracket, further_down)
 
         is_safe_turn = turn % _TURNS_BETWEEN_SAFE_STEPS == _TURNS_BETWEEN_SAFE_STEPS - 1
         if is_safe_turn:
             return safe
+        predicted = _predict_levels(self.mixtures, pieces, self.wanted_z)[rows]
         lowest = np.maximum(low, further_down - _LARGEST_SURPRISE)
-        is_usable = (predicted > lowest) & (predicted < high)
+        is_usable = (predicted > lowest) & (predicted < self.high[rows])
         return np.where(is_usable, predicted, safe)
+
+    def _step_down(self, rows: Integers, levels: Doubles, masses: Doubles, *, turn: int) -> Doubles:
+        """Return levels below those tried, for sets of more mass, as if f were one Gaussian.
+
+        The log density of a Gaussian z sds from its mean is z^2 / 2 below that at the mean. So
+        where the set had the mass P(|Z| <= z), the level goes down by (wanted z)^2 / 2 - z^2 / 2.
+        After a few turns the steps double.
+        """
+        z = _mass_to_z(masses)
+        drop = 0.5 * (np.square(self.wanted_z[rows]) - np.square(z))
+        return levels - drop * 2.0 ** max(0, turn - _CAUTIOUS_TURNS)
 
 
 def _predict_levels(mixtures: GaussianMixtures, pieces: Pieces, wanted_z: Doubles) -> Doubles:
-    """Predict the level at which each row has its wanted mass, from a level set that is near it.
+    """Predict the level whose level set has the wanted mass, from a set that is near it.
 
-    `pieces` are those of the level set; rows without pieces get NaN. The wanted mass is
-    P(|Z| <= wanted_z) for a standard normal Z.
+    A few Newton steps, each for the level and all ends of the set together. At end j let h_j be
+    log f, h'_j its slope, and side_j -1 (a lower end) or 1 (an upper end). The end reaches the new
+    level if it moves by (level - h_j) / h'_j. The mass then grows by rate_j (level - h_j), with
+    rate_j = side_j exp(h_j) / h'_j. So the level solves
 
-    Newton steps for the level and all ends together. At end j let h be log f, h' its slope, and
-    side -1 (lower end) or 1 (upper end). The end reaches the level if it moves by (level - h) / h',
-    and the mass then grows by rate (level - h) with rate = side exp(h) / h'. So the level solves
+        missing mass = sum_j rate_j (level - h_j)
 
-        missing = sum_j rate_j (level - h_j)
+    Parameters
+    ----------
+    pieces : the intervals of the sets; rows without any get NaN
+    wanted_z : (n,), the wanted mass of each row as the z with P(|Z| <= z) = mass, Z standard normal
 
-    The missing mass is (wanted_z - z) sqrt(2 / pi) exp(-z^2 / 2) to first order, where
-    P(|Z| <= z) is the mass now. It is taken in z because z is linear in the ends for one Gaussian.
+    Returns
+    -------
+    A level for each row, (n,).
     """
     n_rows = len(wanted_z)
     level = np.full(n_rows, np.nan)
@@ -343,18 +374,29 @@ def _predict_levels(mixtures: GaussianMixtures, pieces: Pieces, wanted_z: Double
         for _ in range(_NEWTON_STEPS):
             # 1. The mass between the ends, and how much of it is missing.
             mass = np.bincount(rows, side * distribution(mixtures, ends, rows), n_rows)
-            z = _mass_to_z(mass.astype(np.float64))
-            missing = (wanted_z - z) * np.exp(-0.5 * np.square(z)) * np.sqrt(2 / np.pi)
+            missing = _missing_mass(mass.astype(np.float64), wanted_z)
 
             # 2. Solve for the level: level * sum_j rate_j = missing + sum_j rate_j h_j.
             h, slope = log_density_and_slope(mixtures, rows, ends)
             rate = side * np.exp(h) / slope
             sum_of_rates = np.bincount(rows, rate, n_rows)
-            level = (missing + np.bincount(rows, rate * h, n_rows)) / sum_of_rates
+            sum_of_rates_times_h = np.bincount(rows, rate * h, n_rows)
+            level = (missing + sum_of_rates_times_h) / sum_of_rates
 
             # 3. Move the ends there.
             ends = ends + (level[rows] - h) / slope
     return level
+
+
+def _missing_mass(mass: Doubles, wanted_z: Doubles) -> Doubles:
+    """Return how much more mass is wanted, to first order in z.
+
+    With mass = P(|Z| <= z) for a standard normal Z, that is (wanted z - z) times the derivative of
+    this probability, sqrt(2 / pi) exp(-z^2 / 2). In z, because the ends of one Gaussian's set are
+    linear in z: then a single Newton step is right.
+    """
+    z = _mass_to_z(mass)
+    return np.asarray((wanted_z - z) * np.exp(-0.5 * np.square(z)) * np.sqrt(2 / np.pi))
 
 
 def _mass_to_z(mass: Doubles) -> Doubles:

@@ -32,6 +32,27 @@ _TWO_SMALLEST_FLOATS = 2.0**-1073
 
 
 @dataclass(frozen=True)
+class _Rise:
+    """By how much a threshold is raised: by so many units in its last place, and an amount."""
+
+    units: int
+    smallest: float
+
+
+# The rise that is enough after so many roundings. Below fl(z) is z rounded, m the mean, s the
+# scale, u = 2**-53, and y < m a member (y > m is alike).
+#
+# 1 rounding: fl(m - y) <= t means m - y < t', the float after t. So y >= m - t', and as y is a
+# float, y >= fl(m - t'). At 0 and below the normal floats m - y does not round.
+# 3 roundings: fl(fl(m - y) / s) <= t means m - y <= t s (1 + u)**2, and fl(t' s) is at least that
+# for t' >= t (1 + 4 u) that is at least the float after t.
+_RISES = {
+    1: _Rise(units=1, smallest=0.0),
+    3: _Rise(units=3, smallest=_TWO_SMALLEST_FLOATS),
+}
+
+
+@dataclass(frozen=True)
 class AbsoluteResidual(Score):
     """|y - mean|: every interval has the same width, 2 t.
 
@@ -64,21 +85,24 @@ class AbsoluteResidual(Score):
 
 @dataclass(frozen=True)
 class NormalisedResidual(Score):
-    """|y - mean| / (spread + floor), Lei et al. (2018). A larger floor evens out the widths.
+    """|y - mean| / (spread + floor)**power, Lei et al. (2018).
 
-    Where spread + floor is 0 the score is 0 at the mean and +inf elsewhere. For Gaussian mixtures
+    A larger floor and a smaller power even out the widths. Where spread + floor is 0 the score is 0 at the mean and +inf elsewhere. For Gaussian mixtures
     mean and spread are the mean and the standard deviation of the posterior predictive.
     """
 
     floor: float = 0.0
+    power: float = 1.0
     needs: ClassVar[tuple[type, ...]] = (PointsWithSpread, GaussianMixtures)
 
     def __post_init__(self) -> None:
+        if not 0 < self.power <= 1:
+            raise ValueError(f"power must be greater than 0 and at most 1, got {self.power!r}.")
         if not (isinstance(self.floor, Real) and math.isfinite(self.floor) and self.floor >= 0):
             raise ValueError(f"floor must be a finite number >= 0, got {self.floor!r}.")
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
-        """Return |y - mean| / (spread + floor), (n,)."""
+        """Return |y - mean| / (spread + floor)**power, (n,)."""
         mean, scale = self._mean_and_scale(prediction)
         distance = _distance(y, mean)
         with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
@@ -88,7 +112,7 @@ class NormalisedResidual(Score):
         return scores
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
-        """Return mean -+ t (spread + floor); empty for t < 0, the whole line for t = inf."""
+        """Return mean -+ t (spread + floor)**power; empty for t < 0, the whole line for t = inf."""
         mean, scale = self._mean_and_scale(prediction)
         limit = thresholds_of_rows(threshold, len(mean))
         is_member = membership_by_score(self, prediction, limit)
@@ -99,7 +123,7 @@ class NormalisedResidual(Score):
             return Intervals(mean - half_width, mean + half_width, is_member)
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """Return 2 t (spread + floor) per row, without rounding outwards."""
+        """Return 2 t (spread + floor)**power per row, without rounding outwards."""
         _, scale = self._mean_and_scale(prediction)
         half_width = _half_width(thresholds_of_rows(threshold, len(scale)), scale)
         with np.errstate(over="ignore"):
@@ -114,7 +138,8 @@ class NormalisedResidual(Score):
         else:
             mean = record.mean.astype(np.float64, copy=False)
             spread = record.spread.astype(np.float64, copy=False)
-        return mean, spread + self.floor
+        scale = spread + self.floor
+        return mean, scale if self.power == 1 else scale**self.power
 
 
 @dataclass(frozen=True)
@@ -142,7 +167,7 @@ class QuantileResidual(Score):
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """Return max((lower - y) / d, (y - upper) / e), (n,).
 
-        The denominators d and e are 1 for the kind "plain".
+        The denominators d and e are what `_denominators` returns, and 1 for the kind "plain".
         """
         lower, upper = self._ends(prediction)
         value = as_float_targets(y, len(lower))
@@ -153,12 +178,13 @@ class QuantileResidual(Score):
                 d, e = self._denominators(prediction)
                 below /= d
                 above /= e
-        return np.maximum(below, above, out=below)
+        return np.maximum(below, above)
 
     def sets(self, prediction: Prediction, threshold: AnyThreshold) -> Intervals:
         """Return [lower - t d, upper + t e] for the threshold t, empty where the ends cross.
 
-        The denominators d and e of the score are 1 for the kind "plain".
+        d and e are what the score divides by below and above; 1 for the kind "plain". t is raised
+        a little, so that rounding leaves no member out.
         """
         lower, upper = self._ends(prediction)
         limit = thresholds_of_rows(threshold, len(lower))
@@ -172,9 +198,9 @@ class QuantileResidual(Score):
             return Intervals(lower - t * d, upper + t * e, is_member)
 
     def sizes(self, prediction: Prediction, threshold: AnyThreshold) -> Floats:
-        """Return upper - lower + t (d + e) per row, 0 where the ends cross.
+        """Return the length of each row's set, upper - lower + t (d + e), 0 where the ends cross.
 
-        The denominators d and e of the score are 1 for the kind "plain".
+        d and e are what the score divides by below and above; 1 for the kind "plain".
         """
         lower, upper = self._ends(prediction)
         limit = thresholds_of_rows(threshold, len(lower))
@@ -233,52 +259,44 @@ def _distance(y: ArrayLike, mean: Floats) -> Doubles:
 
 
 def _raise_threshold(limit: float | Floats, *, n_roundings: int) -> float | Floats:
-    """Raise the threshold t by a few units in its last place, for ends that leave no member out.
+    """Raise a threshold by a few units in the last place, so that set ends leave no member out.
 
-    A y is a member if its score, as the computer rounds it, is at most t. An end is this inequality
-    solved for y, and is rounded again: made from t itself, it could exclude a member. `n_roundings`
-    is the number of operations that round before the end is subtracted or added: 1 for |y - m| <= t
-    with m = mean, and 3 for |y - m| / s <= t, where a division by the scale s and a product t s
-    round as well.
+    A y is a member of a set if its score, as the computer rounds it, is at most the threshold. The
+    end of the set is this inequality solved for y, and rounded again: made from the threshold
+    itself, it could lie a little too far inside.
 
-    Proof, where fl(z) is z rounded. One rounding: a float y with fl(m - y) <= t has m - y < t+, the
-    float after t. So y >= m - t+, and as y is a float, y >= fl(m - t+). At 0 and below the normal
-    floats m - y does not round.
-    Three: fl(fl(m - y) / s) <= t means m - y <= t s (1 + u)^2 with u = 2^-53, and fl(t' s) is at
-    least that for t' >= t (1 + 4u) and at least the float after t.
+    Parameters
+    ----------
+    limit
+        One threshold t, or one for each row.
+    n_roundings
+        How many operations round: 1 for sets |y - mean| <= t, and 3 for |y - mean| / scale <= t,
+        where the division and the product t * scale round as well.
     """
     t = np.asarray(limit, dtype=np.float64)
-    if n_roundings == 1:
-        n_units = 1
-        smallest_rise = 0.0
-    else:
-        n_units = 3
-        smallest_rise = _TWO_SMALLEST_FLOATS
-
-    # t (1 + n_units * 2**-52) for t > 0, and t (1 - n_units * 2**-52) for t < 0: both are larger
-    signed_units = np.copysign(n_units * _UNIT_IN_LAST_PLACE, t)
+    rise = _RISES[n_roundings]
+    signed_rise = np.copysign(rise.units * _UNIT_IN_LAST_PLACE, t)  # raises t < 0 too
     with np.errstate(over="ignore", under="ignore"):
-        raised = t * (1 + signed_units) + smallest_rise
+        raised = t * (1 + signed_rise) + rise.smallest
     return float(raised) if t.ndim == 0 else np.asarray(raised)
 
 
 def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
     """Return limit * scale, half the width of intervals mean -+ limit * scale.
 
-    A negative limit gives -inf, which makes the interval empty. An infinite one gives inf, for the
-    whole line, whatever the scale (0 * inf would not be a number).
+    `limit` is one threshold, or one for each row. A negative one gives -inf, which makes the
+    interval empty. An infinite one gives inf, the whole line, whatever the scale (inf * 0 would
+    not be a number).
     """
-    if isinstance(limit, float) and limit < 0:
-        return -np.inf
-    if isinstance(limit, float) and limit == np.inf:
-        return np.inf
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         half_width: float | Floats = limit * scale
-    if isinstance(limit, float):
-        return half_width
+    if not isinstance(limit, float):
+        half_width = np.where(limit == np.inf, np.inf, half_width)
+        return np.where(limit < 0, -np.inf, half_width)
 
-    half_width = np.where(limit == np.inf, np.inf, half_width)
-    return np.where(limit < 0, -np.inf, half_width)
+    if limit < 0:
+        return -np.inf
+    return np.inf if limit == np.inf else half_width
 
 
 register(

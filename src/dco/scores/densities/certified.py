@@ -38,6 +38,10 @@ class _Brackets:
     inside: Floats
     outside: Floats
 
+    def take(self, chosen: Bools) -> _Brackets:
+        """Return some of the brackets, chosen by a mask."""
+        return _Brackets(self.rows[chosen], self.inside[chosen], self.outside[chosen])
+
 
 @dataclass(frozen=True, eq=False)
 class _Verdicts:
@@ -53,12 +57,20 @@ def search(
 ) -> Pieces:
     """Find the level sets {y : log f(y) >= level} of some rows, whatever the shape of f.
 
-    Beyond the first and the last mean of a row f is monotone, so there is at most one crossing on
-    either side. Between them intervals are halved until each is decided:
+    f is the density of the row's mixture of Gaussians. Beyond the first and the last of their means
+    it is monotone, so the level is crossed at most once on either side. The interval between these
+    means is halved until each part is decided:
 
-    - inside or outside the set throughout, as bounds prove,
-    - f is monotone there, as bounds prove: its ends tell whether the level is crossed,
+    - inside or outside the set throughout, as bounds of f prove,
+    - f is monotone there, as bounds of its slope prove: both ends tell whether the level is
+      crossed,
     - too short to matter: its middle decides.
+
+    Parameters
+    ----------
+    outlines : the outer means and the smallest sd of every row, and bounds of its level set
+    levels : one for every row of `mixtures`
+    rows : the numbers of the rows to search
     """
     if not rows.size:
         return Pieces.none()
@@ -97,14 +109,12 @@ def _bracket_outer_crossings(
     """
     first_mean = outlines.first_mean[rows]
     last_mean = outlines.last_mean[rows]
-    lower_bound = outlines.lower[rows]
-    upper_bound = outlines.upper[rows]
+    first_is_inside = log_density(mixtures, first_mean, rows) >= levels[rows]
+    last_is_inside = log_density(mixtures, last_mean, rows) >= levels[rows]
 
-    is_inside = log_density(mixtures, first_mean, rows) >= levels[rows]
-    on_the_left = _Brackets(rows[is_inside], first_mean[is_inside], lower_bound[is_inside])
-    is_inside = log_density(mixtures, last_mean, rows) >= levels[rows]
-    on_the_right = _Brackets(rows[is_inside], last_mean[is_inside], upper_bound[is_inside])
-    return [on_the_left, on_the_right]
+    left = _Brackets(rows, inside=first_mean, outside=outlines.lower[rows])
+    right = _Brackets(rows, inside=last_mean, outside=outlines.upper[rows])
+    return [left.take(first_is_inside), right.take(last_is_inside)]
 
 
 def _decide_monotone(
@@ -121,13 +131,10 @@ def _decide_monotone(
     low_is_inside = log_density(mixtures, low, rows) >= levels[rows]
     high_is_inside = log_density(mixtures, high, rows) >= levels[rows]
 
-    falls = low_is_inside & ~high_is_inside
-    rises = high_is_inside & ~low_is_inside
-    brackets = [
-        _Brackets(rows[falls], inside=low[falls], outside=high[falls]),
-        _Brackets(rows[rises], inside=high[rises], outside=low[rises]),
-    ]
-    return intervals.take(low_is_inside & high_is_inside), brackets
+    is_whole = low_is_inside & high_is_inside
+    falling = _Brackets(rows, inside=low, outside=high).take(low_is_inside & ~high_is_inside)
+    rising = _Brackets(rows, inside=high, outside=low).take(high_is_inside & ~low_is_inside)
+    return intervals.take(is_whole), [falling, rising]
 
 
 def _are_too_short_to_halve(intervals: Pieces, smallest_sd: Doubles) -> Bools:
@@ -161,7 +168,11 @@ def _middle(intervals: Pieces) -> Floats:
 def _pieces_to_crossings(
     mixtures: GaussianMixtures, outlines: Outlines, levels: Doubles, brackets: list[_Brackets]
 ) -> Pieces:
-    """Return the part of each bracket that is in the set: from its inner point to the crossing."""
+    """Return the part of each bracket that is in the set: from its inner point to the crossing.
+
+    A bracket holds a point inside a row's level set and one outside; between them log f crosses the
+    level once. `outlines` and `levels` have an entry for every row of `mixtures`.
+    """
     joined = _Brackets(
         rows=np.concatenate([bracket.rows for bracket in brackets]),
         inside=np.concatenate([bracket.inside for bracket in brackets]),
@@ -176,12 +187,16 @@ def _pieces_to_crossings(
 
 
 def _decide_by_bounds(mixtures: GaussianMixtures, intervals: Pieces, levels: Doubles) -> _Verdicts:
-    """Prove, where bounds can, that an interval is inside the set, outside it, or f monotone."""
+    """Prove, where bounds can, that intervals are inside a level set, outside it, or f monotone.
+
+    `intervals` say which row of `mixtures` each belongs to, and `levels` has a level for every row.
+    """
     n_intervals = len(intervals.rows)
     is_inside = np.zeros(n_intervals, dtype=bool)
     is_outside = np.zeros(n_intervals, dtype=bool)
     is_monotone = np.zeros(n_intervals, dtype=bool)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        # block by block, so that arrays of intervals x components fit into the cache
         for components in component_blocks(mixtures, intervals.rows):
             block = components.positions
             verdicts = _decide_block_by_bounds(
@@ -199,53 +214,95 @@ def _decide_by_bounds(mixtures: GaussianMixtures, intervals: Pieces, levels: Dou
 def _decide_block_by_bounds(
     components: Components, levels: Doubles, *, low: Floats, high: Floats
 ) -> _Verdicts:
-    """Compare bounds of g = f / exp(level) with 1 on a block of intervals [low, high].
+    """Prove, where bounds can, that intervals are inside a level set, outside it, or f monotone.
 
-    With c the middle of an interval, h half its length, z_t = (mean_t - c) / sd_t and
-    h_t = h / sd_t, component t of g is exp(p_t - level - z_t^2 / 2) at the middle (p_t: its log
-    peak). Two kinds of bounds:
-
-    - For wide intervals: a component is largest at the point nearest to its mean, near_t sds away,
-      and smallest at the farthest, far_t sds away.
-    - For narrow ones, Taylor's theorem at the middle: |g(y) - g(c)| <= |change| + bend / 2 with
-      change = h g'(c) and bend a bound of h^2 |g''|. A component's second derivative is at most
-      max(1, far_t^2) / sd_t^2 times its largest value.
-
-    g is monotone where its slope at the middle exceeds all that g'' can take away: |change| > bend.
+    Interval j is [low[j], high[j]], for the mixture of row j of `components` and levels[j]. What is
+    bounded is g = f / exp(level), which is at least 1 inside the set. g is a sum over components,
+    each largest at the point of the interval nearest to its mean, and smallest at the farthest.
+    These bounds decide wide intervals; Taylor's theorem decides narrow ones.
     """
-    # 1. Distances in sds of each component, (b, T).
-    half_length = (0.5 * high - 0.5 * low)[:, None]
-    offset = components.means - (0.5 * high + 0.5 * low)[:, None]
-    inverse_sds = components.inverse_sds
-    distance = np.abs(offset)
-    near = np.maximum(distance - half_length, 0) * inverse_sds
-    far = np.clip((distance + half_length) * inverse_sds, -_LARGEST_DISTANCE, _LARGEST_DISTANCE)
-    z = np.clip(offset * inverse_sds, -_LARGEST_DISTANCE, _LARGEST_DISTANCE)
-    half = np.clip(half_length * inverse_sds, -_LARGEST_DISTANCE, _LARGEST_DISTANCE)
+    # 1. Bounds of each component of g on the interval, and its value at the middle; all (b, T).
+    distances = _measure_distances(components, low=low, high=high)
+    log_peaks = components.log_peaks - levels[:, None]  # its log at the component's mean
+    log_largest = log_peaks - 0.5 * np.square(distances.nearest)
+    largest = _exp_cut_off(log_largest)
+    smallest = _exp_cut_off(log_peaks - 0.5 * np.square(distances.farthest))
+    at_middle = _exp_cut_off(log_peaks - 0.5 * np.square(distances.middle))
 
-    # 2. Each component of g: its largest and its smallest value, and that at the middle.
-    log_peak = components.log_peaks - levels[:, None]
-    log_largest = log_peak - 0.5 * np.square(near)
-    largest = np.exp(np.minimum(log_largest, _LARGEST_EXPONENT))
-    smallest = np.exp(np.minimum(log_peak - 0.5 * np.square(far), _LARGEST_EXPONENT))
-    at_middle = np.exp(np.minimum(log_peak - 0.5 * np.square(z), _LARGEST_EXPONENT))
+    # 2. Decide by the sum of the smallest and by that of the largest values.
+    is_inside = smallest.sum(axis=1) > 1 + _ROUNDING
+    is_outside = largest.sum(axis=1) < 1 - _ROUNDING
 
-    # 3. Taylor's bounds of g.
-    value = at_middle.sum(axis=1)
-    change = (at_middle * z * half).sum(axis=1)
-    bend = (largest * np.maximum(1, np.square(far)) * np.square(half)).sum(axis=1)
-    is_exact = (log_largest.max(axis=1) < _LARGEST_EXPONENT) & np.isfinite(bend)
-    variation = np.abs(change) + 0.5 * bend + _ROUNDING * value
-    rounding_of_change = _ROUNDING * (at_middle * np.abs(z) * half).sum(axis=1)
-
-    # 4. Compare with 1, which is g at the level.
-    is_inside = (smallest.sum(axis=1) > 1 + _ROUNDING) | (is_exact & (value - variation > 1))
-    is_outside = (largest.sum(axis=1) < 1 - _ROUNDING) | (is_exact & (value + variation < 1))
-    is_monotone = is_exact & (np.abs(change) > bend + rounding_of_change)
+    # 3. Decide by Taylor's theorem too, where no exponent was cut off.
+    by_taylor = _decide_by_taylor(at_middle, largest, distances)
+    is_exact = log_largest.max(axis=1) < _LARGEST_EXPONENT
+    is_inside |= is_exact & by_taylor.is_inside
+    is_outside |= is_exact & by_taylor.is_outside
+    is_outside &= ~is_inside
     return _Verdicts(
         is_inside=is_inside,
-        is_outside=is_outside & ~is_inside,
-        is_monotone=is_monotone & ~is_inside & ~is_outside,
+        is_outside=is_outside,
+        is_monotone=is_exact & by_taylor.is_monotone & ~is_inside & ~is_outside,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Distances:
+    """Where an interval lies as seen from the mean of each component, in its sds; all (b, T)."""
+
+    nearest: Doubles  # from the mean to the nearest point of the interval, 0 if that is the mean
+    farthest: Doubles  # from the mean to the farthest point of the interval
+    middle: Doubles  # mean - middle of the interval, with its sign
+    half_length: Doubles  # half the length of the interval
+
+
+def _measure_distances(components: Components, *, low: Floats, high: Floats) -> _Distances:
+    """Measure how far the intervals [low, high], one for each row, are from all components."""
+    half_length = (0.5 * high - 0.5 * low)[:, None]
+    to_middle = components.means - (0.5 * high + 0.5 * low)[:, None]
+    inverse_sds = components.inverse_sds
+    return _Distances(
+        nearest=np.maximum(np.abs(to_middle) - half_length, 0) * inverse_sds,
+        farthest=_cut_off_distance((np.abs(to_middle) + half_length) * inverse_sds),
+        middle=_cut_off_distance(to_middle * inverse_sds),
+        half_length=_cut_off_distance(half_length * inverse_sds),
+    )
+
+
+def _cut_off_distance(distance: Doubles) -> Doubles:
+    return np.clip(distance, -_LARGEST_DISTANCE, _LARGEST_DISTANCE)
+
+
+def _exp_cut_off(exponents: Doubles) -> Doubles:
+    return np.asarray(np.exp(np.minimum(exponents, _LARGEST_EXPONENT)))
+
+
+def _decide_by_taylor(at_middle: Doubles, largest: Doubles, distances: _Distances) -> _Verdicts:
+    """Compare g with 1 on narrow intervals, by Taylor's theorem at the middle c of each.
+
+    With h half the length of the interval, change = h g'(c), and bend at least h^2 |g''| on it,
+
+        |g(y) - g(c)| <= |change| + bend / 2,
+
+    and g is monotone where its slope at c exceeds all that g'' can take away: |change| > bend.
+
+    `at_middle` holds the components of g at c, and `largest` their largest values on the interval;
+    both are (b, T). A component e of g has e'(c) = e(c) z / sd, z being its mean - c in sds, and
+    |e''| is at most its largest value times max(1, farthest^2) / sd^2.
+    """
+    value = at_middle.sum(axis=1)
+    change_of_components = at_middle * distances.middle * distances.half_length
+    change = change_of_components.sum(axis=1)
+    largest_curvature = largest * np.maximum(1, np.square(distances.farthest))
+    bend = (largest_curvature * np.square(distances.half_length)).sum(axis=1)
+
+    variation = np.abs(change) + 0.5 * bend + _ROUNDING * value
+    rounding_of_change = _ROUNDING * np.abs(change_of_components).sum(axis=1)
+    is_exact = np.isfinite(bend)
+    return _Verdicts(
+        is_inside=is_exact & (value - variation > 1),
+        is_outside=is_exact & (value + variation < 1),
+        is_monotone=is_exact & (np.abs(change) > bend + rounding_of_change),
     )
 
 
@@ -255,10 +312,16 @@ def _decide_block_by_bounds(
 def _find_crossings(
     mixtures: GaussianMixtures, brackets: _Brackets, levels: Doubles, smallest_sd: Doubles
 ) -> Doubles:
-    """Find the y with log f(y) = level in each bracket, by Newton steps guarded by bisection.
+    """Find the point y between each pair of points where log f(y) is the level.
 
-    A Newton step that leaves the bracket, or is not half as long as the step before, is replaced by
-    a step to the middle of the bracket. `levels` and `smallest_sd` have one entry per bracket.
+    All points are searched at once, by Newton steps y -> y - (log f(y) - level) / (log f)'(y). A
+    step that leaves the bracket, or is more than half as long as the step before, is replaced by a
+    step to the middle of the bracket.
+
+    Parameters
+    ----------
+    brackets : the pairs of points, one in the level set and one outside it
+    levels, smallest_sd : of each bracket's row; the smallest sd is the scale of the tolerance
     """
     inside = brackets.inside.copy()
     outside = brackets.outside.copy()
@@ -266,31 +329,34 @@ def _find_crossings(
     with np.errstate(over="ignore"):
         last_step = np.abs(outside - inside)
 
-    todo = np.arange(len(brackets.rows))  # the brackets whose crossing is not yet found
+    unsolved = np.arange(len(y))  # the brackets whose crossing is not yet found
     for _ in range(_MOST_STEPS):
-        if not todo.size:
+        if not unsolved.size:
             break
 
         # 1. Look at f, and move the end of the bracket that is on the same side of the level.
-        y_now = y[todo]
-        value, slope = log_density_and_slope(mixtures, brackets.rows[todo], y_now)
-        is_inside = value >= levels[todo]
-        inside[todo[is_inside]] = y_now[is_inside]
-        outside[todo[~is_inside]] = y_now[~is_inside]
+        y_now = y[unsolved]
+        level = levels[unsolved]
+        value, slope = log_density_and_slope(mixtures, brackets.rows[unsolved], y_now)
+        is_inside = value >= level
+        inner_end = np.where(is_inside, y_now, inside[unsolved])
+        outer_end = np.where(is_inside, outside[unsolved], y_now)
 
         # 2. Take the Newton step if it is useful, otherwise go to the middle.
+        left = np.minimum(inner_end, outer_end)
+        right = np.maximum(inner_end, outer_end)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            newton = y_now - (value - levels[todo]) / slope
-        left = np.minimum(inside[todo], outside[todo])
-        right = np.maximum(inside[todo], outside[todo])
+            newton = y_now - (value - level) / slope
         is_in_bracket = (newton >= left) & (newton <= right)
-        is_shorter = np.abs(newton - y_now) <= 0.5 * last_step[todo]
+        is_shorter = np.abs(newton - y_now) <= 0.5 * last_step[unsolved]
         y_next = np.where(is_in_bracket & is_shorter, newton, 0.5 * left + 0.5 * right)
-
-        # 3. Go on where the step was not yet tiny.
         step = np.abs(y_next - y_now)
-        last_step[todo] = step
-        y[todo] = y_next
-        tolerance = _CROSSING_TOLERANCE * smallest_sd[todo] + np.spacing(np.abs(y_next))
-        todo = todo[step > tolerance]
+
+        # 3. Store the new state, and go on where the step was not yet tiny.
+        inside[unsolved] = inner_end
+        outside[unsolved] = outer_end
+        last_step[unsolved] = step
+        y[unsolved] = y_next
+        tolerance = _CROSSING_TOLERANCE * smallest_sd[unsolved] + np.spacing(np.abs(y_next))
+        unsolved = unsolved[step > tolerance]
     return y

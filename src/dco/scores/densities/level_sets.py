@@ -77,7 +77,11 @@ class _Interpolants:
 
 
 def _interpolate_rows(mixtures: GaussianMixtures, *, lowest_levels: Doubles) -> _Interpolants:
-    """Interpolate log f of each row whose set is not empty, with as few nodes as are enough."""
+    """Replace log f of each row by a polynomial, with as few nodes (points) as are enough.
+
+    The polynomial is for the interval that holds the set {y : log f(y) >= lowest level} of the row;
+    rows whose set is certainly empty get none.
+    """
     outlines = Outlines.of(mixtures, lowest_levels)
     curves = []
     unresolved: list[Integers] = [np.empty(0, dtype=np.int64)]
@@ -93,7 +97,10 @@ def _interpolate_rows(mixtures: GaussianMixtures, *, lowest_levels: Doubles) -> 
 def _cut_interpolants(
     mixtures: GaussianMixtures, interpolants: _Interpolants, levels: Doubles
 ) -> IntervalUnions:
-    """Find the level sets from interpolants, and search the rows that these do not decide."""
+    """Find the level sets from polynomials in place of log f, and the rest by a search.
+
+    `levels` has one for each row, not below that for which the polynomials were made.
+    """
     parts = []
     rows_to_search: list[Integers] = [interpolants.unresolved_rows]
     for curves in interpolants.curves:
@@ -110,14 +117,16 @@ def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnio
 
     `log_density` rounds, so floats a little outside the exact level set may satisfy this. The ends
     of these sets lie beyond the outermost such y, by about the rounding error (1e-14) divided by
-    the slope of log f there.
+    the slope of log f there. `levels` has one level for each row, or one for all.
     """
     n_rows = len(mixtures)
     level_of_row = np.broadcast_to(np.asarray(levels, dtype=np.float64), (n_rows,))
-    margin = _bound_rounding(mixtures, level_of_row)
+    margin = _bound_rounding(mixtures, level_of_row)  # more than log_density rounds
 
-    # a slightly lower level, so that no peak that just reaches the level is missed
+    # 1. The sets of a slightly lower level, so that no peak that just reaches the level is missed.
     sets = level_sets(mixtures, level_of_row - 2 * margin)
+
+    # 2. Move each end outwards to where no y can be a member.
     rows = sets.rows()
     lower = _move_out(mixtures, rows, sets.lower, level_of_row, margin, direction=-1.0)
     upper = _move_out(mixtures, rows, sets.upper, level_of_row, margin, direction=1.0)
@@ -127,22 +136,23 @@ def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnio
 def _search_rows(
     mixtures: GaussianMixtures, levels: Doubles, rows: Integers, nodes: Sequence[int]
 ) -> list[Pieces]:
-    """Find the pieces of the level sets of some rows.
+    """Find the level sets {y : log f(y) >= level} of some rows, as pieces of the line.
 
-    `levels` has a level for every row of `mixtures`; those of `rows` are finite. First comes
-    Chebyshev interpolation, with each number of nodes for the rows that the number before it left
-    undecided. The certified search, which is slower, decides the rest.
+    First log f is interpolated by polynomials, with each number of nodes in `nodes` for the rows
+    that the number before it left undecided. A slower search by bounds decides the rest.
+
+    `levels` has a level for every row of `mixtures`; those of `rows`, the row numbers to search,
+    are finite.
     """
     if not rows.size:
         return [Pieces.none()]
 
-    # rows with an infinite level get any finite one: they are not searched
+    # Bounds of the sets. Rows with an infinite level get any finite one: they are not searched.
     outlines = Outlines.of(mixtures, np.where(np.isfinite(levels), levels, 0.0))
     lower = outlines.lower[rows]
     upper = outlines.upper[rows]
     if mixtures.means.shape[0] == 1:  # one Gaussian: its bounds are its ends
-        is_filled = lower <= upper
-        return [Pieces(rows[is_filled], lower[is_filled], upper[is_filled])]
+        return [Pieces(rows, lower, upper).take(lower <= upper)]
 
     parts = [Pieces.none()]
     for batch in _batches(rows[lower < upper]):
@@ -169,36 +179,39 @@ def _move_out(
     *,
     direction: float,
 ) -> Floats:
-    """Move ends of level sets outwards until log f there is below level - margin.
+    """Move ends of level sets outwards until log f there is certainly below the level.
+
+    That is so where log f, as the computer rounds it, is below level - margin. f falls from an end
+    outwards, so every end gets there.
 
     Parameters
     ----------
-    rows : the row of each end
+    rows : the row of each end, a row number of `mixtures`
     ends : all lower ends (direction -1) or all upper ends (direction 1); infinite ones stay
-    levels, margin : of each row of `mixtures`; the margin exceeds what log f rounds
-
-    f falls from an end outwards, so the loop ends.
+    levels, margin : of each row of `mixtures`; the margin is more than log f rounds near the level
     """
-    smallest_sd = smallest_sds(mixtures)
     moved = ends.copy()
-    todo = np.flatnonzero(np.isfinite(ends))  # positions of the ends that are not yet out
-    row = rows[todo]
-    height, slope = log_density_and_slope(mixtures, row, moved[todo])
+    inner = np.flatnonzero(np.isfinite(ends))  # the ends that are not yet moved far enough
+    y = ends[inner]
+    row = rows[inner]
+    smallest_sd = smallest_sds(mixtures)[row]
+    height, slope = log_density_and_slope(mixtures, row, y)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # 1. A Newton step to where log f = level - 2 margin. A long one is not taken: f is so flat
         # there that it would end anywhere.
         newton_step = (height - levels[row] + 2 * margin[row]) / (-direction * slope)
-        is_short = np.abs(newton_step) <= LARGEST_CORRECTION * smallest_sd[row]
-        moved[todo[is_short]] += direction * newton_step[is_short]
+        is_short = np.abs(newton_step) <= LARGEST_CORRECTION * smallest_sd
+        y = np.where(is_short, y + direction * newton_step, y)
+        moved[inner] = y
 
         # 2. Where that is not enough, steps that double, from the smallest that matters on.
-        step = np.maximum(FIRST_STEP * smallest_sd[row], np.spacing(np.abs(moved[todo])))
-        while todo.size:
-            is_out = log_density(mixtures, moved[todo], row) < levels[row] - margin[row]
-            todo = todo[~is_out]
-            row = row[~is_out]
+        step = np.maximum(FIRST_STEP * smallest_sd, np.spacing(np.abs(y)))
+        while inner.size:
+            row = rows[inner]
+            is_out = log_density(mixtures, moved[inner], row) < levels[row] - margin[row]
+            inner = inner[~is_out]
             step = step[~is_out]
-            moved[todo] += direction * step
+            moved[inner] += direction * step
             step *= 2
     return moved
 

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from dco.foundations.arrays import Doubles, Floats, Integers
+from dco.foundations.arrays import Bools, Doubles, Floats, Integers
 from dco.predictions import GaussianMixtures
 
 BLOCK_SIZE = 1 << 15  # numbers in a working array: 256 KiB, so that a few passes stay in the cache
@@ -120,13 +120,15 @@ def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = N
 def _log_density_of_block(components: Components, y: Doubles) -> Doubles:
     """Compute log f(y) of a block of rows, at one point y per row.
 
-    With the log peaks p_t and h = max_t p_t of a row:
+    f is the density of a row's mixture of T Gaussians. Let p_t be the log of component t's largest
+    density, at its mean, and h the largest p_t of the row:
 
         log f(y) = h + log(total),   total = sum_t exp(p_t - h - ((mean_t - y) / (sd_t sqrt 2))^2)
 
     Far from all means the total underflows; such rows are computed by a slower way.
     """
-    # 1. The terms of the sum, all made in one array (b, T): this is the hot loop of every search.
+    # 1. The terms of the sum. All steps write into one array (b, T), which stays in the processor's
+    # cache: every search spends most of its time here.
     terms = components.means - y[:, None]
     terms *= components.inverse_of_root_two_sds
     terms *= terms
@@ -140,26 +142,23 @@ def _log_density_of_block(components: Components, y: Doubles) -> Doubles:
     # 3. Compute underflown rows again. "not >" so that a total that is NaN is one of them.
     is_underflown = ~(total > SMALLEST_TOTAL)
     if is_underflown.any():
-        positions = np.flatnonzero(is_underflown)
-        values[positions] = _log_density_in_the_tail(components, y, positions)
+        values[is_underflown] = _log_density_in_the_tail(components, y, is_underflown)
     return values  # type: ignore[no-any-return]
 
 
-def _log_density_in_the_tail(components: Components, y: Doubles, positions: Integers) -> Doubles:
-    """Compute log f(y) where all components are so small that their exponentials underflow.
+def _log_density_in_the_tail(components: Components, y: Doubles, is_in_tail: Bools) -> Doubles:
+    """Compute log f(y) for those rows of a block where it is so small that exponentials underflow.
 
-    With exponents e_t = p_t - (mean_t - y)^2 / (2 sd_t^2) and the largest of them, e:
+    y has a point for every row of the block; the result has the rows that `is_in_tail` marks. With
+    the exponents e_t = p_t - (mean_t - y)^2 / (2 sd_t^2), p_t the log of component t's largest
+    density, and e = max_t e_t:
 
         log f(y) = e + log(sum_t exp(e_t - e))
-
-    `positions` are those of the rows in the block for which this is done; y has all rows of it.
     """
-    has_shared_sds = len(components.inverse_sds) < len(components.means)
-    sd_positions = np.zeros_like(positions) if has_shared_sds else positions
-    inverse_sds = components.inverse_sds[sd_positions]
-    log_peaks = components.log_peaks[sd_positions]
-
-    deviations = (components.means[positions] - y[positions, None]) * inverse_sds
+    shape = components.means.shape  # sds may have a single row, which all rows share
+    inverse_sds = np.broadcast_to(components.inverse_sds, shape)[is_in_tail]
+    log_peaks = np.broadcast_to(components.log_peaks, shape)[is_in_tail]
+    deviations = (components.means[is_in_tail] - y[is_in_tail, None]) * inverse_sds
     exponents = log_peaks - 0.5 * np.square(deviations)
     largest = exponents.max(axis=1)
 

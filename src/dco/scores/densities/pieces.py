@@ -9,7 +9,7 @@ import numpy as np
 
 from dco.foundations.arrays import Bools, Doubles, Floats, Integers
 from dco.predictions import GaussianMixtures
-from dco.scores.densities.mixtures import component_blocks
+from dco.scores.densities.mixtures import Components, component_blocks
 from dco.sets.intervals import IntervalUnions
 
 
@@ -83,41 +83,52 @@ class Outlines:
     upper: Doubles
 
     @classmethod
-    def of(cls, mixtures: GaussianMixtures, levels: Doubles) -> Outlines:
-        """Compute the outlines of all rows, for one level per row.
+    def none(cls) -> Outlines:
+        """Return the outlines of no rows."""
+        return cls(np.empty(0), np.empty(0), np.empty(0), np.empty(0), np.empty(0))
 
-        f is the mean of its T Gaussian densities, so where f reaches the level, so does the largest
-        of them. A Gaussian whose log density at its mean is p does so up to
+    @classmethod
+    def of(cls, mixtures: GaussianMixtures, levels: Doubles) -> Outlines:
+        """Compute the outlines of all rows, for one level per row."""
+        parts = [cls.none()]
+        rows = np.arange(len(mixtures))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for components in component_blocks(mixtures, rows):
+                parts.append(cls._of_block(components, levels[components.positions]))
+        return cls(
+            first_mean=np.concatenate([part.first_mean for part in parts]),
+            last_mean=np.concatenate([part.last_mean for part in parts]),
+            smallest_sd=np.concatenate([part.smallest_sd for part in parts]),
+            lower=np.concatenate([part.lower for part in parts]),
+            upper=np.concatenate([part.upper for part in parts]),
+        )
+
+    @classmethod
+    def _of_block(cls, components: Components, levels: Doubles) -> Outlines:
+        """Compute the outlines of a block of rows, given their Gaussian components and levels.
+
+        f is the mean of the T Gaussian densities of its row, so where f reaches the level, so does
+        the largest of them. A Gaussian whose log density at its mean is p does so up to
 
             reach = sd sqrt(2 (p - level))
 
         from its mean, and nowhere if p < level. The bounds of the row enclose the intervals
         mean +- reach of all its Gaussians.
         """
-        n_rows = len(mixtures)
-        outlines = cls(
-            first_mean=np.empty(n_rows),
-            last_mean=np.empty(n_rows),
-            smallest_sd=np.empty(n_rows),
-            lower=np.empty(n_rows),
-            upper=np.empty(n_rows),
-        )
-        log_n_components = np.log(mixtures.means.shape[0])
-        largest_float = np.finfo(np.float64).max
-        with np.errstate(over="ignore", invalid="ignore"):
-            for components in component_blocks(mixtures, np.arange(n_rows)):
-                block = components.positions
-                means = components.means
-                outlines.first_mean[block] = means.min(axis=1)
-                outlines.last_mean[block] = means.max(axis=1)
-                outlines.smallest_sd[block] = 1 / components.inverse_sds.max(axis=1)
+        means = components.means
+        n_components = means.shape[1]
+        # log peaks hold the weight 1 / T of a component; adding log T takes it out
+        log_densities_at_mean = components.log_peaks + np.log(n_components)
+        squared_reach = 2 * (log_densities_at_mean - levels[:, None])
+        # a reach of -inf gives an empty interval to a Gaussian that is below the level everywhere
+        reach_in_sds = np.where(squared_reach >= 0, np.sqrt(squared_reach), -np.inf)
+        reach = reach_in_sds / components.inverse_sds
 
-                # log peaks hold the weight 1 / T of a component; adding log T takes it out
-                squared_reach = 2 * (components.log_peaks + log_n_components - levels[block, None])
-                # a component that is below the level everywhere gets a reach of -inf, which makes
-                # its interval empty
-                reach_in_sds = np.where(squared_reach >= 0, np.sqrt(squared_reach), -np.inf)
-                reach = reach_in_sds / components.inverse_sds
-                outlines.lower[block] = np.maximum((means - reach).min(axis=1), -largest_float)
-                outlines.upper[block] = np.minimum((means + reach).max(axis=1), largest_float)
-        return outlines
+        largest_float = np.finfo(np.float64).max
+        return cls(
+            first_mean=means.min(axis=1),
+            last_mean=means.max(axis=1),
+            smallest_sd=np.broadcast_to(1 / components.inverse_sds.max(axis=1), (len(means),)),
+            lower=np.maximum((means - reach).min(axis=1), -largest_float),
+            upper=np.minimum((means + reach).max(axis=1), largest_float),
+        )
