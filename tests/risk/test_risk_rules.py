@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
 from scipy.stats import binom, multinomial
 
 from dco import (
@@ -348,43 +349,68 @@ def test_bq_errs_under_the_name_pac_with_probability_at_most_delta(n_rows, alpha
     assert binom.cdf(allowed + 1, n_rows, alpha) > delta
 
 
-FEW_LARGE_LOSSES = np.repeat([0.0, 0.1, 0.5], [300, 100, 30])
+MANY_LOSSES = np.repeat([0.0, 0.1, 0.5], [300, 100, 30])
+FEW_LOSSES = np.repeat([0.0, 0.5], [300, 10])
+every_tiny_failure = pytest.mark.parametrize(
+    ("losses", "alpha", "order_of_magnitude"),
+    [(MANY_LOSSES, 0.14, 1e-15), (MANY_LOSSES, 0.16, 1e-18), (FEW_LOSSES, 0.5, 1e-90)],
+    ids=["1e-15", "1e-18", "1e-90"],
+)
 
 
-@pytest.fixture(scope="module")
-def tiny_failure():
-    """Integrate P(L+ > 0.16) of `FEW_LARGE_LOSSES` along its contour, about 1e-19.
+def failure_by_contour(losses, alpha):
+    """Integrate P(L+ > alpha) along the contour through its saddle point.
 
-    L+ > 0.16 means that c_1 G(n_1) + c_2 G(n_2) + ... > 0, with gamma variables G and a distance c
-    to 0.16 for each distinct loss, and one more row with a loss of 1.
+    L+ > alpha means that c_1 G(n_1) + c_2 G(n_2) + ... > 0, with gamma variables G and a distance c
+    to alpha for each distinct loss; one more row has a loss of 1.
     """
-    losses, counts = np.unique([*FEW_LARGE_LOSSES, 1.0], return_counts=True)
-    distances = losses - 0.16
+    values, counts = np.unique([*losses, 1.0], return_counts=True)
+    distances = values - alpha
 
-    def integrand(u, real=0.9):
-        s = complex(real, u)
-        return (np.prod((1 - distances * s) ** -counts.astype(float)) / s).real
+    def log_integrand(s):
+        return -np.sum(counts * np.log(1 - distances * s)) - np.log(s)
 
-    return quad(integrand, 0, np.inf, epsabs=0, limit=500)[0] / np.pi
+    ends = (0, 1 / distances.max())
+    saddle = minimize_scalar(log_integrand, bounds=ends, options={"xatol": 1e-9}).x
+    height = log_integrand(saddle)
+
+    def relative_integrand(u):
+        return np.exp(log_integrand(complex(saddle, u)) - height).real
+
+    return np.exp(height) * quad(relative_integrand, 0, np.inf, limit=500)[0] / np.pi
 
 
-def test_a_failure_that_delta_allows_is_certified_however_tiny(tiny_failure):
+def bq_of_column(losses, *, alpha, delta):
+    return bayesian_quadrature_risk(losses[:, None], [1.0], alpha=alpha, delta=delta)
+
+
+def test_the_contour_gives_a_failure_that_is_known_in_closed_form():
+    """L+ > 1/2 means that one exponential variable exceeds the sum of 300."""
+    assert failure_by_contour(FEW_LOSSES, 0.5) == pytest.approx(2.0**-300, rel=1e-6)
+
+
+@every_tiny_failure
+def test_a_failure_that_delta_allows_is_certified_however_tiny(losses, alpha, order_of_magnitude):
     """An absolute error of 1e-12 would hide it."""
-    rule = bayesian_quadrature_risk(
-        FEW_LARGE_LOSSES[:, None], [1.0], alpha=0.16, delta=1.001 * tiny_failure
-    )
+    failure = failure_by_contour(losses, alpha)
 
-    assert 0 < tiny_failure < 1e-17
+    rule = bq_of_column(losses, alpha=alpha, delta=1.001 * failure)
+
+    assert order_of_magnitude / 10 < failure < 10 * order_of_magnitude
     assert rule.value == 1.0
     assert rule.guarantee == "pac-conjectured"
 
 
-def test_a_failure_that_delta_does_not_allow_is_not_certified_however_tiny(tiny_failure):
-    with pytest.warns(InfeasibleLevelWarning, match="not certified"):
-        rule = bayesian_quadrature_risk(
-            FEW_LARGE_LOSSES[:, None], [1.0], alpha=0.16, delta=0.999 * tiny_failure
-        )
+@every_tiny_failure
+def test_a_failure_that_delta_does_not_allow_is_not_certified_however_tiny(
+    losses, alpha, order_of_magnitude
+):
+    failure = failure_by_contour(losses, alpha)
 
+    with pytest.warns(InfeasibleLevelWarning, match="not certified"):
+        rule = bq_of_column(losses, alpha=alpha, delta=0.999 * failure)
+
+    assert order_of_magnitude / 10 < failure < 10 * order_of_magnitude
     assert rule.value == np.inf
 
 
