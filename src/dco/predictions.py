@@ -284,7 +284,11 @@ class ClassDraws(ClassRecord):
         uniforms: ArrayLike | None = None,
         unseen: ArrayLike | None = None,
     ) -> None:
-        """Read (T, n, K) probabilities and the fields beside them, and check them."""
+        """Read the probabilities of T posterior draws for n rows and K classes, and check them.
+
+        `draws` has the shape (T, n, K). The record is frozen, so that its fields are set by
+        `object.__setattr__`.
+        """
         array = _read_floats(draws, "draws")
         if array.ndim != 3 or array.shape[0] == 0 or array.shape[2] == 0:
             raise ValueError(
@@ -449,10 +453,10 @@ class GaussianMixtures(Prediction):
     def __init__(
         self, means: ArrayLike, sds: ArrayLike, *, draws_first: bool | None = None
     ) -> None:
-        """Read the components of each row's mixture, and check them.
+        """Read the means and standard deviations of the T Gaussians in each of n rows' mixtures.
 
-        `draws_first` says how `means` and `sds` are laid out: True for (T, n), False for (n, T),
-        None for (T, n) unless the matrix is square.
+        `means` and `sds` have the shape (T, n), or (n, T) with draws_first=False; `sds` may be
+        (T,). None is (T, n) too, but refuses a square matrix, whose layout nobody can tell.
         """
         centres = _read_on_host(means, "means")
         scales = _read_on_host(sds, "sds")
@@ -468,7 +472,8 @@ class GaussianMixtures(Prediction):
             scales = scales.T
         self._check(centres, scales)
 
-        # stored row by row, whatever came in: a row's numbers must not depend on the layout
+        # Store (T, n) with the numbers of a row side by side in memory: sums over a row round
+        # differently in another layout, and must not depend on what came in.
         object.__setattr__(self, "means", np.ascontiguousarray(centres.T).T)
         object.__setattr__(self, "sds", np.ascontiguousarray(scales.T).T)
 
@@ -665,9 +670,10 @@ def _read_uniforms(uniforms: ArrayLike, record: ClassRecord) -> Floats:
 
 
 def _read_unseen(unseen: ArrayLike, *, classes: AnyArray | None) -> AnyArray | None:
-    """Read the labels that the model has never seen; None if the list is empty.
+    """Read a list of labels that the model has never seen; None if the list is empty.
 
-    `classes` are those that it knows, one per column.
+    `classes` are the labels that it knows, one for each column of probabilities. The unseen ones
+    must be other labels, each listed once.
     """
     labels = as_labels(unseen)
     if labels.ndim != 1:

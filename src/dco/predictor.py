@@ -120,11 +120,20 @@ def fit_decoupled(
 def freeze(
     choice: Choice, roles: Roles, *, classes: AnyArray | None, refit: bool, seed: int
 ) -> Structure:
-    """Make the winner of the tuning the one structure that will be calibrated.
+    """Make the structure that will be calibrated: one fitted model with one score, fixed for good.
 
-    With `refit` its model is fitted again, on training and tuning rows together. The structure gets
-    a digest of the names and settings of model and score and of the rows that were fitted, by which
-    a certificate can name it. `classes` are the labels of all rows, None for a regression.
+    Parameters
+    ----------
+    choice
+        The candidate that won the tuning, with its model if that is fitted already.
+    roles
+        The training and tuning rows.
+    classes
+        The labels of all rows; None for a regression.
+    refit
+        Whether the model is fitted again, on training and tuning rows together.
+    seed
+        The seed of the fit.
     """
     # 1. Fit the model, or take the one that was fitted while candidates were compared.
     winner = choice.winner
@@ -140,7 +149,8 @@ def freeze(
         classes_of_model = getattr(model, "classes_", classes)
         classes = np.union1d(classes, np.asarray(classes_of_model))
 
-    # 3. Compute the digest.
+    # 3. Compute a digest of the names and settings of model and score, and of the rows that were
+    # fitted. A certificate names the structure by it.
     row_digests = roles.facts.fingerprints
     digest_of_train = row_digests.get("train", "")
     digest_of_tune = row_digests.get("tune", "") if is_refitted else ""
@@ -169,11 +179,20 @@ def learn_from_tuning(
     resampling: Resampling,
     roles: Roles,
 ) -> Statement:
-    """Let the calibrator learn what it needs from training and tuning rows, and return it.
+    """Return the statement with what its calibrator learns from training and tuning rows.
 
-    It is returned as part of the statement. A calibrator for clusters of labels, for example,
-    learns from tuning scores which labels share a threshold; most calibrators learn nothing.
-    Calibration rows are still sealed: only their number is told.
+    Most calibrators learn nothing. One for clusters of labels, for example, learns from the tuning
+    scores which labels share a threshold. Calibration rows are still sealed, and only their number
+    is told.
+
+    Parameters
+    ----------
+    statement
+        The level, and the calibrator: the rule by which scores become thresholds.
+    structure
+        The fitted model with its score, which will be calibrated.
+    choice, resampling, roles
+        The tuning scores, the training and tuning rows, and the sealed calibration rows.
     """
     calibrator = statement.calibrator.learn(
         tuning_scores=choice.tuning_scores,
@@ -210,7 +229,11 @@ class DecoupledPredictor:
         guarantee: str | None = None,
         delta: Level | None = None,
     ) -> Calibration:
-        """Calibrate the scores of the fit at another level, or with another guarantee."""
+        """Compute the thresholds for another level or guarantee, from the same calibration scores.
+
+        None keeps what the fit has. `guarantee` is "marginal" or "pac", and only "pac" has a
+        failure probability `delta`. If nothing changes, the calibration of the fit is returned.
+        """
         statement = self.statement.change(alpha, guarantee=guarantee, delta=delta)
         if statement == self.statement:
             return self.calibration
@@ -241,7 +264,7 @@ class DecoupledPredictor:
         With `y`, one value for each row, the p-values of these are returned, (n,). Without it,
         those of every label, (n, K), with labels in ascending order; a regression needs `y`.
         """
-        prediction: Any = self.structure.prediction(X)
+        prediction: Any = self.structure.prediction(X)  # of the type that the score takes
         score = self.structure.score
 
         if y is not None:

@@ -115,9 +115,10 @@ def score_batch(
     classes: AnyArray | None = None,
     score_again: Integers,
 ) -> ScoredBatch:
-    """Score one batch of the new calibration rows, where they do not fit into memory together.
+    """Score one batch of new calibration rows, where all of them do not fit into memory.
 
-    `recalibrate_scored` then takes all batches.
+    `recalibrate_scored` then calibrates on all batches. The batch that is returned has the scores
+    of its rows, and features of few of them.
 
     Parameters
     ----------
@@ -152,8 +153,9 @@ def recalibrate_scored(
     batches
         All batches, in the order of their rows.
     is_rest
-        Whether the rows are the rest of the table of the fit, so that none of them trained or tuned
-        the structure. Rows that equal one that did are then repeats, and are not refused.
+        Whether the rows are the rest of the table of which other rows were fitted, so that none of
+        them trained or tuned the model. Rows that equal one that did are then repeats, and are not
+        refused.
     """
     # 1. Check the rows.
     scored = join_batches(batches)
@@ -162,7 +164,8 @@ def recalibrate_scored(
     if not is_rest:
         _check_not_used_in_fit(predictor.kept_rows, scored.hashes)
 
-    # 2. Seal their scores, and open the seal once, for the structure of the fit.
+    # 2. Seal their scores, and open the seal once, for the structure (model and score) of the fit.
+    # The certificate then shows that nothing was chosen by them.
     sealed = SealedScores(scored)
     facts_of_fit = predictor.certificate.structure
     opened = sealed.open_scores(
@@ -197,9 +200,11 @@ def _check_groups_as_in_fit(predictor: DecoupledPredictor, *, clusters: AnyArray
 def _adapt_to_new_rows(
     predictor: DecoupledPredictor, y: AnyArray, *, weights: Any
 ) -> DecoupledPredictor:
-    """Return the predictor of the fit with the labels and the weights of the new rows.
+    """Return the predictor of the fit with the labels and the weights of new calibration rows.
 
-    Labels of the new rows are added to the classes; one that the model never saw scores +inf.
+    `y` are the targets of the new rows. Their labels are added to the classes; one that the model
+    never saw has the score +inf. `weights` say how much more frequent rows are among future rows
+    (see `recalibrate`); None takes the weights of the fit away.
     """
     structure = predictor.structure
     if structure.classes is not None:
@@ -211,9 +216,11 @@ def _adapt_to_new_rows(
 
 
 def _check_not_used_in_fit(kept: KeptRows, hashes: Hashes) -> None:
-    """Refuse rows that trained or tuned the structure, if they are more than repeats explain.
+    """Refuse new calibration rows if some of them trained or tuned the model.
 
-    `kept` recognises rows of the fit; `hashes` has the hash of each new row.
+    `kept` recognises rows of the fit by their hashes, and `hashes` has the hash of each new row.
+    Where many rows of the fit have the same values, a few new rows equal them by chance: so many
+    are accepted.
     """
     used = _without_calibration_rows(kept).recognise_unless_by_chance(hashes)
     if used is None:
@@ -240,7 +247,7 @@ def _calibrate(
     hashes: Hashes,
     n_missing: Integers,
 ) -> DecoupledPredictor:
-    """Return the predictor with thresholds, a certificate and a memory of the new rows.
+    """Return the predictor with what follows from new rows: thresholds, certificate and hashes.
 
     Parameters
     ----------
@@ -255,7 +262,7 @@ def _calibrate(
     """
     calibration = predictor.statement.calibrate(opened.scored)
 
-    # Certify the new thresholds, and how many new rows equal a row of another role by chance.
+    # 1. Certify the new thresholds, and how many new rows equal a row of another role by chance.
     kept_rows = predictor.kept_rows
     other_roles = _without_calibration_rows(kept_rows)
     n_equal_by_role = other_roles.recognise(hashes).n_rows_by_role
@@ -269,12 +276,12 @@ def _calibrate(
         },
     )
 
-    # Remember the new calibration rows in place of the old ones.
+    # 2. Keep the hashes of the new calibration rows in place of the old ones.
     is_complete = kept_rows.complete & (n_missing == 0)
     new_hashes = KeptRows.of({"calibrate": hashes}, is_complete).hashes
     kept_rows = replace(kept_rows, hashes={**kept_rows.hashes, **new_hashes}, complete=is_complete)
 
-    # The new rows have no positions in the table of the fit.
+    # 3. Drop the positions of the old ones: the new rows are not in the table of the fit.
     no_rows = np.arange(0)
     splits = replace(predictor.splits, calibrate=no_rows, test=no_rows, seed=None)
 

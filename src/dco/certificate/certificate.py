@@ -114,12 +114,12 @@ class Certificate(ShownAsPrinted):
         return certificate
 
     def simultaneous_slack(self, delta: Level = 0.05) -> float:
-        """Return the price of a level that is picked after its result has been seen.
+        """Return how far coverage may fall short where alpha is picked after seeing results.
 
-        With probability 1 - delta, coverage is at least 1 - alpha - slack for every alpha at once,
-        by `dco.theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2), in each condition by itself.
-        Without calibration rows the slack is 1. Where nothing is guaranteed, or a threshold is no
-        order statistic of independent scores, no slack is known: a ValueError.
+        With probability 1 - delta, coverage is at least 1 - alpha - slack for every alpha at once
+        (`dco.theory.simultaneous_slack`), for i.i.d. rows and delta <= 1/2. Where groups of rows
+        have thresholds of their own, this holds in each group by itself. It is a ValueError if no
+        slack is known: nothing is guaranteed, or rows have weights or belong together.
         """
         # 1. Refuse calibrations for which no slack is known.
         why_no_slack = self.calibration.why_no_slack
@@ -131,12 +131,16 @@ class Certificate(ShownAsPrinted):
                 f"the certificate)."
             )
 
-        # 2. Take the largest slack of the thresholds. Without rows it is 1, but computed all the
-        # same, so that a delta out of range is always an error.
+        # 2. Compute the slack of each threshold, by the number of its calibration rows. One without
+        # rows is given one, so that a delta out of range is always an error.
         pac_delta = None if self.delta is None else as_rational(self.delta, name="delta")
-        sizes = {threshold.n for threshold in self.thresholds}
-        slacks = [simultaneous_slack(max(n, 1), delta=delta, pac_delta=pac_delta) for n in sizes]
-        has_rows = min(sizes) > 0
+        numbers_of_rows = {threshold.n for threshold in self.thresholds}
+        slacks = []
+        for n in numbers_of_rows:
+            slacks.append(simultaneous_slack(max(n, 1), delta=delta, pac_delta=pac_delta))
+
+        # 3. Take the largest. Without rows nothing is known of coverage, and the slack is 1.
+        has_rows = min(numbers_of_rows) > 0
         return max(slacks) if has_rows else 1.0
 
     def verify(
@@ -162,10 +166,11 @@ class Certificate(ShownAsPrinted):
 
 
 def _read_certificate(text: str) -> Certificate:
-    """Read a certificate from JSON: its facts, and the sentences that were made from them.
+    """Read a certificate from the JSON text of a file: its facts, and its sentences.
 
-    The sentences (`WORDS`) are made anew from the facts. They are kept in `written` only if they
-    differ, so that `verify` sees what was edited.
+    Sentences, such as the statement, are made from the facts (`WORDS` has their names). They need
+    not be kept, unless those of the file differ: then somebody has edited it, and they go to the
+    field `written`, where `verify` finds them.
     """
     # 1. The file must have this format, every field, and no other.
     data = parse_object(text)
@@ -202,8 +207,9 @@ def _read_certificate(text: str) -> Certificate:
 def _check_numbers(certificate: Certificate) -> None:
     """Raise if a number has the right type but makes no sense: no check could compute with it."""
     for threshold in certificate.thresholds:
+        is_rank_0 = threshold.rank == 0  # ranks count from 1; None is none
         largest_count = max(threshold.n, threshold.rank or 0)
-        if threshold.rank == 0 or largest_count >= LARGEST_COUNT:
+        if is_rank_0 or largest_count >= LARGEST_COUNT:
             raise ValueError(f"a threshold has rank {threshold.rank} of {threshold.n}")
 
     support = certificate.structure.support

@@ -30,7 +30,21 @@ def certify(
     tuning: Tuning,
     seed: int,
 ) -> Certificate:
-    """Collect the facts of a fit. No row and no model is needed to read them later."""
+    """Write the certificate of a fit: plain data, for which no row and no model is needed later.
+
+    Parameters
+    ----------
+    structure
+        The fitted model with its score, which was calibrated.
+    calibration
+        Its thresholds, and what they guarantee.
+    choice
+        How it was chosen among the candidates.
+    roles
+        Which rows trained, tuned and calibrated.
+    tuning, seed
+        The settings of the search, and the seed of the fit.
+    """
     return Certificate(
         calibration=calibration.facts(),
         structure=_state_structure(structure, choice, tuning=tuning, seed=seed),
@@ -41,7 +55,10 @@ def certify(
 def _state_structure(
     structure: Structure, choice: Choice, *, tuning: Tuning, seed: int
 ) -> StructureFacts:
-    """State what was calibrated, and how it was chosen among the candidates."""
+    """State what was calibrated (the structure: a model with a score), and how it was chosen.
+
+    `choice` has the ranking of the candidates, and `tuning` the settings by which they were ranked.
+    """
     ranking = choice.ranking
     model = choice.winner.model
     return StructureFacts(
@@ -62,7 +79,11 @@ def _state_structure(
 
 
 def _state_provenance(calibration: Calibration, choice: Choice, roles: Roles) -> Provenance:
-    """State which rows were used for what, how the seal was opened, and by what software."""
+    """State which rows were used for what, and by what software.
+
+    Calibration rows are sealed until the model is chosen. The log of the seal, with every request
+    for them, goes into the certificate: it must show one.
+    """
     role_facts = roles.facts
     seal_log = roles.sealed.log
     return Provenance(
@@ -90,11 +111,19 @@ def recertify(
     *,
     repeats_shared: Mapping[str, int],
 ) -> Certificate:
-    """Write the certificate of a structure that was calibrated again, with other rows.
+    """Write the certificate of a structure (a model with a score) that new rows calibrated.
 
-    `before` is the certificate that it replaces: what it says of the structure and of training and
-    tuning rows still holds. `sealed` are the new calibration rows, and `repeats_shared` says how
-    many of them equal rows of another role.
+    Parameters
+    ----------
+    before
+        The certificate that it replaces. What this says of the structure, and of training and
+        tuning rows, still holds.
+    structure, calibration
+        The structure, and its new thresholds.
+    sealed
+        The new calibration rows under their seal.
+    repeats_shared
+        How many of them equal rows of another role, such as {"train and calibrate": 2}.
     """
     provenance = before.provenance
     scored = calibration.scored

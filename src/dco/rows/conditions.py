@@ -85,13 +85,14 @@ def _check_column(column: Any, X: Any, *, parameter: str) -> None:
 def condition_values(
     source: Any, X: Any, y: AnyArray | None, *, parameter: str = "condition_on"
 ) -> AnyArray | None:
-    """Read the condition (the group) of each row; None without a source.
+    """Read the condition of each row: the group by which it gets its threshold, (n,).
 
     Parameters
     ----------
     source
-        What decides the condition: None, "label" or "label-clusters" (the row's own label), a
-        column of X, or a function of X that returns one value per row.
+        What decides the condition: "label" or "label-clusters" (the row's own label), a column of
+        X, or a function of X that returns one value per row. With None there are no conditions, and
+        None is returned.
     X, y
         The rows and their labels.
     parameter
@@ -152,14 +153,18 @@ def condition_names(values: Any) -> AnyArray:
     Dates and durations become text. All missing values (NaN, None, NaT ...) become one condition.
     """
     names = as_labels(values)
-    if names.dtype.kind in "mM":  # durations and dates
+    is_time = names.dtype.kind in "mM"  # durations and dates
+    if is_time:
         return np.where(np.isnat(names), MISSING, _times_as_text(names))
 
-    # Other values stay in their type, unless some are missing or there are several types.
-    if names.dtype.kind == "f" and np.any(np.isnan(names)):
+    # Arrays of one type without missing values stay as they are.
+    has_missing_numbers = names.dtype.kind == "f" and np.any(np.isnan(names))
+    if has_missing_numbers:
         names = names.astype(object)
     if names.dtype.kind != "O":
         return names
+
+    # Others become arrays of Python objects.
     objects = [MISSING if is_missing(name) else _to_python(name) for name in names.ravel().tolist()]
     return np.fromiter(objects, dtype=object, count=names.size).reshape(names.shape)
 
@@ -167,8 +172,8 @@ def condition_names(values: Any) -> AnyArray:
 def _times_as_text(times: AnyArray) -> AnyArray:
     """Write dates and durations as text that does not depend on their unit.
 
-    The same day stored in days and in seconds gives "2024-05-01" for both. (Converted to Python
-    objects, those of some units would be numbers.)
+    The same day stored in days and in seconds gives "2024-05-01" for both. Python's own objects
+    would not do: NumPy converts times in nanoseconds to whole numbers.
     """
     is_duration = times.dtype.kind == "m"
     if is_duration:
@@ -204,18 +209,22 @@ def _to_python(name: Any) -> Any:
 def rows_by_condition(names: AnyArray) -> dict[Any, Integers]:
     """Return the row numbers of each condition: ["b", "a", "b"] -> {"a": [1], "b": [0, 2]}.
 
-    Conditions are sorted, numbers and text each by themselves; the missing value is last.
+    A condition is a group of rows, here the name that they share. Conditions are sorted, numbers
+    and text each by themselves; the missing value is last.
     """
-    # 1. Number the conditions. np.unique cannot, since text and numbers may share a column.
-    number_of: dict[Any, int] = {}
-    numbers = [number_of.setdefault(name, len(number_of)) for name in names.tolist()]
-    number_of_row = np.asarray(numbers, dtype=np.int64)
+    # 1. Code the names as 0, 1, 2 ... in the order in which they occur. np.unique cannot do it,
+    # since text and numbers may share a column.
+    code_of_name: dict[Any, int] = {}
+    codes = [code_of_name.setdefault(name, len(code_of_name)) for name in names.tolist()]
+    code_of_row = np.asarray(codes, dtype=np.int64)
 
-    # 2. Sort the rows by condition, and cut between conditions.
-    rows_in_order = np.argsort(number_of_row, kind="stable")
-    sizes = np.bincount(number_of_row, minlength=1)
-    rows_by_number = np.split(rows_in_order, np.cumsum(sizes)[:-1])
-    return {name: rows_by_number[number_of[name]] for name in _sort_conditions(set(number_of))}
+    # 2. Sort the rows by code, and cut after the rows of each code.
+    rows_by_code = np.argsort(code_of_row, kind="stable")
+    ends = np.cumsum(np.bincount(code_of_row, minlength=1))
+    rows_of_code = np.split(rows_by_code, ends[:-1])
+
+    sorted_names = _sort_conditions(set(code_of_name))
+    return {name: rows_of_code[code_of_name[name]] for name in sorted_names}
 
 
 def _sort_conditions(names: set[Any]) -> list[Any]:

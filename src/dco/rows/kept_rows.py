@@ -58,23 +58,24 @@ class KeptRows:
 
     @classmethod
     def of(cls, hashes_by_role: Mapping[str, Hashes], complete: Bools) -> KeptRows:
-        """Keep the smallest hashes of each role, and the share of all rows that have a copy.
+        """Keep of a fit what `recognise` and `gaps` need to know of its rows.
 
-        `hashes_by_role` has one hash per row; `complete` marks the columns without a missing cell.
+        `hashes_by_role` has a hash for each row of the roles "train", "tune" and "calibrate".
+        `complete` marks the columns that have no missing cell in any of these rows.
         """
-        numbers_by_role = {
+        # 1. Take the first 64 bits of each hash, as a number.
+        numbers_of_role = {
             role: np.sort(first_words(hashes)) for role, hashes in hashes_by_role.items()
         }
-        all_numbers = np.sort(np.concatenate(list(numbers_by_role.values())))
 
-        # Equal rows have equal hashes, which are neighbours when sorted.
-        equals_next = all_numbers[1:] == all_numbers[:-1]
-        has_copy = np.zeros(all_numbers.size, dtype=bool)
-        has_copy[1:] |= equals_next
-        has_copy[:-1] |= equals_next
+        # 2. Mark the rows that have a copy. Equal rows have equal numbers, which are neighbours
+        # when sorted: each equals the one before it or the one after it.
+        all_numbers = np.sort(np.concatenate(list(numbers_of_role.values())))
+        equals_next = all_numbers[:-1] == all_numbers[1:]
+        has_copy = np.append(equals_next, False) | np.insert(equals_next, 0, False)
 
         return cls(
-            hashes={role: _keep_smallest(numbers) for role, numbers in numbers_by_role.items()},
+            hashes={role: _keep_smallest(numbers) for role, numbers in numbers_of_role.items()},
             repeated=np.count_nonzero(has_copy) / all_numbers.size,
             n=all_numbers.size,
             complete=complete,
@@ -85,15 +86,17 @@ class KeptRows:
     def recognise(self, hashes: Hashes) -> RecognisedRows:
         """Find which new rows equal rows of the fit; `hashes` has the hash of each new row.
 
-        Of a role with many rows only the smallest hashes are kept. A new row can be looked up only
-        if its hash is at most the largest of these. Hashes are uniform, so the share of rows that
-        can be looked up is known, and counts are divided by it.
+        Of a role (train, tune, calibrate) with many rows only the smallest hashes are kept. So a
+        new row can be looked up only if its own hash is small. Hashes are uniform random numbers:
+        the share of new rows that can be looked up is known, and counts are divided by it.
         """
+        # 1. Mark the new rows that can be looked up.
         numbers = first_words(hashes)
         largest_number = self._largest_searchable_number()
         is_searchable = numbers <= np.uint64(largest_number)
         searchable_share = (largest_number + 1) / (LARGEST_UINT64 + 1)
 
+        # 2. Look them up in each role. A row may be found in several.
         is_recognised = np.zeros(numbers.size, dtype=bool)
         n_rows_by_role = {}
         for role, kept_numbers in self.hashes.items():
@@ -164,9 +167,9 @@ class KeptRows:
     def note_gaps(self, gaps: Counter[Any], n: int) -> list[Note]:
         """Warn of columns that had no missing value in the fit and have many in n new rows.
 
-        `gaps` counts the missing values of each such column. A column is reported if so many are
-        unlikely for rows like those of the fit: if all rows are exchangeable, c missing values
-        among the N rows of the fit and the n new ones all fall on new rows with probability at most
+        `gaps` counts the missing values of each such column: {"age": 12}. A column is reported if
+        so many are unlikely for rows like those of the fit. With c missing values among the N rows
+        of the fit and the n new ones, exchangeable, all c fall on new rows with probability at most
         (n / (N + n))**c.
         """
         share_of_new_rows = n / (n + self.n)

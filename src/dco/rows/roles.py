@@ -188,26 +188,29 @@ def deal_roles(rows: Rows, split: Split, *, seed: int) -> Roles:
 
 
 def _deal_positions_of(rows: Rows, split: Split, *, seed: int) -> Splits:
-    """Deal the positions of rows to the roles that the caller did not bring.
+    """Deal rows at random to training, tuning and calibration, and return their positions.
 
-    Frozen models take no training rows: tuning and calibration then get all rows, and sizes that
-    leave some over are refused.
+    A role for which the caller brings rows of its own gets none of these. Frozen models (fitted
+    before) take no training rows: tuning and calibration then get all rows, and sizes that leave
+    some over are refused.
     """
+    # 1. Collect the sizes of the roles.
     sizes: dict[Role, Size] = {}
     if split.calibrate is None:
         sizes[Role.CALIBRATE] = split.sizes.calibrate
-    if split.tune is None and split.sizes.folds is None:
+    tunes_by_folds = split.sizes.folds is not None
+    if split.tune is None and not tunes_by_folds:
         sizes[Role.TUNE] = split.sizes.tune
 
-    remaining_rows_get = Role.TRAIN
-    is_training_needed = split.trains_models or split.sizes.folds is not None or not sizes
-    if not is_training_needed:
-        sizes, remaining_rows_get = _sizes_without_training(sizes)
+    # 2. Choose the role that gets the remaining rows.
+    rest = Role.TRAIN
+    takes_training_rows = split.trains_models or tunes_by_folds or not sizes
+    if not takes_training_rows:
+        sizes, rest = _sizes_without_training(sizes)
 
-    splits = deal_positions(
-        len(rows), sizes, rest=remaining_rows_get, groups=rows.clusters, random_state=seed
-    )
-    if not is_training_needed and splits.train.size > 0:
+    # 3. Deal.
+    splits = deal_positions(len(rows), sizes, rest=rest, groups=rows.clusters, random_state=seed)
+    if not takes_training_rows and splits.train.size > 0:
         raise ValueError(
             Message(
                 f"⟨tune_size={split.sizes.tune}⟩ and ⟨calibrate_size={split.sizes.calibrate}⟩ "
@@ -219,9 +222,10 @@ def _deal_positions_of(rows: Rows, split: Split, *, seed: int) -> Splits:
 
 
 def _sizes_without_training(sizes: Mapping[Role, Size]) -> tuple[dict[Role, Size], Role]:
-    """Change role sizes so that no row is left to train, for models that are frozen.
+    """Change role sizes so that no row is left to train: frozen models are fitted already.
 
-    Return the sizes of the roles to deal, and the role that gets all remaining rows:
+    `sizes` has a count or a share of the rows for tuning, for calibration, or for both. Return the
+    sizes of the roles to deal, and the role that gets all remaining rows:
 
     - One role: it gets all rows.
     - Two shares: only their proportion counts; 0.25 and 0.25 give half the rows to each.
@@ -328,7 +332,10 @@ def _check_enough_rows(n_rows: int, split: Split) -> None:
 
 
 def _check_role_rows(role_rows: Mapping[Role, _RoleRows], split: Split) -> None:
-    """Refuse roles without rows, and rows that the caller brings for two roles."""
+    """Refuse roles without rows, and rows that the caller brings for two roles.
+
+    The latter are rows with the same values, or from the same cluster (rows that belong together).
+    """
     _check_sizes(
         split,
         n_train=len(role_rows[Role.TRAIN]),
@@ -437,7 +444,8 @@ def _remember_rows(
 ) -> tuple[RowFacts, KeptRows]:
     """Hash the rows of every role: for the facts in the certificate, and to recognise rows later.
 
-    `are_distinct` says that repeated rows were dropped before.
+    `are_distinct` says that repeated rows were dropped before. Return the facts, and the hashes
+    that are kept with the fit.
     """
     hashes = _hash_roles(role_rows)
     kept_rows = KeptRows.of(
@@ -466,7 +474,11 @@ def _remember_rows(
 def _hash_roles(
     role_rows: Mapping[Role, _RoleRows], *, at_float32: bool = False
 ) -> dict[Role, Hashes]:
-    """Hash the rows of each role that has some. A table that roles share is hashed once."""
+    """Hash the rows of each role that has some: {Role.TRAIN: hashes, Role.TUNE: ...}.
+
+    Roles may be parts of one table, which is hashed once. With `at_float32` numbers are rounded to
+    single precision before, so that rows that differ by less have the same hash.
+    """
     filled_roles = {role: rows for role, rows in role_rows.items() if len(rows) > 0}
     hashes: dict[Role, Hashes] = {}
     for table in _list_tables(filled_roles):

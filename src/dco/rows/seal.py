@@ -61,8 +61,13 @@ class SealedRows:
         positions: Integers | None = None,
         fingerprint: str = "",
     ) -> None:
-        """Seal rows of a table: all of them, or those at `positions`."""
+        """Seal rows of a table: all of them, or those at `positions`.
+
+        The digest of the sealed rows is stored, to find out whether they were changed. Pass it as
+        `fingerprint` if it was computed before.
+        """
         table = Rows(X, y, clusters)
+        # Two underscores: Python changes such names, so that nobody reads them by mistake.
         self.__table: Rows | None = table  # None once the seal is open
         self.__positions = positions
         self._n_rows = len(table) if positions is None else len(positions)

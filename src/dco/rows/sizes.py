@@ -57,10 +57,13 @@ def default_sizes(
 
     Parameters
     ----------
+    n
+        How many rows, or clusters of rows that belong together, there are.
     smallest_calibration
-        How many calibration rows a finite threshold takes.
+        How many of them a finite threshold takes.
     tune, calibrate, folds
-        What the caller asked for; None where this function chooses.
+        What the caller asked for: a count or a share of the rows to tune and to calibrate, and a
+        number of folds. None where this function chooses.
     may_fold
         Whether candidates can be ranked by folds: the winner is refitted, and the caller brings no
         rows of a role.
@@ -78,19 +81,19 @@ def default_sizes(
     n_for_other_roles = FEWEST_FOR_OTHER_ROLES
     if holds_out_tuning_rows and tune is not None:
         n_for_other_roles += _as_number(tune, n)
-    most_calibration = n - n_for_other_roles
-    is_enlarged = calibrate is None and n_quarter < smallest_calibration <= most_calibration
-    if is_enlarged:
-        calibrate = smallest_calibration
-    elif calibrate is None:
-        calibrate = QUARTER
+    is_quarter_too_small = n_quarter < smallest_calibration
+    can_spare_more = smallest_calibration <= n - n_for_other_roles
+    is_enlarged = calibrate is None and is_quarter_too_small and can_spare_more
+    if calibrate is None:
+        calibrate = smallest_calibration if is_enlarged else QUARTER
 
-    # 2. Folds, if the remaining rows are few.
+    # 2. Folds, if the caller asked for no other way to tune and the remaining rows are few.
     n_remaining = n - _as_number(calibrate, n)
     would_train_fewer_than_tune = n_remaining < 2 * n_quarter
     has_few_rows = is_enlarged or would_train_fewer_than_tune or n < fold_below
     can_fold = may_fold and n_remaining >= FEWEST_FOR_OTHER_ROLES
-    if tune is None and folds is None and can_fold and has_few_rows:
+    is_free_to_fold = tune is None and folds is None and can_fold
+    if is_free_to_fold and has_few_rows:
         folds = FOLDS_FROM_HUNDREDS if HUNDREDS <= n < fold_below else FOLDS
         return RoleSizes(tune=QUARTER, calibrate=calibrate, folds=folds)
 

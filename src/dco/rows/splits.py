@@ -124,28 +124,39 @@ def assign_roles(
 def deal_positions(
     n: int, sizes: Mapping[Role, Size], *, rest: Role, groups: Any = None, random_state: Seed = None
 ) -> Splits:
-    """Deal n rows at random to roles, as `assign_roles` does, for any choice of roles.
+    """Deal the positions 0 ... n - 1 of rows at random to roles such as train, tune and calibrate.
 
-    `sizes` has a count or a share for some roles. The role `rest` gets the remaining rows; without
-    sizes it gets all rows, in their order. With `groups` (one label per row) whole groups are
-    dealt, and sizes count groups.
+    Parameters
+    ----------
+    n
+        How many rows there are.
+    sizes
+        A count or a share of the rows for some roles: {Role.CALIBRATE: 0.25, Role.TUNE: 30}.
+    rest
+        The role that gets the remaining rows; without `sizes` it gets all, in their order.
+    groups
+        One label per row. Whole groups are then dealt, and sizes count groups.
+    random_state
+        Seeds the random order.
     """
     if not sizes:
-        positions: dict[Role, Integers] = {rest: np.arange(n)}
+        rows_of_role: dict[Role, Integers] = {rest: np.arange(n)}
         seed = None
     else:
+        # Shuffle the rows, and cut them where the rows of a role end.
         seed = as_seed(random_state)
         shuffled = shuffle_rows(n, groups=groups, seed=seed)
         unit = "row" if groups is None else "group"
         ends = _role_ends(sizes, shuffled.n_units, unit=unit)
-        positions = dict(zip([*sizes, rest], shuffled.cut(ends), strict=True))
+        roles = [*sizes, rest]
+        rows_of_role = dict(zip(roles, shuffled.cut(ends), strict=True))
 
-    none = np.empty(0, dtype=np.int64)
+    no_rows = np.empty(0, dtype=np.int64)
     return Splits(
-        train=positions.get(Role.TRAIN, none),
-        tune=positions.get(Role.TUNE, none),
-        calibrate=positions.get(Role.CALIBRATE, none),
-        test=positions.get(Role.TEST, none),
+        train=rows_of_role.get(Role.TRAIN, no_rows),
+        tune=rows_of_role.get(Role.TUNE, no_rows),
+        calibrate=rows_of_role.get(Role.CALIBRATE, no_rows),
+        test=rows_of_role.get(Role.TEST, no_rows),
         seed=seed,
         grouped=groups is not None,
     )
@@ -223,8 +234,8 @@ def folds(
 
     Returns
     -------
-    For each fold, a pair: the rows to fit on, as a tuple with the rows of each other fold, and the
-    rows held out.
+    For each fold, a pair: the rows to fit on, and the rows held out. The former are a tuple with
+    the rows of each other fold.
     """
     shuffled = shuffle_rows(rows, groups=groups, seed=seed)
     n_units = shuffled.n_units
@@ -264,15 +275,19 @@ class ShuffledRows:
 def shuffle_rows(rows: int | Integers, *, groups: Any = None, seed: Seed = None) -> ShuffledRows:
     """Put rows in a uniformly random order; rows of one group stay side by side.
 
-    `rows` is a number of rows or an array of positions; `groups` has one label for each of them.
+    `rows` is a number of rows or an array of positions, and `groups` has one label for each of
+    them. The result also says where each group ends; without groups, each row is one by itself.
     """
-    positions = _all_positions(rows) if isinstance(rows, (int, np.integer)) else np.asarray(rows)
+    if isinstance(rows, (int, np.integer)):
+        positions = _all_positions(rows)
+    else:
+        positions = np.asarray(rows)
     rng = np.random.default_rng(as_seed(seed))
 
-    # Without groups, every row is a unit by itself.
     if groups is None:
         n_rows = positions.size
-        return ShuffledRows(positions[rng.permutation(n_rows)], unit_ends=np.arange(n_rows + 1))
+        shuffled_positions = positions[rng.permutation(n_rows)]
+        return ShuffledRows(shuffled_positions, unit_ends=np.arange(n_rows + 1))
 
     group_of_row, n_groups = codes_of_values(groups, name="groups")
     if group_of_row.size != positions.size:

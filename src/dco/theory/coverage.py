@@ -15,7 +15,8 @@ from scipy.special import betaincinv, betaln
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import Level, as_count, as_rational, rank_for
 
-FrozenLaw: TypeAlias = Any  # a frozen distribution of SciPy, continuous or discrete
+# A distribution of SciPy with its parameters, continuous or discrete: law.mean(), law.ppf(0.05) ...
+FrozenLaw: TypeAlias = Any
 
 UNUSUAL = 0.05  # below this p-value an observed coverage is called unusual
 DOUBTFUL = 0.01  # below this p-value it is called inconsistent with its law
@@ -54,19 +55,21 @@ def coverage_variance(rank: Any, n_cal: Any) -> Any:
 def hits_law(
     n_cal: SupportsIndex, n_test: SupportsIndex, *, alpha: Level, delta: Level | None = None
 ) -> FrozenLaw:
-    """Return the law of the number of covered rows among `n_test`, as a SciPy distribution.
+    """Return the distribution of the number of covered rows among `n_test` new rows.
 
-    It is Beta-binomial(n_test, k, n + 1 - k); divide by `n_test` for the law of test coverage,
-    whose standard deviation is about sqrt(alpha (1 - alpha) (1 / n_test + 1 / (n + 2))). If k = n +
-    1 all rows are covered.
+    It is a SciPy distribution, Beta-binomial(n_test, k, n + 1 - k). The threshold is the k-th
+    smallest of n = `n_cal` calibration scores, where k is the marginal rank or, with `delta`, the
+    PAC rank. If k = n + 1, the threshold is infinite and all rows are covered. The standard
+    deviation of the share of covered rows is about
+    sqrt(alpha (1 - alpha) (1 / n_test + 1 / (n + 2))).
     """
     from scipy import stats
 
     k, n = check_rank(rank_for(n_cal, alpha=alpha, delta=delta), n_cal)
-    m = as_count(n_test, name="n_test")
+    n_new = as_count(n_test, name="n_test")
     if k == n + 1:
-        return _point_mass(m)
-    return stats.betabinom(m, k, n + 1 - k)
+        return _point_mass(n_new)
+    return stats.betabinom(n_new, k, n + 1 - k)
 
 
 def _point_mass(value: float) -> FrozenLaw:
@@ -291,19 +294,21 @@ def _hits_quantile(probability: float, n_test: int, rank: int, n_cal: int) -> in
 
 @lru_cache(maxsize=1024)
 def ranks_near_threshold(rank: SupportsIndex, *, n_cal: SupportsIndex) -> tuple[int, int]:
-    """Return the first and the last rank at which the threshold of another sample could fall.
+    """Return two ranks between which the threshold would fall with other calibration rows.
 
-    Draw n calibration scores a second time, and put the `rank`-th smallest of these among the n
-    sorted scores of the first time: it falls between the two ranks but once in a million. So only
-    equal scores between these ranks can make mean coverage differ from rank / (n + 1) by more than
-    10^-6 (but for atoms that were drawn no more than once). The ranks reach about
-    7 sqrt(rank (1 - rank / n)) to each side.
+    The threshold is the `rank`-th smallest of `n_cal` calibration scores. With other rows, the
+    score of this rank falls, among the sorted scores of these rows, between the two ranks that are
+    returned, but once in a million. Rank 90 of 100 gives (60, 100); in general they lie about
+    7 sqrt(rank (1 - rank / n)) to each side. Ties matter only between them: mean coverage is
+    rank / (n + 1), to 10^-6, if scores there are distinct (and no value that was drawn once or
+    never has a probability of its own).
     """
     k, n = check_rank(rank, n_cal)
-    if k == n + 1:
+    if k == n + 1:  # the threshold is infinite, and stays infinite
         return n, n
 
-    # How many of the n scores lie below the second threshold, and how many above it, at least.
+    # Of the n scores, at least so many lie below the other threshold, and so many above it. Each
+    # fails with half the probability: one in two million.
     n_below = _hits_quantile(MISSED_RANKS / 2, n, k, n)
     n_above = _hits_quantile(MISSED_RANKS / 2, n, n + 1 - k, n)
     return max(n_below, 1), min(n + 1 - n_above, n)
@@ -312,12 +317,16 @@ def ranks_near_threshold(rank: SupportsIndex, *, n_cal: SupportsIndex) -> tuple[
 def simultaneous_slack(
     n_cal: SupportsIndex, *, delta: Level, pac_delta: Level | None = None
 ) -> float:
-    """Return the price of a level that is picked after its result has been seen.
+    """Return how far coverage may fall short where alpha is picked after seeing results.
 
     With probability at least 1 - delta, coverage is at least 1 - alpha - slack for every alpha at
-    once: slack = sqrt(log(1 / delta) / (2 n)), by the one-sided inequality of Dvoretzky, Kiefer and
-    Wolfowitz with Massart's constant, which asks for delta <= 1/2. Thresholds with a `pac_delta`
-    above 1/2 have ranks below n (1 - alpha), and what they lack is added.
+    once, and so for the one that is picked. From n = `n_cal` calibration rows
+
+        slack = sqrt(log(1 / delta) / (2 n)),
+
+    by the one-sided inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant, which
+    holds for delta <= 1/2. It is for thresholds of rank n (1 - alpha) or higher. Those of a PAC
+    guarantee with `pac_delta` above 1/2 have lower ranks, and the slack grows by what they lack.
     """
     n = as_count(n_cal, name="n_cal", least=1)
     exact_delta = as_rational(delta, name="delta")

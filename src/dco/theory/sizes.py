@@ -60,11 +60,21 @@ def calibration_size(
 ) -> CalibrationSize:
     """Find how many calibration rows make coverage vary little, or fall short rarely.
 
-    Give either `spread`, for ``sd(coverage) <= spread``, or `shortfall` and `delta`, for
-    ``P(coverage < 1 - alpha - shortfall) <= delta``. Coverage is Beta(k, n + 1 - k), where k is the
-    marginal rank or, with `pac_delta`, the PAC rank. Either may hold at some n and fail at the
+    With n calibration rows coverage is a random number, Beta(k, n + 1 - k), where k is the rank of
+    the threshold among the calibration scores. Either demand may hold at some n and fail at the
     next, so every n is tried, up to a size from which it is proved to hold. Sizes too small for a
     finite threshold do not count.
+
+    Parameters
+    ----------
+    alpha
+        One minus the coverage wanted.
+    spread
+        The demand ``sd(coverage) <= spread``.
+    shortfall, delta
+        In place of `spread`, the demand ``P(coverage < 1 - alpha - shortfall) <= delta``.
+    pac_delta
+        The failure probability of a PAC guarantee; None for the marginal one.
     """
     exact_alpha = as_rational(alpha)
     exact_pac_delta = None if pac_delta is None else as_rational(pac_delta, name="pac_delta")
@@ -97,9 +107,10 @@ def _size_for_spread(alpha: Fraction, spread: float, pac_delta: Fraction | None)
 def _size_for_shortfall(
     alpha: Fraction, *, shortfall: float, delta: Fraction, pac_delta: Fraction | None
 ) -> CalibrationSize:
-    """Find the rows for which P(coverage < 1 - alpha - shortfall) is at most delta.
+    """Find how many calibration rows n give P(coverage < 1 - alpha - shortfall) <= delta.
 
-    Coverage is Beta(k, n + 1 - k), where k is the marginal rank or, with `pac_delta`, the PAC rank.
+    Coverage is Beta(k, n + 1 - k), where k is the rank of the threshold: the marginal rank or, with
+    `pac_delta`, the PAC rank. So the probability is betainc(k, n + 1 - k, 1 - alpha - shortfall).
     """
     level = float(1 - alpha)
     lowest_coverage = level - shortfall
@@ -110,6 +121,7 @@ def _size_for_shortfall(
             f"pac_delta must be at most 1/2 where a shortfall is asked for, got {float(pac_delta)}."
         )
 
+    # Try every size, from the smallest with a finite threshold to one that is surely enough.
     smallest = smallest_n_for(alpha=alpha, delta=pac_delta)
     enough = _size_by_chernoff(level, lowest_coverage, float(delta))
     sizes = _sizes_to_search(smallest, enough)
@@ -120,10 +132,11 @@ def _size_for_shortfall(
 
 
 def _size_by_chernoff(level: float, lowest: float, delta: float) -> int:
-    """Return a size n from which P(coverage < lowest) <= exp(-n KL(level || lowest)) <= delta.
+    """Return a size n from which P(coverage < lowest) <= delta, by Chernoff's bound.
 
-    KL(p || q) = p log(p / q) + (1 - p) log((1 - p) / (1 - q)). The first inequality needs ranks of
-    at least n times the level, which all are but those for a PAC delta above 1/2.
+    The bound is P(coverage < lowest) <= exp(-n KL(level || lowest)), where
+    KL(p || q) = p log(p / q) + (1 - p) log((1 - p) / (1 - q)). It needs ranks of at least n times
+    the level, which all are but those for a PAC delta above 1/2.
     """
     p = level
     q = lowest
@@ -151,11 +164,12 @@ def _summarise(
 ) -> CalibrationSize:
     """Find the first size that is enough, and the one from which all are.
 
-    `sizes` are successive numbers of calibration rows, and `is_enough` says which of them are
-    enough: the last one is, and so are all beyond it. `alpha` and `pac_delta` give the rank at a
-    size.
+    `sizes` are successive numbers of calibration rows, such as [9, 10, 11, 12], and `is_enough`
+    says which of them are enough. The last one always is. With [False, True, False, True] the first
+    is 10, and all are enough from 12 on. `alpha` and `pac_delta` decide the rank of the threshold,
+    and with it which size from there on is recommended.
     """
-    first = int(sizes[np.argmax(is_enough)])
+    first = int(sizes[is_enough][0])
 
     safe_from = int(sizes[0])
     too_small = sizes[~is_enough]
@@ -171,16 +185,21 @@ def _summarise(
 
 
 def _ranks_of_sizes(sizes: Integers, alpha: Fraction, pac_delta: Fraction | None) -> Integers:
-    """Return the rank of the threshold at each size: ceil((n + 1)(1 - alpha)), or the PAC rank."""
+    """Return the rank of the threshold for each number n of calibration rows in `sizes`.
+
+    It is the PAC rank with `pac_delta`, otherwise the marginal rank ceil((n + 1) (1 - alpha)).
+    """
     if pac_delta is not None:
         ranks = [rank_for(int(n), alpha=alpha, delta=pac_delta) for n in sizes]
         return np.array(ranks, dtype=np.int64)
 
-    # In whole numbers, and in those of Python where a product would not fit in 64 bits.
+    # Compute (n + 1) p / q, with 1 - alpha = p / q, in whole numbers. Where a product would not fit
+    # in 64 bits, these are Python's, which have no limit.
     level = 1 - alpha
-    fits_in_64_bits = level.numerator * (int(sizes[-1]) + 1) < 2**62
-    exact_sizes = sizes if fits_in_64_bits else sizes.astype(object)
-    marginal_ranks = -(-(exact_sizes + 1) * level.numerator // level.denominator)  # rounded up
+    largest_product = level.numerator * (int(sizes[-1]) + 1)
+    exact_sizes = sizes if largest_product < 2**62 else sizes.astype(object)
+    products = (exact_sizes + 1) * level.numerator
+    marginal_ranks = -(-products // level.denominator)  # // rounds down, so this rounds up
     return np.asarray(marginal_ranks, dtype=np.int64)
 
 
@@ -189,10 +208,10 @@ def least_wasteful_size(
 ) -> int:
     """Find the calibration size near n whose mean coverage is least above 1 - alpha.
 
-    Mean coverage is rank / (size + 1), and ranks are whole numbers: it is 1 - alpha, and not more,
-    only where size + 1 is a multiple of 1 / alpha. With alpha = 0.1, n = 95 gives 99. Sizes from n
-    up to n + 1 / alpha are compared or, with `downwards`, from n down to n - 1 / alpha. With
-    `delta` the rank is the PAC rank.
+    Mean coverage is rank / (size + 1), where the rank of the threshold is (size + 1) (1 - alpha)
+    rounded up to a whole number. It is 1 - alpha, and not more, only where nothing is rounded: with
+    alpha = 0.1, n = 95 gives 99, whose rank is 90. Sizes from n up to n + 1 / alpha are compared
+    or, with `downwards`, from n down to n - 1 / alpha. With `delta` the rank is the PAC rank.
     """
     size_asked = as_count(n)
     exact_alpha = as_rational(alpha)
@@ -224,11 +243,12 @@ class PacGap:
 
 
 def pac_gap(n_cal: SupportsIndex, *, alpha: Level, delta: Level) -> PacGap:
-    """Compute how much higher mean coverage is at the PAC rank than at the marginal one.
+    """Compute how much mean coverage a PAC guarantee adds to a marginal one.
 
-    Both are ranks among `n_cal` calibration scores. The gap is (PAC rank - marginal rank) / (n + 1)
-    exactly, and z sqrt(alpha (1 - alpha) / n) approximately, where z is the normal quantile of
-    1 - delta.
+    PAC means coverage of at least 1 - alpha with probability 1 - delta over calibrations, and not
+    only on average. Its threshold has a higher rank among the n = `n_cal` calibration scores. The
+    gap is (PAC rank - marginal rank) / (n + 1) exactly, and z sqrt(alpha (1 - alpha) / n)
+    approximately, where z is the normal quantile of 1 - delta.
     """
     n = as_count(n_cal, name="n_cal", least=1)
     float_alpha = float(as_rational(alpha))
