@@ -79,7 +79,7 @@ def records():
 
 def test_the_stronger_class_is_narrower_where_the_truth_bends(records):
     """A linear model cannot follow a sine and a square: at least 20 %."""
-    outcomes = beyond.outcomes_at(records, 0.2)
+    outcomes = beyond.outcomes_by_method(records, 0.2)
     widths = {method: np.mean([row.width for row in rows]) for method, rows in outcomes.items()}
     assert widths["stronger class, fixed"] < 0.8 * widths[beyond.BASE]
 
@@ -131,7 +131,7 @@ def test_every_split_has_chosen_a_structure(tables, records):
 
 
 def test_the_table_of_growth_has_the_fewest_and_the_most_tuning_rows(tables, records):
-    n_tune = [row.n_tune for row in beyond.outcomes_at(records, 0.2)[beyond.AUTO_SPLIT]]
+    n_tune = [row.n_tune for row in beyond.outcomes_by_method(records, 0.2)[beyond.AUTO_SPLIT]]
     assert (tables[3].column("least")[0], tables[3].column("most")[0]) == (
         min(n_tune),
         max(n_tune),

@@ -35,7 +35,7 @@ from dco.paper.classification_splits import (
     shuffle_cifar100,
     take_largest_classes,
 )
-from dco.paper.coverage_z import law_of_mean
+from dco.paper.coverage_z import compare_with_theory
 from dco.paper.heads import (
     CANDIDATE_BY_NAME,
     FIXED_CANDIDATE,
@@ -92,7 +92,7 @@ def test_there_are_16_candidates_and_bq_takes_the_first():
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_what_tunes_on_tuning_rows_calibrates_on_the_others(features, alpha, records):
     """120 rows, and 180 for what does not tune on rows of its own."""
-    outcomes = tables.outcomes_at(records, alpha, features)
+    outcomes = tables.outcomes_by_method(records, alpha, features)
     ranks = {method: (rows[0].rank, rows[0].n, rows[0].n_test) for method, rows in outcomes.items()}
     assert list(ranks) == list(HEAD_METHODS)
     expected = (dco.conformal_rank(120, alpha=alpha), 120, 100)
@@ -123,9 +123,9 @@ def test_what_chooses_and_certifies_on_the_same_rows_claims_nothing(word):
 def test_the_papers_ratio_is_dco_itself(records):
     """33/67 of the pool is the protocol's own cut, so its row repeats DCO's."""
     for alpha in ALPHAS:
-        dco_rows = tables.outcomes_at(records, alpha, "raw")["DCO-Warmstart"]
+        dco_rows = tables.outcomes_by_method(records, alpha, "raw")["DCO-Warmstart"]
         for row, cut in zip(
-            dco_rows, tables.ratios_at(records, alpha, "raw")["33/67"], strict=True
+            dco_rows, tables.outcomes_by_ratio(records, alpha, "raw")["33/67"], strict=True
         ):
             assert cut == RatioOutcome(**row.cells(), ratio="33/67")
 
@@ -354,13 +354,13 @@ def test_figures_say_where_the_features_come_from(name, records, study):
 
 def test_z_and_expected_coverage_are_those_of_the_law(records, study):
     table = tables.main_table(study, records, Options(ALPHAS), "raw")
-    alpha_of = {tables.target(alpha): alpha for alpha in ALPHAS}
+    alpha_of = {tables.target_coverage(alpha): alpha for alpha in ALPHAS}
     for cells in cells_of(table):
         method = cells["method"]
         assert cells["guarantee"] == METHOD_BY_TITLE[method].guarantee
         if METHOD_BY_TITLE[method].has_law:
-            outcomes = tables.outcomes_at(records, alpha_of[cells["target"]], "raw")[method]
-            law = law_of_mean(outcomes)
+            outcomes = tables.outcomes_by_method(records, alpha_of[cells["target"]], "raw")[method]
+            law = compare_with_theory(outcomes)
             assert (cells["by law"], cells["z"]) == (law.expected, law.z)
         else:
             assert (cells["by law"], cells["z"]) == (None, None)
@@ -501,7 +501,7 @@ def test_how_far_sizes_are_from_the_papers_is_said_in_captions_and_docs(features
     options = Options(LEVELS)
     percent, errors = [], []
     for (alpha, method), printed in paper_values.CIFAR100.items():
-        outcomes = tables.outcomes_at(committed, alpha, features)[method]
+        outcomes = tables.outcomes_by_method(committed, alpha, features)[method]
         sizes = np.array([row.size for row in outcomes])
         mean, sd = printed.size.mean, printed.size.sd
         percent.append(100 * (sizes.mean() - mean) / mean)
@@ -539,7 +539,7 @@ def test_sizes_over_bqs_stand_beside_the_papers(committed):
     )
     means = {
         method: np.mean(tables.sizes_of(outcomes))
-        for method, outcomes in tables.outcomes_at(committed, 0.1, "raw").items()
+        for method, outcomes in tables.outcomes_by_method(committed, 0.1, "raw").items()
     }
     assert cells["size / BQ"] == pytest.approx(means["DCO-Warmstart"] / means["BQ"])
     assert cells["paper size / BQ"] == pytest.approx(46.8652 / 49.3689)

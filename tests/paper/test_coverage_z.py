@@ -11,9 +11,9 @@ from dco.paper.coverage_z import (
     all_z,
     bonferroni_point,
     chance_below,
+    compare_with_theory,
     coverage_sd,
-    law_of_mean,
-    target,
+    target_coverage,
 )
 from dco.paper.tables import ResultTable
 
@@ -31,7 +31,7 @@ def splits(coverage: float, times: int = 50) -> list[Split]:
 
 
 def test_a_target_is_the_decimal_that_a_person_means():
-    assert [target(alpha) for alpha in (0.2, 0.1, 0.05, 1 - 0.9)] == [0.8, 0.9, 0.95, 0.9]
+    assert [target_coverage(alpha) for alpha in (0.2, 0.1, 0.05, 1 - 0.9)] == [0.8, 0.9, 0.95, 0.9]
 
 
 def test_the_sd_of_coverage_is_that_of_the_beta_binomial_law():
@@ -39,18 +39,18 @@ def test_the_sd_of_coverage_is_that_of_the_beta_binomial_law():
 
 
 def test_expected_coverage_is_the_rank_among_one_more():
-    assert law_of_mean(splits(0.8)).expected == pytest.approx(92 / 114)
+    assert compare_with_theory(splits(0.8)).expected == pytest.approx(92 / 114)
 
 
 @pytest.mark.parametrize(("sds", "z"), [(0, 0), (-1, -math.sqrt(50))])
 def test_z_is_in_standard_errors_of_the_law(sds, z):
     coverage = 92 / 114 + sds * coverage_sd(92, 113, 67)
-    assert law_of_mean(splits(coverage)).z == pytest.approx(z)
+    assert compare_with_theory(splits(coverage)).z == pytest.approx(z)
 
 
 def test_the_law_of_unequal_splits_is_the_mean_of_their_laws():
     rows = [Split(9, 10, 50, 0.9), Split(81, 100, 50, 0.7), Split(81, 100, 50, 0.8)]
-    law = law_of_mean(rows)
+    law = compare_with_theory(rows)
     means = np.array([9 / 11, 81 / 101, 81 / 101])
     sds = np.array([coverage_sd(row.rank, row.n, row.n_test) for row in rows])
     assert law.expected == pytest.approx(means.mean())
@@ -58,7 +58,7 @@ def test_the_law_of_unequal_splits_is_the_mean_of_their_laws():
 
 
 def test_an_infinite_threshold_covers_everything_and_has_no_z():
-    law = law_of_mean([Split(11, 10, 50, 1.0)] * 3)
+    law = compare_with_theory([Split(11, 10, 50, 1.0)] * 3)
     assert (law.expected, law.z) == (1.0, None)
 
 

@@ -187,7 +187,7 @@ def made_up_record(seed, *, feasible, threshold=1.0, chosen="c = 1"):
 def test_selection_counts_feasible_tuning_thresholds(record, counts):
     """Not finite thresholds that were deployed, which say that the calibration rows suffice."""
     records = [made_up_record(seed, **record) for seed in range(50)]
-    table = selection_table(records, LEVEL, "Diabetes: threshold selection outcomes")
+    table = selection_table(records, LEVEL, STUDIES["diabetes"])
     assert table.column("outcome") == ["feasible threshold found", "fallback", "c = 1 chosen"]
     assert table.column("count") == counts
     assert table.column("of") == [50, 50, 50]

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from dco.paper.tables import Measured, ResultTable, standard_errors
+from dco.paper.tables import Measured, ResultTable, difference_in_standard_errors
 
 TABLE = ResultTable(
     title="A | title",
@@ -53,9 +53,9 @@ def test_a_mean_without_a_standard_deviation_is_shown_alone(values):
 
 def test_a_difference_from_the_paper_is_in_standard_errors_of_both():
     """50 splits with sd 3 here and sd 4 there: the difference has standard error 5 / sqrt(50)."""
-    off = standard_errors(Measured(2.0, 3.0), Measured(1.0, 4.0), splits=50)
+    off = difference_in_standard_errors(Measured(2.0, 3.0), Measured(1.0, 4.0), splits=50)
     assert off == pytest.approx(math.sqrt(50) / 5)
 
 
 def test_one_split_has_no_standard_error():
-    assert standard_errors(Measured.of([2.0]), Measured(1.0, 4.0), splits=1) is None
+    assert difference_in_standard_errors(Measured.of([2.0]), Measured(1.0, 4.0), splits=1) is None

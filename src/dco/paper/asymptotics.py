@@ -21,9 +21,9 @@ from dco.foundations.arrays import Floats
 from dco.foundations.ranks import order_statistic
 from dco.paper import figures
 from dco.paper.bounds import QuantileMethod, quantile_accuracy
-from dco.paper.coverage_z import target
-from dco.paper.experiment import Experiment, Options, Records, Row, group_by, rows_of
-from dco.paper.tables import Cells, Measured, ResultTable, join_sentences
+from dco.paper.coverage_z import target_coverage
+from dco.paper.experiment import Experiment, Options, Row, SplitRecords, group_by, rows_of
+from dco.paper.tables import Measured, ResultTable, TableRow, join_sentences
 from dco.scores import NormalisedResidual
 from dco.theory import coverage_law_of_rank, pac_gap
 
@@ -83,7 +83,10 @@ def population_threshold(alpha: float) -> float:
 
 
 def delta_of(schedule: str, m: int) -> float:
-    """Return BQ's delta at m calibration rows."""
+    """Return BQ's delta (the probability that its guarantee may fail) at m calibration rows.
+
+    The schedule is "0.05", the same for every m, or "1/m".
+    """
     return DELTA if schedule == FIXED_DELTA else 1 / m
 
 
@@ -91,9 +94,11 @@ def delta_of(schedule: str, m: int) -> float:
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Draw calibration rows of every number m, and take the thresholds of DCO and BQ from them.
+    """Simulate one data set: draw m calibration rows for every m, and compare DCO with BQ on them.
 
-    Further calibration sets are drawn for the lemma, which needs many of the same m.
+    DCO takes the threshold of split conformal prediction, BQ (Bayesian quadrature) a larger one,
+    which covers with probability at least 1 - delta. Further calibration sets are drawn for the
+    lemma on calibration quantiles (`count_misses`).
     """
     rng = np.random.default_rng([seed, 1])
     calibration_rows = QUICK_CALIBRATION_ROWS if options.quick else CALIBRATION_ROWS
@@ -112,73 +117,74 @@ def run_split(seed: int, options: Options) -> list[Row]:
 
 
 def compare_thresholds(sorted_scores: Floats, alpha: float, *, schedule: str) -> AgreementRow:
-    """Take the thresholds of DCO and of BQ from the same scores, and compute what they cover.
+    """Take the thresholds of DCO and of BQ from the same m scores, and compute what they cover.
 
-    Both are order statistics: DCO's at the rank of split conformal prediction, BQ's at a PAC rank.
+    Each is the k-th smallest score: for DCO k is the rank of split conformal prediction, for BQ
+    (Bayesian quadrature) the larger rank that covers with probability at least 1 - delta. The
+    schedule ("0.05" or "1/m") says what delta is.
     """
     m = len(sorted_scores)
-    rank_dco = conformal_rank(m, alpha=alpha)
-    rank_bq = pac_rank(m, alpha=alpha, delta=delta_of(schedule, m))
-    threshold_dco = order_statistic(sorted_scores, rank_dco)
-    threshold_bq = order_statistic(sorted_scores, rank_bq)
+    rank_of_dco = conformal_rank(m, alpha=alpha)
+    rank_of_bq = pac_rank(m, alpha=alpha, delta=delta_of(schedule, m))
+    threshold_of_dco = order_statistic(sorted_scores, rank_of_dco)
+    threshold_of_bq = order_statistic(sorted_scores, rank_of_bq)
     return AgreementRow(
         part="agreement",
         m=m,
         alpha=alpha,
         schedule=schedule,
-        rank=rank_bq,
-        rank_dco=rank_dco,
-        dco=threshold_dco,
-        bq=threshold_bq,
-        coverage_dco=POPULATION.normalised_coverage(threshold_dco),
-        coverage_bq=POPULATION.normalised_coverage(threshold_bq),
+        rank=rank_of_bq,
+        rank_dco=rank_of_dco,
+        dco=threshold_of_dco,
+        bq=threshold_of_bq,
+        coverage_dco=POPULATION.normalised_coverage(threshold_of_dco),
+        coverage_bq=POPULATION.normalised_coverage(threshold_of_bq),
     )
 
 
 def count_misses(m: int, alpha: float, rng: np.random.Generator) -> list[LemmaRow]:
-    """Draw calibration sets of m scores, and count how often their quantile is far from the truth.
+    """Count how often the threshold of split conformal prediction is far from the true quantile.
 
-    Each row that is returned is for one distance.
+    `LEMMA_DRAWS` calibration sets of m scores |N(0, 1)| are drawn, and the threshold q is taken
+    from each. A set misses if |q - q*| > d / sqrt(m), where q* is the quantile of the population.
+    One row is returned for each distance d in `LEMMA_DISTANCES`.
     """
     rank = conformal_rank(m, alpha=alpha)
     scores = np.abs(rng.standard_normal((LEMMA_DRAWS, m)))
-    quantiles = np.full(LEMMA_DRAWS, np.inf)  # where m is too small for a finite threshold
     if rank <= m:
-        quantiles = np.partition(scores, rank - 1, axis=1)[:, rank - 1]
-    errors = np.abs(quantiles - population_threshold(alpha))
+        thresholds = np.partition(scores, rank - 1, axis=1)[:, rank - 1]
+    else:
+        thresholds = np.full(LEMMA_DRAWS, np.inf)  # m is too small for a finite threshold
+    errors = np.abs(thresholds - population_threshold(alpha))
 
-    return [
-        LemmaRow(
-            part="lemma",
-            m=m,
-            alpha=alpha,
-            distance=distance,
-            misses=int(np.sum(errors > distance / math.sqrt(m))),
-        )
-        for distance in LEMMA_DISTANCES
-    ]
+    rows: list[LemmaRow] = []
+    for distance in LEMMA_DISTANCES:
+        is_miss = errors > distance / math.sqrt(m)
+        n_misses = int(np.sum(is_miss))
+        rows.append(LemmaRow(part="lemma", m=m, alpha=alpha, distance=distance, misses=n_misses))
+    return rows
 
 
 # ---- tables
 
 
-def make_tables(records: Records, options: Options) -> list[ResultTable]:
+def make_tables(records: SplitRecords, options: Options) -> list[ResultTable]:
     """Make the table of Proposition 3.3 and that of Lemma B.3."""
     return [agreement_table(records), lemma_table(records)]
 
 
-def agreement_table(records: Records) -> ResultTable:
-    """Show how far the thresholds of DCO and BQ are from λ*, and their coverages from one another.
+def agreement_table(records: SplitRecords) -> ResultTable:
+    """Make the table of how the thresholds of DCO and BQ approach each other as m grows.
 
-    There is a row for each level, each schedule of BQ's delta, and each number m of calibration
-    rows.
+    m is the number of calibration rows. Each threshold is set beside λ*, the one that covers
+    exactly the target. There is a row for each level, each m, and each schedule of BQ's delta.
     """
     groups = group_by(
         rows_of(records, AgreementRow), key=lambda row: (row.alpha, row.schedule, row.m)
     )
     rows = [
-        describe_agreement(same, alpha, schedule, m)
-        for (alpha, schedule, m), same in groups.items()
+        describe_agreement(thresholds, alpha, schedule, m)
+        for (alpha, schedule, m), thresholds in groups.items()
     ]
 
     setting = (
@@ -199,30 +205,35 @@ def agreement_table(records: Records) -> ResultTable:
 
 def describe_agreement(
     thresholds: Sequence[AgreementRow], alpha: float, schedule: str, m: int
-) -> Cells:
-    """Make the row of one level, one schedule and one m.
+) -> TableRow:
+    """Make the row of the table for one level, one schedule of delta and m calibration rows.
 
-    `thresholds` are those of DCO and BQ on every calibration set of m rows.
+    `thresholds` has the thresholds of DCO and of BQ on each of many calibration sets of m rows.
+    λ* is the threshold that covers exactly 1 - alpha. The gap is the coverage of BQ's sets less
+    that of DCO's; theory gives its expectation, "exact gap", and an approximation of that.
     """
-    truth = population_threshold(alpha)
-    exact = pac_gap(m, alpha=alpha, delta=delta_of(schedule, m))
+    true_threshold = population_threshold(alpha)
+    excess_of_dco = Measured.of(row.dco - true_threshold for row in thresholds)
+    excess_of_bq = Measured.of(row.bq - true_threshold for row in thresholds)
+
     gap = Measured.of(row.coverage_bq - row.coverage_dco for row in thresholds)
-    excess_of_bq = Measured.of(row.bq - truth for row in thresholds)
+    theory = pac_gap(m, alpha=alpha, delta=delta_of(schedule, m))
+    has_finite_bq = theory.pac_rank <= m
     z = z_of_gap(
-        gap.mean - exact.exact,
-        rank_difference=exact.pac_rank - exact.marginal_rank,
+        gap.mean - theory.exact,
+        rank_difference=theory.pac_rank - theory.marginal_rank,
         m=m,
         n_sets=len(thresholds),
     )
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "δ": schedule,
         "m": m,
-        "DCO - λ*": Measured.of(row.dco - truth for row in thresholds),
-        "BQ - λ*": excess_of_bq if exact.pac_rank <= m else "no finite rank",
+        "DCO - λ*": excess_of_dco,
+        "BQ - λ*": excess_of_bq if has_finite_bq else "no finite rank",
         "gap": gap,
-        "exact gap": exact.exact,
-        "normal form": exact.approximate,
+        "exact gap": theory.exact,
+        "normal form": theory.approximate,
         "z of gap": z,
     }
 
@@ -240,20 +251,19 @@ def z_of_gap(excess: float, *, rank_difference: int, m: int, n_sets: int) -> flo
     return excess / (sd / math.sqrt(n_sets))
 
 
-def lemma_table(records: Records) -> ResultTable:
-    """Show P(|q - q*| > t) for the calibration quantile q: simulated, exact, and two bounds on it.
+def lemma_table(records: SplitRecords) -> ResultTable:
+    """Make the table of P(|q - q*| > t): how often a calibration quantile is off by more than t.
 
-    There is a row for each level, each number m of calibration rows, and each distance t.
+    q is the threshold from m calibration rows, q* the quantile of the population. The probability
+    is simulated, exact, and bounded in two ways. There is a row for each level, each m and each t.
     """
     groups = group_by(rows_of(records, LemmaRow), key=lambda row: (row.alpha, row.m, row.distance))
-    rows: list[Cells] = []
-    for (alpha, m, distance), same in groups.items():
-        misses = sum(row.misses for row in same)
-        rows.append(
-            describe_misses(
-                misses, LEMMA_DRAWS * len(records), alpha=alpha, m=m, t=distance / math.sqrt(m)
-            )
-        )
+    n_sets = LEMMA_DRAWS * len(records)
+    rows: list[TableRow] = []
+    for (alpha, m, distance), lemma_rows in groups.items():
+        n_misses = sum(row.misses for row in lemma_rows)
+        t = distance / math.sqrt(m)
+        rows.append(describe_misses(n_misses, n_sets, alpha=alpha, m=m, t=t))
 
     caption = join_sentences(
         "P(|q - q*| > t) over calibration sets of m rows: simulated, true (Beta law), and bounded "
@@ -263,21 +273,24 @@ def lemma_table(records: Records) -> ResultTable:
     return ResultTable.of("Calibration quantile lemma", caption, rows, digits=4)
 
 
-def describe_misses(misses: int, draws: int, *, alpha: float, m: int, t: float) -> Cells:
-    """Make the row of one level, one m and one t.
+def describe_misses(n_misses: int, n_sets: int, *, alpha: float, m: int, t: float) -> TableRow:
+    """Make the row of the table that compares a simulated probability with theory.
 
-    In `misses` of `draws` calibration sets the quantile was further than t from the truth.
+    The probability is that of |q - q*| > t, where q is the conformal threshold of m calibration
+    rows at level alpha, and q* the quantile of the population. In the simulation it happened in
+    `n_misses` of `n_sets` calibration sets.
     """
-    simulated = misses / draws
+    simulated = n_misses / n_sets
     exact = chance_of_miss(m, alpha, t)
-    standard_error = math.sqrt(exact * (1 - exact) / draws)
+    standard_error = math.sqrt(exact * (1 - exact) / n_sets)
+    z = (simulated - exact) / standard_error if standard_error > 0 else None
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "m": m,
         "t": t,
         "simulated": simulated,
         "true": exact,
-        "z of simulation": (simulated - exact) / standard_error if standard_error else None,
+        "z of simulation": z,
         "bound, exact": bound_on_miss(m, alpha, t, "exact"),
         "bound, paper": bound_on_miss(m, alpha, t, "paper"),
     }
@@ -307,10 +320,12 @@ def bound_on_miss(m: int, alpha: float, t: float, method: QuantileMethod) -> flo
 # ---- the figure
 
 
-def make_figures(records: Records, options: Options) -> figures.Files:
-    """Draw against m how far both thresholds are from λ*, and how much more BQ covers than DCO.
+def make_figures(records: SplitRecords, options: Options) -> figures.Files:
+    """Draw the figure of how DCO and BQ approach each other with the number m of calibration rows.
 
-    Values are means over calibration sets at the first level, on logarithmic axes.
+    Left: how far both thresholds are from λ*, the one that covers exactly the target. Right: how
+    much more BQ covers than DCO. Values are means over calibration sets at the first level, on
+    logarithmic axes. BQ has a line for each schedule of its delta.
     """
     alpha = options.alphas[0]
     rows = [row for row in rows_of(records, AgreementRow) if row.alpha == alpha]
@@ -318,9 +333,10 @@ def make_figures(records: Records, options: Options) -> figures.Files:
     distance_axis, gap_axis = axes[0]
 
     for schedule, line_style in ((FIXED_DELTA, "-"), (FALLING_DELTA, ":")):
-        by_m = group_by((row for row in rows if row.schedule == schedule), key=lambda row: row.m)
-        draw_distance_of_bq(distance_axis, by_m, alpha, schedule, line_style)
-        draw_gap(gap_axis, by_m, schedule, line_style)
+        rows_of_schedule = [row for row in rows if row.schedule == schedule]
+        rows_by_m = group_by(rows_of_schedule, key=lambda row: row.m)
+        draw_distance_of_bq(distance_axis, rows_by_m, alpha, schedule, line_style)
+        draw_gap(gap_axis, rows_by_m, schedule, line_style)
     draw_distance_of_dco(distance_axis, group_by(rows, key=lambda row: row.m), alpha)
 
     distance_axis.set(xlabel="calibration rows m", ylabel="mean |threshold − λ*|")
@@ -332,17 +348,22 @@ def make_figures(records: Records, options: Options) -> figures.Files:
 
 def draw_distance_of_bq(
     axis: Any,
-    by_m: Mapping[int, Sequence[AgreementRow]],
+    rows_by_m: Mapping[int, Sequence[AgreementRow]],
     alpha: float,
     schedule: str,
     line_style: str,
 ) -> None:
-    """Draw the mean distance of BQ's threshold from λ* against m, where it is finite."""
-    truth = population_threshold(alpha)
+    """Draw a line: the mean distance of BQ's threshold from λ* against the calibration rows m.
+
+    λ* is the threshold that covers exactly 1 - alpha. A number m at which BQ's threshold is
+    infinite has no point. The legend names the schedule of BQ's delta, "0.05" or "1/m".
+    """
+    true_threshold = population_threshold(alpha)
     distances: dict[int, float] = {}
-    for m, rows in by_m.items():
-        if all(math.isfinite(row.bq) for row in rows):
-            distances[m] = float(np.mean([abs(row.bq - truth) for row in rows]))
+    for m, rows in rows_by_m.items():
+        thresholds = [row.bq for row in rows]
+        if np.all(np.isfinite(thresholds)):
+            distances[m] = float(np.mean([abs(value - true_threshold) for value in thresholds]))
     axis.loglog(
         list(distances),
         list(distances.values()),
@@ -354,24 +375,34 @@ def draw_distance_of_bq(
 
 
 def draw_distance_of_dco(
-    axis: Any, by_m: Mapping[int, Sequence[AgreementRow]], alpha: float
+    axis: Any, rows_by_m: Mapping[int, Sequence[AgreementRow]], alpha: float
 ) -> None:
-    """Draw the mean distance of DCO's threshold from λ* against m."""
-    truth = population_threshold(alpha)
-    distances = [np.mean([abs(row.dco - truth) for row in rows]) for rows in by_m.values()]
-    axis.loglog(list(by_m), distances, color=figures.BLUE, marker=".", label="DCO")
+    """Draw a line: the mean distance of DCO's threshold from λ* against the calibration rows m."""
+    true_threshold = population_threshold(alpha)
+    distances = [
+        np.mean([abs(row.dco - true_threshold) for row in rows]) for rows in rows_by_m.values()
+    ]
+    axis.loglog(list(rows_by_m), distances, color=figures.BLUE, marker=".", label="DCO")
 
 
 def draw_gap(
-    axis: Any, by_m: Mapping[int, Sequence[AgreementRow]], schedule: str, line_style: str
+    axis: Any, rows_by_m: Mapping[int, Sequence[AgreementRow]], schedule: str, line_style: str
 ) -> None:
-    """Draw against m how much more BQ's sets cover than DCO's, as a line; crosses are exact."""
-    measured = [
-        np.mean([row.coverage_bq - row.coverage_dco for row in rows]) for rows in by_m.values()
-    ]
-    exact = [(rows[0].rank - rows[0].rank_dco) / (m + 1) for m, rows in by_m.items()]
+    """Draw how much more BQ's sets cover than DCO's, against the number m of calibration rows.
+
+    A line shows the mean that was measured over calibration sets, crosses show the exact
+    expectation, (rank of BQ - rank of DCO) / (m + 1).
+    """
+    measured: list[float] = []
+    exact: list[float] = []
+    for m, rows in rows_by_m.items():
+        measured.append(float(np.mean([row.coverage_bq - row.coverage_dco for row in rows])))
+        any_row = rows[0]  # the ranks depend on m alone
+        exact.append((any_row.rank - any_row.rank_dco) / (m + 1))
+
+    numbers = list(rows_by_m)
     axis.loglog(
-        list(by_m),
+        numbers,
         measured,
         line_style,
         color=figures.RED,
@@ -379,12 +410,12 @@ def draw_gap(
         label=f"measured, δ = {schedule}",
     )
     axis.loglog(
-        list(by_m),
+        numbers,
         exact,
         "x",
         color=figures.INK,
         markersize=5,
-        label="exact" if schedule == FIXED_DELTA else None,  # one entry of the legend for both
+        label="exact" if schedule == FIXED_DELTA else None,  # once in the legend, not per schedule
     )
 
 

@@ -129,7 +129,11 @@ FIXED_STRUCTURE = ONE_OF_EACH_FAMILY.name  # of methods that search nothing
 
 
 def list_structures() -> Iterator[Structure]:
-    """List every structure: heads alone, averages of two and of three families, other scores."""
+    """List every candidate: a classifier (head) or an average of several, with a score.
+
+    First come heads alone, then averages of heads of two and of three families, then one average
+    with other scores than -log p.
+    """
     for part in (*DISCRIMINANTS, *LOGISTICS, *NETWORKS):
         yield Structure((part,))
     for discriminant in DISCRIMINANTS:
@@ -242,6 +246,10 @@ class FittedHeads:
         return np.asarray(model.decision_function(self.X_new))
 
     def _fit_network(self, width: int, decay: float) -> Floats:
+        """Fit a network with one hidden layer on whitened rows, and return its logits on new rows.
+
+        `decay` is the weight decay. Dropout helps the training only: `passes=0` predicts without.
+        """
         model = dco.bayes.MCDropoutClassifier(
             hidden=(width,),
             dropout=0.5,
@@ -266,9 +274,10 @@ def score_structures(
     n_classes: int,
     names: Collection[str] | None = None,
 ) -> dict[str, ScoreTable]:
-    """Fit structures of the class on the rows (X, y), and score every label of the new rows.
+    """Fit candidates on the rows (X, y), and score every label of the new rows.
 
-    By default all structures are fitted, otherwise those in `names`. The tables come by name.
+    A candidate (`Structure`) is an average of classifiers with a score. By default all of them are
+    fitted, otherwise those in `names`. Returned is {name: its scores of the new rows}.
     """
     heads = FittedHeads(X, y, X_new)
     tables: dict[str, ScoreTable] = {}
@@ -280,12 +289,16 @@ def score_structures(
 
 
 def score_labels(structure: Structure, heads: FittedHeads) -> Floats:
-    """Score the labels of new rows by one structure, (n, classes that were fitted)."""
+    """Score every label of the new rows by one candidate; the result is (rows, classes).
+
+    The probabilities p of a label by the heads of the candidate are averaged, or their logarithms.
+    The score is -log p, or a score that looks at all labels of the row, such as RAPS.
+    """
     log_p_of_heads = [
         heads.log_probabilities(head, temperature) for head, temperature in structure.parts
     ]
     n_heads = len(log_p_of_heads)
-    if structure.mean == "p":
+    if structure.mean == "p":  # the logarithm of the mean of p, from log p
         log_p = np.logaddexp.reduce(log_p_of_heads) - np.log(n_heads)
     else:
         log_p = log_softmax(sum(log_p_of_heads) / n_heads, axis=1)
@@ -308,37 +321,55 @@ def development_table(
     n_train: int = 2000,
     n_classes: int = 100,
 ) -> ResultTable:
-    """Compare all structures by mean set size on development rows, the smallest first.
+    """Make the table that compares all candidates by mean set size, the smallest sets first.
 
-    For each seed the rows (X, y) are divided at random: `n_train` rows fit, and sizes are measured
-    on the others at the smallest threshold with empirical risk at most alpha. Structures are
-    ordered by the product of their mean sizes over the levels.
+    For each seed the rows (X, y) are divided at random: the candidates are fitted on `n_train` of
+    them and measured on the others. They are ordered by the product over the levels of their mean
+    sizes.
     """
-    sizes_by_seed: dict[str, list[list[float]]] = {name: [] for name in STRUCTURES}
-    for seed in seeds:
-        shuffled = np.random.default_rng(seed).permutation(len(y))
-        fit = shuffled[:n_train]
-        rest = shuffled[n_train:]
-        tables = score_structures(X[fit], y[fit], X[rest], y[rest], n_classes=n_classes)
-        for name, table in tables.items():
-            sizes_by_seed[name].append([mean_size(table, alpha) for alpha in alphas])
+    sizes_of_seeds = [
+        measure_structures(X, y, seed=seed, alphas=alphas, n_train=n_train, n_classes=n_classes)
+        for seed in seeds
+    ]
 
     rows: list[tuple[Cell, ...]] = []
-    log_sizes: dict[str, float] = {}
-    for name, sizes in sizes_by_seed.items():
-        by_level = [Measured.of(sizes_at_level) for sizes_at_level in zip(*sizes, strict=True)]
-        log_sizes[name] = float(np.sum(np.log([size.mean for size in by_level])))
-        rows.append((name, *by_level))
-    rows.sort(key=lambda row: log_sizes[str(row[0])])
+    log_products: dict[Cell, float] = {}
+    for name in STRUCTURES:
+        sizes_at_levels = [
+            Measured.of(sizes[name][alpha] for sizes in sizes_of_seeds) for alpha in alphas
+        ]
+        log_products[name] = float(np.sum(np.log([size.mean for size in sizes_at_levels])))
+        rows.append((name, *sizes_at_levels))
+    rows.sort(key=lambda row: log_products[row[0]])
 
+    caption = (
+        f"Mean set size on rows that no split uses: {len(seeds)} random divisions, {n_train} rows "
+        "to fit, the others to measure, the smallest threshold with empirical risk at most α. "
+        "EfficientNet-Lite2 features."
+    )
     return ResultTable(
         title="CIFAR-100: the stronger class on rows set aside",
-        caption=f"Mean set size on rows that no split uses: {len(seeds)} random divisions, "
-        f"{n_train} rows to fit, the others to measure, the smallest threshold with empirical risk "
-        "at most α. EfficientNet-Lite2 features.",
+        caption=caption,
         columns=("structure", *(f"size at {1 - alpha:g}" for alpha in alphas)),
         rows=tuple(rows),
     )
+
+
+def measure_structures(
+    X: Floats, y: Integers, *, seed: int, alphas: Sequence[float], n_train: int, n_classes: int
+) -> dict[str, dict[float, float]]:
+    """Return {candidate: {alpha: its mean set size}} on one random division of the rows (X, y).
+
+    The candidates are fitted on `n_train` rows and measured on the others, at the smallest
+    threshold with empirical risk at most alpha.
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(y))
+    train = shuffled[:n_train]
+    test = shuffled[n_train:]
+    tables = score_structures(X[train], y[train], X[test], y[test], n_classes=n_classes)
+    return {
+        name: {alpha: mean_size(table, alpha) for alpha in alphas} for name, table in tables.items()
+    }
 
 
 def mean_size(table: ScoreTable, alpha: float) -> float:

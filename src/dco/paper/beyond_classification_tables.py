@@ -26,20 +26,20 @@ from dco.paper.classification_splits import (
     Study,
 )
 from dco.paper.classification_tables import (
+    compare_method_with_theory,
     describe_splits,
-    law_of_method,
     mean_coverage,
     mean_p95,
     mean_set_size,
-    outcomes_at,
+    outcomes_by_method,
     sizes_of,
 )
-from dco.paper.coverage_z import target
-from dco.paper.experiment import Options, Records
+from dco.paper.coverage_z import target_coverage
+from dco.paper.experiment import Options, SplitRecords
 from dco.paper.figures import Interval
 from dco.paper.growing_split import SETTLED_REGRET
 from dco.paper.paired import UNKNOWN_CHANGE, percent_change
-from dco.paper.tables import Cells, ResultTable, join_sentences
+from dco.paper.tables import ResultTable, TableRow, join_sentences
 
 PAPER_DCO = "paper's DCO"
 # each step with the methods whose sizes are compared: after it, and before it
@@ -53,13 +53,14 @@ STEPS = (
 )
 
 
-def better_dco(records: Records, alpha: float) -> tuple[str, list[MethodOutcome]]:
+def better_dco(records: SplitRecords, alpha: float) -> tuple[str, list[MethodOutcome]]:
     """Return the paper's DCO on the kind of features, raw or standardised, with the smaller sets.
 
     The result is the kind and the outcomes of all splits: ("raw", outcomes).
     """
     outcomes_on = {
-        features: outcomes_at(records, alpha, features)["DCO-Warmstart"] for features in FEATURES
+        features: outcomes_by_method(records, alpha, features)["DCO-Warmstart"]
+        for features in FEATURES
     }
     mean_sizes = {
         features: float(np.mean(sizes_of(outcomes))) for features, outcomes in outcomes_on.items()
@@ -71,21 +72,19 @@ def better_dco(records: Records, alpha: float) -> tuple[str, list[MethodOutcome]
 # ---- sizes against the paper's DCO
 
 
-def beyond_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the table of the stronger class (`beyond_classification`) against the paper's DCO.
+def beyond_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of methods with stronger candidates, against the paper's DCO.
 
-    The paper's DCO comes first at each level, on the features (raw or standardised) that give it
-    the smaller sets.
+    The candidates are the classifiers of `beyond_classification`. The paper's DCO comes first at
+    each level, on the features (raw or standardised) that give it the smaller sets. Each of
+    `records` has the outcomes of one split.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
         features, paper_outcomes = better_dco(records, alpha)
-        rows.append(
-            compare_with_paper_dco(
-                f"DCO-Warmstart ({features})", paper_outcomes, paper_outcomes, study, alpha
-            )
-        )
-        for method, outcomes in outcomes_at(records, alpha, STRONG_FEATURES).items():
+        title = f"DCO-Warmstart ({features})"
+        rows.append(compare_with_paper_dco(title, paper_outcomes, paper_outcomes, study, alpha))
+        for method, outcomes in outcomes_by_method(records, alpha, STRONG_FEATURES).items():
             rows.append(compare_with_paper_dco(method, outcomes, paper_outcomes, study, alpha))
 
     same_guarantee = (
@@ -111,22 +110,23 @@ def compare_with_paper_dco(
     paper_outcomes: list[MethodOutcome],
     study: Study,
     alpha: float,
-) -> Cells:
-    """Make the row of one method: its coverage, its sizes, and their change in percent.
+) -> TableRow:
+    """Make the row of one method: its coverage beside theory, its sizes, and how they change.
 
-    `outcomes` are those of the method in every split. The change is against `paper_outcomes`, those
-    of the paper's DCO in the same splits; its own row has none.
+    `outcomes` has one outcome of the method for each split. The change in percent is against
+    `paper_outcomes`, those of the paper's DCO in the same splits; the row of the paper's DCO itself
+    has none.
     """
-    law = law_of_method(outcomes[0].method, outcomes, study)
+    theory = compare_method_with_theory(outcomes[0].method, outcomes, study)
     change = UNKNOWN_CHANGE
     if outcomes is not paper_outcomes:
         change = percent_change(sizes_of(outcomes), sizes_of(paper_outcomes))
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "method": title,
         "coverage": mean_coverage(outcomes),
-        "by law": law.expected,
-        "z": law.z,
+        "by law": theory.expected,
+        "z": theory.z,
         "size": mean_set_size(outcomes),
         "P95": mean_p95(outcomes),
         "change %": change.mean,
@@ -136,22 +136,23 @@ def compare_with_paper_dco(
     }
 
 
-def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the table of the steps (`STEPS`) from the paper's DCO to the best method here.
+def gain_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of how much each step changes the mean size, from the paper's DCO onwards.
 
-    The steps are the stronger class with one structure, the search among its structures, the refit
-    with the tuning rows, and the auto split; each has the change of mean size that it makes.
+    The steps are one stronger classifier, the search among many of them, the refit with the tuning
+    rows, and the auto split, which chooses the number of tuning rows. `STEPS` says which methods
+    are compared for each step.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
         _, paper_outcomes = better_dco(records, alpha)
-        strong_outcomes = outcomes_at(records, alpha, STRONG_FEATURES)
+        strong_outcomes = outcomes_by_method(records, alpha, STRONG_FEATURES)
         outcomes = {PAPER_DCO: paper_outcomes, **strong_outcomes}
         for step, after, before in STEPS:
             change = percent_change(sizes_of(outcomes[after]), sizes_of(outcomes[before]))
             rows.append(
                 {
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "step": step,
                     "change %": change.mean,
                     "low %": change.low,
@@ -175,23 +176,26 @@ def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
 # ---- the auto split
 
 
-def auto_split_table(study: Study, records: Records, options: Options) -> ResultTable:
+def auto_split_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
     """Make the table of the auto split: how many rows tuned, and what coverage and sizes came out.
 
-    The auto split takes tuning rows until selection has settled. Beside it stands the same method
-    with the paper's fixed number of tuning rows.
+    The auto split takes more and more tuning rows, until other rows would hardly change the size of
+    the sets: selection has "settled". Beside it stands the same method with the paper's fixed
+    number of tuning rows.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha, STRONG_FEATURES)
-        with_auto_split = [
+        outcomes = outcomes_by_method(records, alpha, STRONG_FEATURES)
+        auto_outcomes = [
             row for row in outcomes[STRONG_AUTO_SPLIT] if isinstance(row, AutoSplitOutcome)
         ]
-        n_pool = with_auto_split[0].n + with_auto_split[0].n_tune
-        n_settled = sum(row.settled for row in with_auto_split)
+        n_settled = sum(row.settled for row in auto_outcomes)
+
+        # The rows that tune or calibrate are as many in every split and for both methods.
+        n_pool = auto_outcomes[0].n_tune + auto_outcomes[0].n
         rows += [
             describe_tuning_rows(STRONG_REFIT, outcomes[STRONG_REFIT], alpha, n_pool, None),
-            describe_tuning_rows(STRONG_AUTO_SPLIT, with_auto_split, alpha, n_pool, n_settled),
+            describe_tuning_rows(STRONG_AUTO_SPLIT, auto_outcomes, alpha, n_pool, n_settled),
         ]
 
     how_it_stops = (
@@ -214,15 +218,16 @@ def describe_tuning_rows(
     alpha: float,
     n_pool: int,
     n_settled: int | None,
-) -> Cells:
-    """Make the row of one method: how many rows of the pool tuned, its coverage and its size.
+) -> TableRow:
+    """Make the row of one method: how many rows tuned, its coverage and its size.
 
-    Rows of the pool that did not calibrate tuned. `n_settled` counts the splits in which selection
-    had settled; None where the number of tuning rows was fixed.
+    `outcomes` has one outcome of the method for each split. In each the `n_pool` rows were divided
+    into tuning and calibration rows. `n_settled` counts the splits in which the tuning rows were
+    enough for the choice; None where their number was fixed.
     """
-    n_tune = [n_pool - outcome.n for outcome in outcomes]
+    n_tune = [n_pool - outcome.n for outcome in outcomes]  # n is the number of calibration rows
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "row": method,
         "tuning rows": round(sum(n_tune) / len(n_tune)),
         "least": min(n_tune),
@@ -236,22 +241,20 @@ def describe_tuning_rows(
 # ---- what was chosen
 
 
-def chosen_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the table of how often each kind of structure, and each head in one, was chosen.
+def chosen_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of how often each classifier was chosen, alone or in an average of several.
 
-    Splits are counted: with the paper's number of tuning rows, and with the auto split.
+    Splits are counted twice: by the kind of what was chosen ("discriminant + logistic"), and by
+    each classifier (head) in it ("logistic 0.05"). Beside the counts with the paper's number of
+    tuning rows stand those with the auto split, which chooses this number.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha, STRONG_FEATURES)
+        outcomes = outcomes_by_method(records, alpha, STRONG_FEATURES)
         chosen = chosen_structures(outcomes[STRONG_SEARCHED])
-        chosen_by_auto_split = chosen_structures(outcomes[STRONG_AUTO_SPLIT])
-        rows += compare_counts(
-            "kind", count_kinds(chosen), count_kinds(chosen_by_auto_split), alpha
-        )
-        rows += compare_counts(
-            "head", count_heads(chosen), count_heads(chosen_by_auto_split), alpha
-        )
+        auto_chosen = chosen_structures(outcomes[STRONG_AUTO_SPLIT])
+        rows += compare_counts("kind", count_kinds(chosen), count_kinds(auto_chosen), alpha)
+        rows += compare_counts("head", count_heads(chosen), count_heads(auto_chosen), alpha)
 
     what_is_counted = (
         f"Splits, of {len(records)}, in which the chosen structure is of a kind, and has a head "
@@ -264,22 +267,22 @@ def chosen_table(study: Study, records: Records, options: Options) -> ResultTabl
 
 
 def compare_counts(
-    by: str, counts: Counter[str], counts_by_auto_split: Counter[str], alpha: float
-) -> list[Cells]:
+    by: str, counts: Counter[str], auto_counts: Counter[str], alpha: float
+) -> list[TableRow]:
     """Make a row for each value that was counted, the most frequent first, then by name.
 
-    `by` says what the values are, kinds of structures or heads: "kind" or "head". The second count
-    is that with the auto split.
+    `by` says what the values are, "kind" or "head", and is a cell of each row. `counts` are splits
+    by value with the paper's number of tuning rows, `auto_counts` those with the auto split.
     """
-    total = counts + counts_by_auto_split
+    total = counts + auto_counts
     values = sorted(total, key=lambda value: (-total[value], value))
     return [
         {
-            "target": target(alpha),
+            "target": target_coverage(alpha),
             "by": by,
             "value": value,
             "splits": counts[value],
-            "splits, auto split": counts_by_auto_split[value],
+            "splits, auto split": auto_counts[value],
         }
         for value in values
     ]
@@ -303,20 +306,20 @@ def count_heads(structures: list[Structure]) -> Counter[str]:
 # ---- the figure
 
 
-def make_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
-    """Draw how much smaller the sets of the stronger class are than those of the paper's DCO.
+def make_figures(records: SplitRecords, options: Options, *, study: Study) -> figures.Files:
+    """Draw how much smaller sets are with stronger candidates than those of the paper's DCO, in %.
 
-    There is no figure where a set is infinite: its gain is not a number.
+    There is no figure where the size of a set is infinite, because the change is then not a number.
     """
     reductions: dict[str, dict[str, Interval]] = {}
     for alpha in options.alphas:
         _, paper_outcomes = better_dco(records, alpha)
         by_method: dict[str, Interval] = {}
-        for method, outcomes in outcomes_at(records, alpha, STRONG_FEATURES).items():
+        for method, outcomes in outcomes_by_method(records, alpha, STRONG_FEATURES).items():
             change = percent_change(sizes_of(outcomes), sizes_of(paper_outcomes))
             if change.mean is None or change.low is None or change.high is None:
                 return {}
             # a reduction is a change with the other sign, which swaps the ends of its interval
             by_method[method] = Interval(mean=-change.mean, low=-change.high, high=-change.low)
-        reductions[f"{target(alpha):g}"] = by_method
+        reductions[f"{target_coverage(alpha):g}"] = by_method
     return figures.size_reductions(reductions, name="gains", note=study.data_note)

@@ -33,8 +33,16 @@ from dco.paper.beyond_regression_class import (
     refit_class,
     structures_of,
 )
-from dco.paper.coverage_z import bonferroni_point, law_of_mean, target
-from dco.paper.experiment import Experiment, Options, Records, Row, group_by, needs_file, rows_of
+from dco.paper.coverage_z import bonferroni_point, compare_with_theory, target_coverage
+from dco.paper.experiment import (
+    Experiment,
+    Options,
+    Row,
+    SplitRecords,
+    group_by,
+    needs_file,
+    rows_of,
+)
 from dco.paper.growing_split import SETTLED_REGRET, TuningSize, grow_tuning_split
 from dco.paper.methods import (
     DCO_FIXED,
@@ -61,7 +69,7 @@ from dco.paper.regression_splits import (
     standard_deviation,
 )
 from dco.paper.stability import bootstrap_stability
-from dco.paper.tables import Cells, Measured, ResultTable, join_sentences
+from dco.paper.tables import Measured, ResultTable, TableRow, join_sentences
 
 # Titles of the rows of the tables: the paper's DCO, and methods on the stronger class.
 BASE = "DCO (paper's class)"
@@ -111,7 +119,11 @@ class BeyondOutcome(Outcome):
 
 
 def run_split(seed: int, options: Options, *, candidate_class: CandidateClass) -> list[Row]:
-    """Run the paper's DCO and the methods on the stronger class on one random split."""
+    """Run the paper's DCO and the methods on the stronger candidates on one random split.
+
+    The stronger candidates are nonlinear models; the paper's are linear. Each method chooses one
+    candidate and a threshold; the rows say how its sets did on the test rows.
+    """
     # 1. The paper's split and models.
     study = STUDIES[candidate_class.study]
     table = load_rows(study.name, options.data_home)
@@ -120,32 +132,54 @@ def run_split(seed: int, options: Options, *, candidate_class: CandidateClass) -
     priors = fit_priors(table, splits, seed=seed, draws=study.draws).on_train
     paper_candidates = {name: score_density(model, table, splits) for name, model in priors.items()}
 
-    # 2. The stronger class on the same training rows.
+    # 2. The stronger candidates on the same training rows.
     fitted = fit_class(table, splits.train, candidate_class=candidate_class, seed=seed)
     stronger = StrongerClass(table, candidate_class, fitted)
 
     # 3. At each level, all methods on the paper's roles, and the auto split on its own.
     rows: list[Row] = [SizesRow(sizes=splits.sizes)]
-    n_tune = len(splits.tune)
     for alpha in options.alphas:
         paper_task = Task(
             paper_candidates, y_tune=table.y[splits.tune], fixed=WIDE_PRIOR, alpha=alpha
         )
-        task = stronger.make_task(splits, alpha)
-        deployments = [Deployment(BASE, DCO, DCO(paper_task))]
-        for title, method in STRONGER_METHODS.items():
-            deployments.append(Deployment(title, method, method(task)))
-        for outcome in measure(deployments, unit=unit):
-            rows.append(add_tuning(outcome, n_tune=n_tune, stopped=""))
-
-        # The auto split has other tuning rows at each level, and so a task of its own.
-        tuning = stronger.find_tuning_size(splits, alpha=alpha, seed=seed)
-        auto_task = stronger.make_task(move_cut(splits, tuning.n_tune), alpha)
-        auto_split = Deployment(AUTO_SPLIT, DCO_REFIT, DCO_REFIT(auto_task))
-        (outcome,) = measure([auto_split], unit=unit)
-        stopped = SETTLED if tuning.has_settled else LIMIT
-        rows.append(add_tuning(outcome, n_tune=tuning.n_tune, stopped=stopped))
+        rows += run_on_paper_roles(paper_task, stronger, splits, unit=unit)
+        rows.append(run_auto_split(stronger, splits, alpha=alpha, seed=seed, unit=unit))
     return rows
+
+
+def run_on_paper_roles(
+    paper_task: Task, stronger: StrongerClass, splits: Splits, *, unit: float
+) -> list[BeyondOutcome]:
+    """Run all methods that tune and calibrate on the rows that the paper gives to these roles.
+
+    First comes the paper's DCO, on its own candidates (`paper_task`), then the methods on the
+    stronger candidates at the same level. Widths are divided by `unit`.
+    """
+    deployments = [Deployment(BASE, DCO, DCO(paper_task))]
+    task = stronger.make_task(splits, float(paper_task.alpha))
+    for title, method in STRONGER_METHODS.items():
+        deployments.append(Deployment(title, method, method(task)))
+
+    n_tune = len(splits.tune)
+    return [
+        add_tuning(outcome, n_tune=n_tune, stopped="")
+        for outcome in measure(deployments, unit=unit)
+    ]
+
+
+def run_auto_split(
+    stronger: StrongerClass, splits: Splits, *, alpha: float, seed: int, unit: float
+) -> BeyondOutcome:
+    """Run DCO with as many tuning rows as the choice among the stronger candidates needs.
+
+    The rows that are left of tuning and calibration rows calibrate. Widths are divided by `unit`.
+    """
+    tuning = stronger.find_tuning_size(splits, alpha=alpha, seed=seed)
+    task = stronger.make_task(move_cut(splits, tuning.n_tune), alpha)
+    deployment = Deployment(AUTO_SPLIT, DCO_REFIT, DCO_REFIT(task))
+    (outcome,) = measure([deployment], unit=unit)
+    stopped = SETTLED if tuning.has_settled else LIMIT
+    return add_tuning(outcome, n_tune=tuning.n_tune, stopped=stopped)
 
 
 def add_tuning(outcome: Outcome, *, n_tune: int, stopped: str) -> BeyondOutcome:
@@ -167,16 +201,18 @@ class StrongerClass:
         self._fitted_with_tuning: dict[int, FittedClass] = {}  # by the number of tuning rows
 
     def make_task(self, splits: Splits, alpha: float) -> Task:
-        """Make the task that methods get: every structure of the class, scored on each role.
+        """Make the task that methods solve at one level: to choose among the candidates.
 
-        A structure that is asked for by `refit` is fitted on training and tuning rows.
+        A candidate (a "structure": models with a score) is fitted on training rows and scored on
+        the rows of each role. Methods that refit ask the task for a candidate that was fitted on
+        training and tuning rows.
         """
-        fitted_with_tuning = self.fit_with_tuning(splits.tune)
         candidates = {
             name: self.score_structure(name, self.fitted, splits, alpha) for name in self.structures
         }
+        fitted_with_tuning = self.fit_with_tuning(splits.tune)
 
-        @cache  # several methods ask for the same structure
+        @cache  # several methods ask for the same candidate
         def refit(name: str) -> OnRoles:
             return self.score_structure(name, fitted_with_tuning, splits, alpha)
 
@@ -209,22 +245,22 @@ class StrongerClass:
     def find_tuning_size(self, splits: Splits, *, alpha: float, seed: int) -> TuningSize:
         """Find how many rows tune: as many as it takes until selection has settled at this level.
 
-        Rows are taken from tune, then from calibrate, in the order in which the split dealt them: a
-        fixed random order. The verdict sees the targets of the rows taken and no others, so their
-        number is a stopping time and coverage has the law of the calibration rows that are left.
+        Selection has settled where other tuning rows would hardly give smaller sets. Rows are taken
+        in a fixed random order: tuning rows first, then calibration rows. Whether to take more is
+        decided by the rows taken and no others, so that coverage is guaranteed by those left.
         """
-        order = tuning_then_calibration(splits)
+        row_order = tuning_then_calibration(splits)
 
         def has_settled(n_tune: int) -> bool:
-            return self.has_settled_on(order[:n_tune], alpha=alpha, seed=seed)
+            return self.has_settled_on(row_order[:n_tune], alpha=alpha, seed=seed)
 
-        n_to_calibrate = max(
-            calibration_reserve(len(splits.calibrate)), smallest_marginal_n(alpha=alpha)
-        )
+        n_reserved = calibration_reserve(len(splits.calibrate))
+        n_for_finite_threshold = smallest_marginal_n(alpha=alpha)
+        n_calibrate = max(n_reserved, n_for_finite_threshold)
         return grow_tuning_split(
             has_settled,
             start=FIRST_TUNING_ROWS,
-            largest=len(order) - n_to_calibrate,
+            largest=len(row_order) - n_calibrate,
             growth=TUNING_GROWTH,
         )
 
@@ -282,7 +318,7 @@ STEPS = (
 
 
 def make_tables(
-    records: Records, options: Options, *, candidate_class: CandidateClass, title: str
+    records: SplitRecords, options: Options, *, candidate_class: CandidateClass, title: str
 ) -> list[ResultTable]:
     """Make the tables of a data set from the records of its splits."""
     return [
@@ -293,21 +329,24 @@ def make_tables(
     ]
 
 
-def outcomes_at(records: Records, alpha: float) -> dict[str, list[BeyondOutcome]]:
-    """Return the outcomes at one level, by the title of the method, in order of seed."""
+def outcomes_by_method(records: SplitRecords, alpha: float) -> dict[str, list[BeyondOutcome]]:
+    """Return {title of a method: its outcomes} at one level, one for each split, by seed."""
     outcomes = [row for row in rows_of(records, BeyondOutcome) if row.alpha == alpha]
     return group_by(outcomes, key=lambda row: row.method)
 
 
 def outcome_table(
-    records: Records, options: Options, candidate_class: CandidateClass, title: str
+    records: SplitRecords, options: Options, candidate_class: CandidateClass, title: str
 ) -> ResultTable:
-    """Show every method at every level: coverage beside its law, and widths."""
-    rows = [
-        describe_method(method, outcomes, alpha)
-        for alpha in options.alphas
-        for method, outcomes in outcomes_at(records, alpha).items()
-    ]
+    """Make the table of every method at every level: coverage beside what theory expects, widths.
+
+    The methods are the paper's DCO and those on `candidate_class`, which has stronger models.
+    `title` names the data set. The caption says how they were chosen and what the columns are.
+    """
+    rows: list[TableRow] = []
+    for alpha in options.alphas:
+        for method, outcomes in outcomes_by_method(records, alpha).items():
+            rows.append(describe_method(method, outcomes, alpha))
 
     what_differs = (
         "Same rows, same level, same rule as the paper's DCO; only the candidate class, refit, "
@@ -323,10 +362,10 @@ def outcome_table(
         "1 % of the width), or until about half of the paper's calibration rows are left; 'tuning "
         "rows' is the mean over splits."
     )
-    bound = bonferroni_point(len(rows))
+    largest_z = bonferroni_point(len(rows))
     z_column = (
         "z against the Beta-binomial law of each split's own rank and calibration rows: |z| below "
-        f"{bound:.2f} in all {len(rows)} rows with probability 99 %."
+        f"{largest_z:.2f} in all {len(rows)} rows with probability 99 %."
     )
     caption = join_sentences(
         f"{len(records)} splits.",
@@ -340,30 +379,39 @@ def outcome_table(
     return ResultTable.of(f"Beyond the paper: {title}", caption, rows)
 
 
-def describe_method(method: str, outcomes: Sequence[BeyondOutcome], alpha: float) -> Cells:
-    """Make the row of one method at one level: its coverage beside its law, and its widths."""
-    law = law_of_mean(outcomes)
+def describe_method(method: str, outcomes: Sequence[BeyondOutcome], alpha: float) -> TableRow:
+    """Make the row of one method at one level: its coverage beside theory, and its widths.
+
+    `outcomes` has one outcome of the method for each split. In theory ("by law") the mean coverage
+    is known; z says by how many standard errors ours is off.
+    """
+    theory = compare_with_theory(outcomes)
+    mean_n_tune = float(np.mean([row.n_tune for row in outcomes]))
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "method": method,
         "guarantee": outcomes[0].guarantee,
-        "tuning rows": round(float(np.mean([row.n_tune for row in outcomes]))),
+        "tuning rows": round(mean_n_tune),
         "coverage": Measured.of(row.coverage for row in outcomes),
-        "by law": law.expected,
-        "z": law.z,
+        "by law": theory.expected,
+        "z": theory.z,
         "width": Measured.of(row.width for row in outcomes),
         "P95": Measured.of(row.p95 for row in outcomes),
     }
 
 
-def gain_table(records: Records, options: Options, title: str) -> ResultTable:
-    """Show how much narrower each step makes the intervals."""
-    rows: list[Cells] = []
+def gain_table(records: SplitRecords, options: Options, title: str) -> ResultTable:
+    """Make the table of how much narrower intervals get by each step beyond the paper's DCO.
+
+    The steps are stronger models, the refit, the search among them, and the automatic number of
+    tuning rows. `title` names the data set.
+    """
+    rows: list[TableRow] = []
     for alpha in options.alphas:
         for step, gain in measure_gains(records, alpha).items():
             rows.append(
                 {
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "step": step,
                     "narrower %": gain.mean,
                     "low %": gain.low,
@@ -387,38 +435,47 @@ def gain_table(records: Records, options: Options, title: str) -> ResultTable:
     return ResultTable.of(f"Beyond the paper: {title}, the gain in steps", caption, rows, digits=2)
 
 
-def measure_gains(records: Records, alpha: float) -> dict[str, PercentChange]:
-    """Measure how much narrower the intervals get by each step, in % of the paper's DCO."""
+def measure_gains(records: SplitRecords, alpha: float) -> dict[str, PercentChange]:
+    """Measure how much narrower the intervals get by each step, in % of the paper's DCO.
+
+    `STEPS` says which two methods are compared: the one with the step, and the one without it. A
+    gain is positive where intervals get narrower.
+    """
     widths = {
         method: [row.width for row in outcomes]
-        for method, outcomes in outcomes_at(records, alpha).items()
+        for method, outcomes in outcomes_by_method(records, alpha).items()
     }
-    base = float(np.mean(widths[BASE]))
+    width_of_paper = float(np.mean(widths[BASE]))
 
     gains: dict[str, PercentChange] = {}
-    for step, after, before in STEPS:
-        # Before less after, so that a gain is positive.
-        gains[step] = percent_change(widths[before], widths[after], base=base)
+    for step, method_with, method_without in STEPS:
+        # The change from the method with the step back to the one without is the gain.
+        gains[step] = percent_change(
+            widths[method_without], widths[method_with], base=width_of_paper
+        )
     return gains
 
 
-def chosen_table(records: Records, options: Options, title: str) -> ResultTable:
-    """Show in how many splits each structure was chosen, on the paper's tuning rows and by the auto
-    split.
+def chosen_table(records: SplitRecords, options: Options, title: str) -> ResultTable:
+    """Make the table of how many splits chose each structure, the most frequent first.
+
+    A structure is a combination of models with a score. The choice is made on the paper's tuning
+    rows, and once more by the auto split, which takes as many tuning rows as it needs. `title`
+    names the data set.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha)
+        outcomes = outcomes_by_method(records, alpha)
         counts = Counter(row.chosen for row in outcomes[REFIT])
         auto_counts = Counter(row.chosen for row in outcomes[AUTO_SPLIT])
-        most_frequent_first = sorted(counts | auto_counts, key=lambda name: -counts[name])
-        for name in most_frequent_first:
+        chosen_by_either = counts | auto_counts
+        for structure in sorted(chosen_by_either, key=lambda structure: -counts[structure]):
             rows.append(
                 {
-                    "target": target(alpha),
-                    "structure": name,
-                    "splits": counts[name],
-                    "auto split": auto_counts[name],
+                    "target": target_coverage(alpha),
+                    "structure": structure,
+                    "splits": counts[structure],
+                    "auto split": auto_counts[structure],
                 }
             )
     caption = (
@@ -428,20 +485,26 @@ def chosen_table(records: Records, options: Options, title: str) -> ResultTable:
     return ResultTable.of(f"Beyond the paper: {title}, structures chosen", caption, rows)
 
 
-def auto_split_table(records: Records, options: Options, title: str) -> ResultTable:
-    """Show how many rows the auto split tuned on, and in how many splits selection settled."""
-    rows: list[Cells] = []
+def auto_split_table(records: SplitRecords, options: Options, title: str) -> ResultTable:
+    """Make the table of how many rows the auto split tuned on: mean, smallest and largest number.
+
+    The auto split takes tuning rows until selection has settled: until other rows would hardly
+    change the size of the sets. It also stops where calibration needs all the rows that are left;
+    the table counts the splits in which selection settled before. `title` names the data set.
+    """
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha)[AUTO_SPLIT]
+        outcomes = outcomes_by_method(records, alpha)[AUTO_SPLIT]
         n_tune = [row.n_tune for row in outcomes]
+        n_settled = sum(row.stopped == SETTLED for row in outcomes)
         rows.append(
             {
-                "target": target(alpha),
+                "target": target_coverage(alpha),
                 "tuning rows": Measured.of(n_tune),
                 "least": min(n_tune),
                 "most": max(n_tune),
                 "calibration rows": Measured.of(row.n for row in outcomes),
-                "settled": sum(row.stopped == SETTLED for row in outcomes),
+                "settled": n_settled,
                 "of": len(outcomes),
             }
         )
@@ -455,10 +518,10 @@ def auto_split_table(records: Records, options: Options, title: str) -> ResultTa
 # ---- the figure
 
 
-def make_figures(records: Records, options: Options) -> figures.Files:
-    """Draw how much narrower each step makes the intervals, at each level.
+def make_figures(records: SplitRecords, options: Options) -> figures.Files:
+    """Draw how much narrower each step beyond the paper's DCO makes the intervals, at each level.
 
-    There is no figure where an interval is infinite: its gain is not a number.
+    There is no figure where a width is infinite, because a gain is then not a number.
     """
     bars: dict[str, dict[str, figures.Interval]] = {}
     for alpha in options.alphas:
@@ -468,7 +531,7 @@ def make_figures(records: Records, options: Options) -> figures.Files:
                 return {}
             if step != ALL_BUT_AUTO_SPLIT:
                 gains[step] = figures.Interval(gain.mean, gain.low, gain.high)
-        bars[f"{target(alpha):.2f}"] = gains
+        bars[f"{target_coverage(alpha):.2f}"] = gains
     return figures.size_reductions(bars, name="gain")
 
 
@@ -483,7 +546,11 @@ def make_experiment(
     alphas: tuple[float, ...],
     file: str | None = None,
 ) -> Experiment:
-    """Declare the experiment of one data set; `file` is None where the data need none."""
+    """Declare the experiment beyond the paper on one data set.
+
+    `name` is that of the data set in `CLASSES`, `title` its name in tables. `minutes` is the time
+    of a run, `alphas` are its levels, and `file` is the file of the data, if they need one.
+    """
     candidate_class = CLASSES[name]
     summary = (
         f"{title}: a stronger class, refit and auto tuning split at the same guarantee, against "

@@ -94,8 +94,15 @@ class Structure:
     floor: float | None = None
 
 
+QUANTILE_PAIR = Structure(models=())
+
+
 def structures_of(candidate_class: CandidateClass) -> dict[str, Structure]:
-    """Return every structure of a class by its name, such as "average, absolute residual"."""
+    """List the candidates of a class by name: each mean model, and their average, with each score.
+
+    Example: "average, absolute residual", "ridge, residual / (spread + 0.3)". One more candidate is
+    a pair of quantile models, which has no mean model.
+    """
     models_of_mean: dict[str, tuple[str, ...]] = {name: (name,) for name in candidate_class.models}
     models_of_mean["average"] = candidate_class.averaged
 
@@ -104,7 +111,7 @@ def structures_of(candidate_class: CandidateClass) -> dict[str, Structure]:
         structures[f"{mean}, absolute residual"] = Structure(models)
         for floor in FLOORS:
             structures[f"{mean}, residual / (spread + {floor:g})"] = Structure(models, floor)
-    structures[PAIR] = Structure(())
+    structures[PAIR] = QUANTILE_PAIR
     return structures
 
 
@@ -112,7 +119,10 @@ def structures_of(candidate_class: CandidateClass) -> dict[str, Structure]:
 
 
 def mean_model(name: str, *, n_columns: int, seed: int) -> Any:
-    """Make an unfitted regressor of scikit-learn by its name, for rows with so many columns."""
+    """Make an unfitted regressor of scikit-learn by its name in a candidate class.
+
+    `n_columns` is the number of inputs: with few of them some models are set otherwise.
+    """
     from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
     from sklearn.linear_model import RidgeCV
     from sklearn.svm import SVR
@@ -213,23 +223,40 @@ class FittedClass:
         self._pairs: dict[float, Quantiles] = {}
 
     def score_and_predictor(self, structure: Structure, *, alpha: float) -> tuple[Score, Predictor]:
-        """Return the score of a structure, and a function that predicts for rows of `X_new`.
+        """Return the score of a candidate, and a function that predicts what the score needs.
 
-        The function takes row numbers. `alpha` is the level of the quantile pair: it predicts the
-        quantiles alpha / 2 and 1 - alpha / 2.
+        The function takes numbers of rows of `X_new`. Three kinds of candidates have a score each:
+
+            a pair of quantile models     max(lower - y, y - upper)
+            mean models without a floor   |y - mean|
+            mean models with a floor      |y - mean| / (spread + floor)
+
+        The pair predicts the quantiles alpha / 2 and 1 - alpha / 2; the others ignore `alpha`.
         """
-        if not structure.models:
+        if structure == QUANTILE_PAIR:
             pair = self.quantile_pair(alpha)
-            return QuantileResidual(), lambda rows: Quantiles(pair.lower[rows], pair.upper[rows])
+
+            def predict_quantiles(rows: Integers) -> Quantiles:
+                return Quantiles(pair.lower[rows], pair.upper[rows])
+
+            return QuantileResidual(), predict_quantiles
 
         mean = self.mean(structure.models)
         if structure.floor is None:
-            return AbsoluteResidual(), lambda rows: Points(mean[rows])
 
-        # The floor is in units of the mean residual.
+            def predict_points(rows: Integers) -> Points:
+                return Points(mean[rows])
+
+            return AbsoluteResidual(), predict_points
+
+        # The floor of a structure is in units of the mean residual.
         spread = self.spread(structure.models)
         divisor = spread.expected + structure.floor * spread.mean_residual
-        return NormalisedResidual(), lambda rows: PointsWithSpread(mean[rows], divisor[rows])
+
+        def predict_with_spread(rows: Integers) -> PointsWithSpread:
+            return PointsWithSpread(mean[rows], divisor[rows])
+
+        return NormalisedResidual(), predict_with_spread
 
     def mean(self, models: tuple[str, ...]) -> Floats:
         """Average the predictions of these models for the new rows."""
@@ -241,21 +268,23 @@ class FittedClass:
         return np.asarray(np.mean([self._means[name] for name in models], axis=0))
 
     def spread(self, models: tuple[str, ...]) -> Spread:
-        """Learn by a forest how large the residuals of these models' average are, row by row.
+        """Predict how large the residual |y - mean| is at each new row, for an average of models.
 
-        The forest is trained on residuals of held-out predictions. It sees the inputs and the
-        prediction itself.
+        A random forest learns it from the residuals of the fitted rows, where the mean is that of
+        held-out predictions. Its inputs are the columns of X and the mean. Results are kept.
         """
         from sklearn.ensemble import RandomForestRegressor
 
         if models not in self._spreads:
-            held_out = np.mean([self.held_out[name] for name in models], axis=0)
-            residuals = np.abs(self.y - held_out)
             forest = RandomForestRegressor(
                 50, min_samples_leaf=10, max_features=0.5, random_state=self.seed
             )
-            forest.fit(np.column_stack([self.X, held_out]), residuals)
-            expected = forest.predict(np.column_stack([self.X_new, self.mean(models)]))
+            held_out_mean = np.mean([self.held_out[name] for name in models], axis=0)
+            residuals = np.abs(self.y - held_out_mean)
+            forest.fit(np.column_stack([self.X, held_out_mean]), residuals)
+
+            inputs = np.column_stack([self.X_new, self.mean(models)])
+            expected = forest.predict(inputs)
             self._spreads[models] = Spread(expected, float(residuals.mean()))
         return self._spreads[models]
 
@@ -275,10 +304,10 @@ class FittedClass:
 def fit_class(
     table: Table, rows: Integers, *, candidate_class: CandidateClass, seed: int
 ) -> FittedClass:
-    """Fit a class on some rows of a table, to predict for all of them.
+    """Fit the models of a class on some rows of a table; they predict for all rows of it.
 
-    Held-out predictions for the fitted rows come from cross-validation. Of the other rows only the
-    inputs are used.
+    For the fitted rows there are also held-out predictions, by models that had not seen the row:
+    they come from cross-validation. The targets of other rows are not looked at.
     """
     from sklearn.model_selection import KFold, cross_val_predict
 
@@ -290,18 +319,19 @@ def fit_class(
         model = mean_model(name, n_columns=X.shape[1], seed=seed)
         with without_convergence_warnings():
             held_out[name] = np.asarray(cross_val_predict(model, X, y, cv=folds))
-    return FittedClass(X, y, table.X, held_out, seed)
+    return FittedClass(X=X, y=y, X_new=table.X, held_out=held_out, seed=seed)
 
 
 def refit_class(fitted: FittedClass, table: Table, more_rows: Integers) -> FittedClass:
-    """Fit a class again, on its rows and on `more_rows` of the same table.
+    """Fit the models of a class again, on the rows of an earlier fit and on `more_rows`.
 
-    The earlier fit has not seen the rows that are added, so its predictions for these are the
-    held-out ones; those for the earlier rows stay.
+    `more_rows` are row numbers of the same table. Held-out predictions for them, by models that had
+    not seen them, are simply those of the earlier fit; for the earlier rows they stay as they are.
     """
     held_out: dict[str, Floats] = {}
-    for name, earlier in fitted.held_out.items():
-        held_out[name] = np.concatenate([earlier, fitted.mean((name,))[more_rows]])
+    for name, of_earlier_rows in fitted.held_out.items():
+        of_more_rows = fitted.mean((name,))[more_rows]
+        held_out[name] = np.concatenate([of_earlier_rows, of_more_rows])
     return FittedClass(
         X=np.concatenate([fitted.X, table.X[more_rows]]),
         y=np.concatenate([fitted.y, table.y[more_rows]]),

@@ -26,7 +26,7 @@ from dco.paper import (
     tuning_oracle,
 )
 from dco.paper.coverage_z import all_z
-from dco.paper.experiment import Experiment, Options, Records
+from dco.paper.experiment import Experiment, Options, SplitRecords
 from dco.paper.records import RecordFile, machine, recorded_settings, run_splits
 from dco.paper.results_folder import RECORDS_FILE, SETTINGS_FILE, ResultsFolder
 from dco.paper.tables import ResultTable
@@ -306,7 +306,7 @@ class Run:
             return reason
         return reason if self.unrecorded_seeds() else None
 
-    def run_splits(self, n_jobs: int, scheduler: Any, progress: Progress | None) -> Records:
+    def run_splits(self, n_jobs: int, scheduler: Any, progress: Progress | None) -> SplitRecords:
         """Run the splits that have no record, and return the records of all.
 
         `progress` also wants the name of the experiment, which is its first argument.
@@ -440,7 +440,7 @@ class Page:
     skipped: list[str] = field(default_factory=list)
 
 
-def make_page(run: Run, records: Records, *, is_redrawn: bool) -> Page:
+def make_page(run: Run, records: SplitRecords, *, is_redrawn: bool) -> Page:
     """Make the tables and figures of an experiment from its records.
 
     Figures are skipped without matplotlib. `is_redrawn` says that no split was run for them.

@@ -18,7 +18,7 @@ from dco.paper import classification_splits as splits
 from dco.paper import classification_tables as tables
 from dco.paper.beyond_classification import development_table
 from dco.paper.classification_splits import LEVELS, ROW_KINDS, Study, run_split
-from dco.paper.experiment import Experiment, Options, Records, needs_file
+from dco.paper.experiment import Experiment, Options, SplitRecords, needs_file
 from dco.paper.figures import Files
 from dco.paper.tables import ResultTable
 
@@ -38,7 +38,7 @@ IMAGENET_A = Study(
     n_classes=splits.IMAGENET_A_CLASSES,
 )
 
-TableMaker: TypeAlias = Callable[[Study, Records, Options], ResultTable]
+TableMaker: TypeAlias = Callable[[Study, SplitRecords, Options], ResultTable]
 FigureMaker: TypeAlias = Callable[..., Files]
 
 MAIN: tuple[TableMaker, ...] = (
@@ -71,9 +71,11 @@ BEYOND: tuple[TableMaker, ...] = (
     beyond.chosen_table,
 )
 
+DEVELOPMENT_SEEDS = range(6)  # of the random divisions of the development rows
+
 
 def make_tables(
-    records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]
+    records: SplitRecords, options: Options, *, study: Study, makers: Sequence[TableMaker]
 ) -> list[ResultTable]:
     """Make tables of a study from its records, and leave out those without rows.
 
@@ -84,19 +86,22 @@ def make_tables(
     return [table for table in all_tables if table.rows]
 
 
-def make_figures(records: Records, options: Options, *, study: Study, maker: FigureMaker) -> Files:
+def make_figures(
+    records: SplitRecords, options: Options, *, study: Study, maker: FigureMaker
+) -> Files:
     """Draw the figures of a study from its records."""
     return maker(records, options, study=study.with_note_on_backbone(options))
 
 
 def write_development_table(data_home: str | None, folder: str | Path) -> ResultTable:
-    """Compare all structures of the stronger class on the development rows of CIFAR-100.
+    """Compare the stronger candidates on CIFAR-100, and write the table to files in `folder`.
 
-    Writes rows-set-aside.md and .csv to `folder`. The class and its one fixed structure were chosen
-    by this table; it is no part of ``dco reproduce``.
+    The files are rows-set-aside.md and rows-set-aside.csv; the table is returned too. It tells
+    which candidates to list and which one to fix where nothing is searched, on development rows
+    that no experiment uses. ``dco reproduce`` does not run it.
     """
     rows = splits.cifar100_development_rows(data_home)
-    table = development_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
+    table = development_table(rows.features, rows.labels, seeds=DEVELOPMENT_SEEDS, alphas=LEVELS)
     write_files(
         {
             Path(folder) / "rows-set-aside.md": table.to_markdown(),
@@ -121,14 +126,26 @@ def cifar100_experiment(
     minutes: float = 0.1,
     part_of: str | None = None,
 ) -> Experiment:
-    """Declare an experiment that makes its tables and figures from the records of CIFAR-100.
+    """Declare an experiment that makes tables and figures from the records of CIFAR-100.
 
-    All such experiments share one file of records, so that splits are run once. `part_of` names the
-    group of experiments that it belongs to; `minutes` is its time where the records are there.
+    All such experiments share one file of records, so that splits are run once.
+
+    Parameters
+    ----------
+    name, summary:
+        What ``dco reproduce --list`` shows.
+    table_makers:
+        Functions that make one table each, from the study, the records and the options.
+    figure_maker:
+        A function that draws all figures; None for an experiment without figures.
+    minutes:
+        The time of the experiment where the records are there.
+    part_of:
+        The group of experiments that it belongs to, if any.
     """
-    make_all_figures = None
+    figures_from_records = None
     if figure_maker is not None:
-        make_all_figures = partial(make_figures, study=CIFAR100, maker=figure_maker)
+        figures_from_records = partial(make_figures, study=CIFAR100, maker=figure_maker)
     return Experiment(
         name=name,
         summary=summary,
@@ -136,7 +153,7 @@ def cifar100_experiment(
         minutes=minutes,
         run_split=partial(run_split, study=CIFAR100),
         tables=partial(make_tables, study=CIFAR100, makers=tuple(table_makers)),
-        figures=make_all_figures,
+        figures=figures_from_records,
         row_kinds=ROW_KINDS,
         missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
         alphas=LEVELS,

@@ -8,9 +8,9 @@ import numpy as np
 
 from dco.paper import figures
 from dco.paper.classification_splits import METHOD_BY_TITLE, MethodOutcome, Study
-from dco.paper.classification_tables import outcomes_at, ratios_at, sizes_of
-from dco.paper.coverage_z import target
-from dco.paper.experiment import Options, Records
+from dco.paper.classification_tables import outcomes_by_method, outcomes_by_ratio, sizes_of
+from dco.paper.coverage_z import target_coverage
+from dco.paper.experiment import Options, SplitRecords
 from dco.paper.figures import Series
 
 WITH_LAW = ("BQ", "DCO-PAC", "DCO-Warmstart")
@@ -24,7 +24,7 @@ BY_LEVEL = (
 )
 
 
-def main_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
+def main_figures(records: SplitRecords, options: Options, *, study: Study) -> figures.Files:
     """Draw the main figures of a study at every level, on raw features.
 
     Coverage and mean size over splits, and where coverage has a law (not with stratified splits)
@@ -40,10 +40,10 @@ def main_figures(records: Records, options: Options, *, study: Study) -> figures
     return drawn
 
 
-def draw_coverage_and_size(records: Records, alpha: float, study: Study) -> figures.Files:
+def draw_coverage_and_size(records: SplitRecords, alpha: float, study: Study) -> figures.Files:
     """Draw coverage and mean set size of every method over splits."""
-    outcomes = outcomes_at(records, alpha, "raw")
-    level = target(alpha)
+    outcomes = outcomes_by_method(records, alpha, "raw")
+    level = target_coverage(alpha)
     return figures.coverage_and_size(
         {method: to_series(rows) for method, rows in outcomes.items()},
         target=level,
@@ -53,10 +53,10 @@ def draw_coverage_and_size(records: Records, alpha: float, study: Study) -> figu
     )
 
 
-def draw_coverage_and_p95(records: Records, alpha: float, study: Study) -> figures.Files:
+def draw_coverage_and_p95(records: SplitRecords, alpha: float, study: Study) -> figures.Files:
     """Draw coverage and P95 set size (the 95 % quantile of sizes) of every method over splits."""
-    outcomes = outcomes_at(records, alpha, "raw")
-    level = target(alpha)
+    outcomes = outcomes_by_method(records, alpha, "raw")
+    level = target_coverage(alpha)
     with_p95 = {
         method: replace(to_series(rows), size=[row.p95 for row in rows])
         for method, rows in outcomes.items()
@@ -70,10 +70,10 @@ def draw_coverage_and_p95(records: Records, alpha: float, study: Study) -> figur
     )
 
 
-def draw_coverage_law(records: Records, alpha: float, study: Study) -> figures.Files:
+def draw_coverage_law(records: SplitRecords, alpha: float, study: Study) -> figures.Files:
     """Draw histograms of coverage over splits against its law, for three methods (`WITH_LAW`)."""
-    outcomes = outcomes_at(records, alpha, "raw")
-    level = target(alpha)
+    outcomes = outcomes_by_method(records, alpha, "raw")
+    level = target_coverage(alpha)
     return figures.coverage_histograms(
         {method: to_series(outcomes[method]) for method in WITH_LAW},
         target=level,
@@ -82,16 +82,16 @@ def draw_coverage_law(records: Records, alpha: float, study: Study) -> figures.F
     )
 
 
-def level_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
+def level_figures(records: SplitRecords, options: Options, *, study: Study) -> figures.Files:
     """Draw the mean set size of six methods (`BY_LEVEL`) against the target coverage.
 
     Features are raw; the colour of a method tells its guarantee.
     """
     curves: dict[str, dict[float, float]] = {method: {} for method in BY_LEVEL}
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha, "raw")
+        outcomes = outcomes_by_method(records, alpha, "raw")
         for method in BY_LEVEL:
-            curves[method][target(alpha)] = float(np.mean(sizes_of(outcomes[method])))
+            curves[method][target_coverage(alpha)] = float(np.mean(sizes_of(outcomes[method])))
     return figures.size_against_level(
         curves,
         {method: METHOD_BY_TITLE[method].guarantee for method in BY_LEVEL},
@@ -101,7 +101,7 @@ def level_figures(records: Records, options: Options, *, study: Study) -> figure
     )
 
 
-def ratio_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
+def ratio_figures(records: SplitRecords, options: Options, *, study: Study) -> figures.Files:
     """Draw mean size and the spread of coverage by the ratio of tuning to calibration rows.
 
     The paper's ratio, 33/67, is the one that sizes are compared with.
@@ -109,9 +109,9 @@ def ratio_figures(records: Records, options: Options, *, study: Study) -> figure
     sizes: dict[float, dict[str, list[float]]] = {}
     coverages: dict[float, dict[str, list[float]]] = {}
     for alpha in options.alphas:
-        by_ratio = ratios_at(records, alpha, "raw")
-        sizes[target(alpha)] = {ratio: sizes_of(rows) for ratio, rows in by_ratio.items()}
-        coverages[target(alpha)] = {
+        by_ratio = outcomes_by_ratio(records, alpha, "raw")
+        sizes[target_coverage(alpha)] = {ratio: sizes_of(rows) for ratio, rows in by_ratio.items()}
+        coverages[target_coverage(alpha)] = {
             ratio: [row.coverage for row in rows] for ratio, rows in by_ratio.items()
         }
     return figures.split_ratios(

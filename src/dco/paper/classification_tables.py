@@ -24,12 +24,26 @@ from dco.paper.classification_splits import (
     Study,
     TuningOutcome,
 )
-from dco.paper.coverage_z import MeanLaw, bonferroni_point, chance_below, law_of_mean, target
-from dco.paper.experiment import Options, Records, group_by, rows_of
+from dco.paper.coverage_z import (
+    NO_THEORY,
+    TheoryComparison,
+    bonferroni_point,
+    chance_below,
+    compare_with_theory,
+    target_coverage,
+)
+from dco.paper.experiment import Options, SplitRecords, group_by, rows_of
 from dco.paper.heads import CANDIDATES, HeadCandidate
 from dco.paper.paired import percent_change, wilcoxon_if_finite
-from dco.paper.paper_values import Printed
-from dco.paper.tables import Cells, Measured, ResultTable, join_sentences, standard_errors
+from dco.paper.paper_values import NOT_IN_PAPER, PaperResult
+from dco.paper.tables import (
+    Measured,
+    ResultTable,
+    TableRow,
+    difference_in_standard_errors,
+    join_sentences,
+    ratio_of_means,
+)
 
 PAPER_ALPHA = 0.2  # of all tables of ImageNet-A but that of levels
 DELTA = 0.05
@@ -59,14 +73,16 @@ MATCHED = (
 
 
 # what the paper prints, by alpha and method
-PrintedLevels: TypeAlias = Mapping[tuple[float, str], Printed]
+PaperResults: TypeAlias = Mapping[tuple[float, str], PaperResult]
 
 
 # ---- reading records
 
 
-def outcomes_at(records: Records, alpha: float, features: str) -> dict[str, list[MethodOutcome]]:
-    """Return the outcomes of every method at one level on one kind of features, by method.
+def outcomes_by_method(
+    records: SplitRecords, alpha: float, features: str
+) -> dict[str, list[MethodOutcome]]:
+    """Return {method: its outcomes} at one level, on "raw" or "standardised" features.
 
     The outcomes of a method are in order of seed, one for each split.
     """
@@ -78,8 +94,13 @@ def outcomes_at(records: Records, alpha: float, features: str) -> dict[str, list
     return group_by(outcomes, key=lambda row: row.method)
 
 
-def ratios_at(records: Records, alpha: float, features: str) -> dict[str, list[RatioOutcome]]:
-    """Return the outcomes of DCO at one level on one kind of features, by split ratio ("33/67")."""
+def outcomes_by_ratio(
+    records: SplitRecords, alpha: float, features: str
+) -> dict[str, list[RatioOutcome]]:
+    """Return {split ratio: outcomes of DCO} at one level, on "raw" or "standardised" features.
+
+    With the ratio "33/67" a third of the pool (the rows that tune or calibrate) tunes.
+    """
     outcomes = [
         row
         for row in rows_of(records, RatioOutcome)
@@ -94,43 +115,53 @@ def sizes_of(outcomes: Sequence[Outcome]) -> list[float]:
 
 
 def mean_coverage(outcomes: Sequence[Outcome]) -> Measured:
-    """Return the coverage over splits."""
+    """Return mean and standard deviation of test coverage over splits."""
     return Measured.of(row.coverage for row in outcomes)
 
 
 def mean_set_size(outcomes: Sequence[Outcome]) -> Measured:
-    """Return the mean set size over splits."""
+    """Return mean and standard deviation of the mean set size over splits."""
     return Measured.of(row.size for row in outcomes)
 
 
 def mean_p95(outcomes: Sequence[Outcome]) -> Measured:
-    """Return the P95 set size over splits."""
+    """Return mean and standard deviation of the P95 set size (95 % quantile) over splits."""
     return Measured.of(row.p95 for row in outcomes)
 
 
 def has_law(method: str, study: Study) -> bool:
-    """Say whether coverage has the law of its rank: not where splits are balanced by class."""
+    """Say whether theory gives the distribution of a method's test coverage on these splits.
+
+    It gives none for methods without a guarantee, nor where splits are balanced by class.
+    """
     return METHOD_BY_TITLE[method].has_law and not study.is_stratified
 
 
-def law_of_method(method: str, outcomes: Sequence[Outcome], study: Study) -> MeanLaw:
-    """Compare the mean coverage of a method with its law; both values are None without a law."""
+def compare_method_with_theory(
+    method: str, outcomes: Sequence[Outcome], study: Study
+) -> TheoryComparison:
+    """Compare the mean test coverage of a method with the one that theory expects.
+
+    `outcomes` has one outcome of the method for each split. Both values of the result are None
+    where theory expects nothing.
+    """
     if not has_law(method, study):
-        return MeanLaw(expected=None, z=None)
-    return law_of_mean(outcomes)
+        return NO_THEORY
+    return compare_with_theory(outcomes)
 
 
 def share_below(outcomes: Sequence[Outcome], alpha: float) -> float:
     """Return the share of splits whose test coverage is below the target."""
-    n_below = sum(row.coverage < target(alpha) - ROUNDING for row in outcomes)
+    n_below = sum(row.coverage < target_coverage(alpha) - ROUNDING for row in outcomes)
     return n_below / len(outcomes)
 
 
 @dataclass(frozen=True)
 class LevelRow:
-    """BQ or DCO-Warmstart at one level on one kind of features, and what the paper prints of it.
+    """What BQ or DCO-Warmstart did at one level on one kind of features, and what the paper prints.
 
-    `bq_mean_size` is that of BQ at the same level, for sizes in units of BQ's.
+    `bq_mean_size` and `paper_bq_size` are the set sizes of BQ at the same level, in our splits and
+    in the paper: other sizes are divided by them.
     """
 
     features: str
@@ -138,29 +169,35 @@ class LevelRow:
     method: str
     outcomes: list[MethodOutcome]
     bq_mean_size: float
-    printed: Printed | None
+    paper: PaperResult
+    paper_bq_size: Measured | None
 
 
-def level_rows(records: Records, options: Options, paper: PrintedLevels) -> Iterator[LevelRow]:
-    """Go through the outcomes of BQ and DCO-Warmstart, by features and level.
+def level_rows(
+    records: SplitRecords, options: Options, paper_results: PaperResults
+) -> Iterator[LevelRow]:
+    """Go through the outcomes of BQ and of DCO-Warmstart, by features and level.
 
-    `paper` gives what the paper prints of a method at a level, if anything.
+    `paper_results` holds what the paper prints, by (alpha, method); it may lack some or all.
     """
     for features in FEATURES:
         for alpha in options.alphas:
-            outcomes = outcomes_at(records, alpha, features)
+            outcomes = outcomes_by_method(records, alpha, features)
+            bq_mean_size = float(np.mean(sizes_of(outcomes["BQ"])))
+            paper_bq = paper_results.get((alpha, "BQ"), NOT_IN_PAPER)
             for method in ("BQ", "DCO-Warmstart"):
                 yield LevelRow(
                     features=features,
                     alpha=alpha,
                     method=method,
                     outcomes=outcomes[method],
-                    bq_mean_size=float(np.mean(sizes_of(outcomes["BQ"]))),
-                    printed=paper.get((alpha, method)),
+                    bq_mean_size=bq_mean_size,
+                    paper=paper_results.get((alpha, method), NOT_IN_PAPER),
+                    paper_bq_size=paper_bq.size,
                 )
 
 
-def printed_levels(study: Study) -> PrintedLevels:
+def paper_results_by_level(study: Study) -> PaperResults:
     """Return the paper's Table 7 for a study: coverage and size of BQ and DCO at three levels."""
     return paper_values.CIFAR100 if study.name == "cifar100" else paper_values.IMAGENET_A
 
@@ -168,8 +205,11 @@ def printed_levels(study: Study) -> PrintedLevels:
 # ---- sentences of captions
 
 
-def describe_splits(study: Study, records: Records, options: Options) -> str:
-    """Say what a table was measured on: the data, the number and kind of splits, and the roles."""
+def describe_splits(study: Study, records: SplitRecords, options: Options) -> str:
+    """Write the sentences of a caption that say what was measured: data, splits, rows per role.
+
+    Example: "CIFAR-100 features ... 50 plain random splits: train 2000, tune 1000, ...".
+    """
     sizes = study.scale_of(options).sizes
     kind = "stratified" if study.is_stratified else "plain random"
     splits = (
@@ -183,12 +223,15 @@ def describe_splits(study: Study, records: Records, options: Options) -> str:
 
 
 def title_suffix(features: str) -> str:
-    """End a title; the paper's tables are taken to be of raw features."""
+    """Name the features at the end of a title: "" for raw ones, else ", standardised features"."""
     return "" if features == "raw" else f", {features} features"
 
 
-def describe_printed(study: Study, table: str) -> str:
-    """Say from which table of ImageNet-A the paper's figures are, and if ours are of other data."""
+def describe_paper_data(study: Study, table: str) -> str:
+    """Write the sentence of a caption that says which table of the paper its figures are from.
+
+    All these tables are of ImageNet-A, so it also says where our own figures are of other data.
+    """
     other_data = ""
     if study.name != "imagenet-a":
         other_data = ", other data than ours: coverage compares, thresholds and sizes do not"
@@ -196,21 +239,23 @@ def describe_printed(study: Study, table: str) -> str:
 
 
 def compare_sizes_with_paper(
-    study: Study, records: Records, options: Options, kinds: Sequence[str]
+    study: Study, records: SplitRecords, options: Options, kinds: Sequence[str]
 ) -> str:
-    """Say how far our mean sizes on these kinds of features are from the paper's, and why.
+    """Write the sentences of a caption that say how far our mean sizes are from the paper's.
 
-    Returns no sentence where the paper prints no size to compare with.
+    Compared are BQ and DCO-Warmstart at every level, on the `kinds` of features: "raw",
+    "standardised" or both. The text is empty where the paper prints no size to compare with.
     """
     percents: list[float] = []
     errors: list[float] = []
-    for row in level_rows(records, options, printed_levels(study)):
-        if row.printed is None or row.features not in kinds:
+    for row in level_rows(records, options, paper_results_by_level(study)):
+        if row.features not in kinds:
             continue
         size = mean_set_size(row.outcomes)
-        paper_size = row.printed.size
-        percents.append(100 * (size.mean / paper_size.mean - 1))
-        error = standard_errors(size, paper_size, len(records))
+        percent = percent_above(size, row.paper.size)
+        error = difference_in_standard_errors(size, row.paper.size, len(records))
+        if percent is not None:
+            percents.append(percent)
         if error is not None:
             errors.append(error)
     if not errors:
@@ -227,29 +272,46 @@ def compare_sizes_with_paper(
     return join_sentences(reason, difference)
 
 
+def percent_above(ours: Measured, paper: Measured | None) -> float | None:
+    """Return by how many percent our mean is above the paper's; None where it prints none."""
+    ratio = ratio_of_means(ours, paper)
+    return None if ratio is None else 100 * (ratio - 1)
+
+
 # ---- the main tables
 
 
-def main_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
-    """Make the main table of a study, the paper's Table 3: every method at every level.
+def main_table(study: Study, records: SplitRecords, options: Options, features: str) -> ResultTable:
+    """Make the main table of a data set, like the paper's Table 3: every method at every level.
 
-    Its columns are the guarantee of the method, its coverage over splits beside the law of coverage
-    and beside the paper's, and its set sizes. `features` are "raw" or "standardised".
+    Its columns are the guarantee of the method, its test coverage over splits beside what theory
+    expects and what the paper prints, and its set sizes.
+
+    Parameters
+    ----------
+    study:
+        The data set, CIFAR-100 or ImageNet-A.
+    records:
+        The stored outcomes, one record for each random split.
+    options:
+        The options of the run; used are its levels.
+    features:
+        "raw" or "standardised": the inputs of the models.
     """
     is_imagenet_a = study.name == "imagenet-a"
-    paper = dict(printed_levels(study))
+    paper_results = dict(paper_results_by_level(study))
     if is_imagenet_a:
-        for method, printed_row in paper_values.IMAGENET_A_MAIN.items():
-            paper[PAPER_ALPHA, method] = printed_row
+        for method, paper in paper_values.IMAGENET_A_MAIN.items():
+            paper_results[PAPER_ALPHA, method] = paper
 
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        for method, outcomes in outcomes_at(records, alpha, features).items():
-            printed = paper.get((alpha, method))
-            cells = describe_method(method, outcomes, printed, study, alpha)
+        for method, outcomes in outcomes_by_method(records, alpha, features).items():
+            paper = paper_results.get((alpha, method), NOT_IN_PAPER)
+            row = describe_method(method, outcomes, paper, study, alpha)
             if is_imagenet_a:
-                cells["paper P95"] = printed.p95 if printed else None
-            rows.append(cells)
+                row["paper P95"] = paper.p95
+            rows.append(row)
 
     bq_protocol = (
         "φ₀ is posterior_nll, dropout 0.05, hidden (512, 256); BQ with δ "
@@ -270,37 +332,40 @@ def main_table(study: Study, records: Records, options: Options, features: str) 
 def describe_method(
     method: str,
     outcomes: Sequence[MethodOutcome],
-    printed: Printed | None,
+    paper: PaperResult,
     study: Study,
     alpha: float,
-) -> Cells:
-    """Make the row of one method at one level, beside what the paper prints of it, if anything.
+) -> TableRow:
+    """Make the row of the main table for one method at one level.
 
-    `outcomes` are those of the method in every split.
+    `outcomes` has one outcome of the method for each split; `paper` is what the paper prints of it.
+    Theory (the columns "by law", "z" and "below by law") is silent on some methods.
     """
-    law = law_of_method(method, outcomes, study)
-    chance = chance_below(outcomes, alpha) if has_law(method, study) else None
+    theory = compare_method_with_theory(method, outcomes, study)
+    chance_by_theory = chance_below(outcomes, alpha) if has_law(method, study) else None
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "method": method,
         "guarantee": METHOD_BY_TITLE[method].guarantee,
         "coverage": mean_coverage(outcomes),
-        "by law": law.expected,
-        "z": law.z,
+        "by law": theory.expected,
+        "z": theory.z,
         "below": share_below(outcomes, alpha),
-        "below by law": chance,
-        "paper coverage": printed.coverage if printed else None,
+        "below by law": chance_by_theory,
+        "paper coverage": paper.coverage,
         "size": mean_set_size(outcomes),
-        "paper size": printed.size if printed else None,
+        "paper size": paper.size,
         "P95": mean_p95(outcomes),
     }
 
 
 def describe_law(study: Study, *, n_tested: int) -> str:
-    """Explain the columns on the law of coverage, or say why they are empty.
+    """Write the sentences of a caption on the columns "by law", "z" and "below" of the main table.
 
-    `n_tested` is the number of rows of the table with a z.
+    They set coverage beside its distribution in theory, the "law", which is Beta-binomial. With
+    splits that are stratified by class there is none. `n_tested` rows of the table have a z.
     """
+    largest_z = bonferroni_point(n_tested)  # no |z| is above it, with probability 99 %
     if study.is_stratified:
         return (
             "Splits are stratified by class, so the Beta-binomial law does not hold and no z is "
@@ -308,51 +373,55 @@ def describe_law(study: Study, *, n_tested: int) -> str:
         )
     return (
         f"'By law': rank / (n + 1); z against the Beta-binomial law ({n_tested} rows here; |z| "
-        f"below {bonferroni_point(n_tested):.2f} with probability 99 %). 'Below': share of splits "
+        f"below {largest_z:.2f} with probability 99 %). 'Below': share of splits "
         "whose test coverage is below the target, beside its chance by law."
     )
 
 
-def paired_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the table that compares methods in pairs (`PAIRS`) over the same splits.
+def paired_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table that compares two methods at a time over the same splits.
 
-    Each pair is compared at every level, on raw and on standardised features.
+    `PAIRS` lists the pairs, such as DCO-Warmstart and BQ. Each is compared at every level, on raw
+    and on standardised features; `records` has the outcomes of one split in each record.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for features in FEATURES:
         for alpha in options.alphas:
-            outcomes = outcomes_at(records, alpha, features)
+            outcomes = outcomes_by_method(records, alpha, features)
             for first, second in PAIRS:
-                cells: Cells = {
+                row: TableRow = {
                     "features": features,
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "first": first,
                     "second": second,
                 }
-                rows.append(cells | compare_outcomes(outcomes[first], outcomes[second]))
+                row |= compare_outcomes(outcomes[first], outcomes[second])
+                rows.append(row)
 
     columns = (
         "Size of the first less size of the second, in % of the second's mean, with Student's "
         "95 % interval over paired splits, and Wilcoxon's p."
     )
-    like_with_like = (
+    which_compare_fairly = (
         "DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against "
         "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like."
     )
-    paper_p_values = ", ".join(
+    p_values = ", ".join(
         f"{value:.1e} ({name})" for name, value in paper_values.IMAGENET_A_WILCOXON.items()
     )
+    paper_p_values = f"The paper's p for DCO-Warmstart against BQ on ImageNet-A at .8: {p_values}."
     caption = join_sentences(
-        describe_splits(study, records, options),
-        columns,
-        like_with_like,
-        f"The paper's p for DCO-Warmstart against BQ on ImageNet-A at .8: {paper_p_values}.",
+        describe_splits(study, records, options), columns, which_compare_fairly, paper_p_values
     )
     return ResultTable.of(f"{study.title}: paired comparisons", caption, rows, digits=2)
 
 
-def compare_outcomes(first: Sequence[MethodOutcome], second: Sequence[MethodOutcome]) -> Cells:
-    """Compare two methods over the same splits: change of size in %, its interval, p-values."""
+def compare_outcomes(first: Sequence[MethodOutcome], second: Sequence[MethodOutcome]) -> TableRow:
+    """Compare two methods, each with one outcome for each of the same splits.
+
+    The cells are the change of mean size from the second to the first in %, its 95 % interval, and
+    p-values of Wilcoxon's test for size, P95 size and coverage.
+    """
     change = percent_change(sizes_of(first), sizes_of(second))
     p_of_p95 = wilcoxon_if_finite([row.p95 for row in first], [row.p95 for row in second])
     p_of_coverage = wilcoxon_if_finite(
@@ -371,21 +440,22 @@ def compare_outcomes(first: Sequence[MethodOutcome], second: Sequence[MethodOutc
 # ---- single runs and candidates
 
 
-def single_run_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the paper's Table 4 from the first split: thresholds, coverage, sizes, BQ's confidence.
+def single_run_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of one split, like the paper's Table 4: what BQ, DCO and DirectTune did on it.
 
-    The paper's values stand beside ours where the level is the paper's.
+    There is a row for each quantity, such as "q_cal" or "BQ coverage", at each level. The split is
+    the first of `records`. The paper's value stands beside ours where the level is the paper's.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        paper = paper_values.IMAGENET_A_SINGLE_RUN if alpha == PAPER_ALPHA else {}
-        for quantity, value in single_run(records, alpha).items():
+        paper_quantities = paper_values.IMAGENET_A_SINGLE_RUN if alpha == PAPER_ALPHA else {}
+        for quantity, value in quantities_of_first_split(records, alpha).items():
             rows.append(
                 {
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "quantity": quantity,
                     "value": value,
-                    "paper": paper.get(quantity),
+                    "paper": paper_quantities.get(quantity),
                 }
             )
 
@@ -401,18 +471,20 @@ def single_run_table(study: Study, records: Records, options: Options) -> Result
         f"Seed {records[0].seed}, raw features.",
         confidence,
         scales,
-        describe_printed(study, "Table 4"),
+        describe_paper_data(study, "Table 4"),
     )
     return ResultTable.of(f"{study.title}: a single run", caption, rows)
 
 
-def single_run(records: Records, alpha: float) -> dict[str, float]:
-    """Return the quantities of the paper's Table 4 at one level on the first split.
+def quantities_of_first_split(records: SplitRecords, alpha: float) -> dict[str, float]:
+    """Return what three methods did on the first split at one level, named as in the paper.
 
-    They come by the paper's names: "λ_tune" is the threshold of DirectTune, "q_cal" that of
-    DCO-Warmstart, "λ_BQ" that of BQ.
+    "λ_tune" is the threshold of DirectTune, "q_cal" that of DCO-Warmstart, "λ_BQ" that of BQ. BQ
+    (Bayesian quadrature) also has a confidence. For each method follow the coverage, the mean size
+    and the P95 size (the 95 % quantile of sizes) on the test rows.
     """
-    outcomes = outcomes_at(records[:1], alpha, "raw")
+    first_split = records[:1]
+    outcomes = outcomes_by_method(first_split, alpha, "raw")
     bq = outcomes["BQ"][0]
     dco = outcomes["DCO-Warmstart"][0]
     direct_tune = outcomes["DirectTune, searched Φ"][0]
@@ -431,27 +503,30 @@ def single_run(records: Records, alpha: float) -> dict[str, float]:
     return quantities
 
 
-def confidence_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the table of BQ's confidence P(L⁺ ≤ α) at each level: exactly, and by Dirichlet draws.
+def confidence_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of how sure BQ (Bayesian quadrature) is, at each level, to meet the target.
 
-    The exact value is the same in every split; the draws, as in the paper, differ between splits.
+    Its confidence is P(L⁺ ≤ α), the probability that the risk at its threshold is at most α. The
+    exact value is the same in every split. The paper estimates it by random draws (of a Dirichlet
+    distribution), which differ between splits.
     """
     confidence_level = f"{1 - DELTA:.2f}".removeprefix("0")  # ".95"
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
         outcomes = [
             row
             for row in rows_of(records, BQOutcome)
             if row.alpha == alpha and row.features == "raw"
         ]
+        any_split = outcomes[0]  # rank, n and the exact confidence are the same in all of them
         drawn = [row.confidence_drawn for row in outcomes]
         n_below = sum(confidence < 1 - DELTA for confidence in drawn)
         rows.append(
             {
-                "target": target(alpha),
-                "rank": outcomes[0].rank,
-                "n": outcomes[0].n,
-                "exact": outcomes[0].confidence,
+                "target": target_coverage(alpha),
+                "rank": any_split.rank,
+                "n": any_split.n,
+                "exact": any_split.confidence,
                 "1,000 draws": Measured.of(drawn),
                 "least": min(drawn),
                 "most": max(drawn),
@@ -468,10 +543,11 @@ def confidence_table(study: Study, records: Records, options: Options) -> Result
     return ResultTable.of(f"{study.title}: achieved confidence of BQ", caption, rows, digits=4)
 
 
-def candidates_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the paper's Table 11: all 16 candidates on the tuning rows of the first split.
+def candidates_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of all 16 candidates on the tuning rows of one split, like Table 11.
 
-    The best comes first: by mean set size, then by P95 size, then by threshold.
+    The split is the first of `records`, the level the first one. The best candidate comes first:
+    by mean set size, then by P95 size, then by threshold.
     """
     alpha = options.alphas[0]
     (tuning,) = (
@@ -479,9 +555,9 @@ def candidates_table(study: Study, records: Records, options: Options) -> Result
         for row in rows_of(records[:1], TuningOutcome)
         if row.alpha == alpha and row.features == "raw"
     )
-    paper = paper_values.IMAGENET_A_CANDIDATES if alpha == PAPER_ALPHA else {}
+    paper_candidates = paper_values.IMAGENET_A_CANDIDATES if alpha == PAPER_ALPHA else {}
 
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     trials = zip(
         tuning.sizes,
         tuning.p95s,
@@ -492,7 +568,7 @@ def candidates_table(study: Study, records: Records, options: Options) -> Result
     )
     for size, p95, threshold, number, is_feasible in sorted(trials):
         candidate = CANDIDATES[number - 1]
-        printed = paper.get(number)
+        paper = paper_candidates.get(number)
         rows.append(
             {
                 "candidate": candidate.name,
@@ -503,21 +579,21 @@ def candidates_table(study: Study, records: Records, options: Options) -> Result
                 "status": "feasible" if is_feasible else "infeasible",
                 "size": size,
                 "P95": p95,
-                "paper λ": printed.threshold if printed else None,
-                "paper size": printed.size if printed else None,
-                "paper P95": printed.p95 if printed else None,
+                "paper λ": paper.threshold if paper else None,
+                "paper size": paper.size if paper else None,
+                "paper P95": paper.p95 if paper else None,
             }
         )
 
+    target = target_coverage(alpha)
     which_split = (
-        f"Seed {records[0].seed}, raw features, target {target(alpha):g}; the first row is "
-        "selected."
+        f"Seed {records[0].seed}, raw features, target {target:g}; the first row is selected."
     )
     caption = join_sentences(
         describe_splits(study, records, options),
         which_split,
         "With exact search every candidate is feasible.",
-        describe_printed(study, "Table 11, which has ten of 16"),
+        describe_paper_data(study, "Table 11, which has ten of 16"),
     )
     return ResultTable.of(f"{study.title}: candidates on tuning rows", caption, rows)
 
@@ -531,18 +607,19 @@ PROPERTIES: dict[str, Callable[[HeadCandidate], str]] = {
 }
 
 
-def selection_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the paper's Table 12: in how many splits DCO-Warmstart chose each structure.
+def selection_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of how often DCO-Warmstart chose each candidate, like the paper's Table 12.
 
-    It also counts by each part of a structure: its score, its hidden widths, its dropout rate.
+    A candidate is a score on a network. Splits are counted for each candidate, and then for each
+    score, each tuple of hidden widths, and each dropout rate.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for features in FEATURES:
         for alpha in options.alphas:
-            outcomes = outcomes_at(records, alpha, features)["DCO-Warmstart"]
+            outcomes = outcomes_by_method(records, alpha, features)["DCO-Warmstart"]
             for property_name in PROPERTIES:
-                for cells in count_selections(outcomes, property_name, alpha):
-                    rows.append({"features": features, **cells})
+                for row in count_selections(outcomes, property_name, alpha):
+                    rows.append({"features": features, **row})
 
     caption = join_sentences(
         describe_splits(study, records, options),
@@ -554,31 +631,41 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
 
 def count_selections(
     outcomes: Sequence[MethodOutcome], property_name: str, alpha: float
-) -> list[Cells]:
-    """Make a row for each value of a property of the chosen candidates, the most frequent first.
+) -> list[TableRow]:
+    """Count the splits whose chosen candidate has each value of a property, most frequent first.
 
-    A property is a part of a candidate: with "dropout" the rows count the splits (`outcomes`) that
-    chose each dropout rate. Beside ours stands the paper's count, at the level of its Table 12. A
-    value that was chosen in neither has no row.
+    Example: with the property "dropout" there is a row for each dropout rate. A rate that is chosen
+    in no split, ours or the paper's, has no row.
+
+    Parameters
+    ----------
+    outcomes:
+        The outcomes of one method, one for each split.
+    property_name:
+        A key of `PROPERTIES`: "structure", "score", "hidden" or "dropout".
+    alpha:
+        The level of the outcomes. The paper's counts are known at one level only.
     """
     value_of = PROPERTIES[property_name]
     n_splits = len(outcomes)
+    wins = Counter(int(outcome.chosen) for outcome in outcomes)
+    counts = count_wins(wins, value_of)
+
     has_paper = alpha == PAPER_ALPHA
     paper_wins = paper_values.IMAGENET_A_SELECTED if has_paper else {}
     paper_counts = count_wins(paper_wins, value_of)
-    counts = count_wins(Counter(int(row.chosen) for row in outcomes), value_of)
 
-    rows: list[Cells] = []
-    for value, count in sorted(counts.items(), key=lambda item: -item[1]):
-        if count == 0 and paper_counts[value] == 0:
+    rows: list[TableRow] = []
+    for value in sorted(counts, key=lambda value: -counts[value]):
+        if counts[value] == 0 and paper_counts[value] == 0:
             continue
         rows.append(
             {
-                "target": target(alpha),
+                "target": target_coverage(alpha),
                 "by": property_name,
                 "value": value,
-                "splits": count,
-                "%": 100 * count / n_splits,
+                "splits": counts[value],
+                "%": 100 * counts[value] / n_splits,
                 "paper": paper_counts[value] if has_paper else None,
             }
         )
@@ -586,10 +673,10 @@ def count_selections(
 
 
 def count_wins(wins: Mapping[int, int], value_of: Callable[[HeadCandidate], str]) -> dict[str, int]:
-    """Add up the wins of all candidates with the same value of a property.
+    """Add up the wins of all candidates with the same value of a property, such as the same score.
 
-    `wins` are by candidate number; one that is missing never won. With scores as the property, {1:
-    20, 2: 5, 9: 25} -> {"posterior_nll": 25, "aoi_nll": 25}.
+    `wins` maps the number of a candidate to the splits that chose it; one that is missing never
+    won. Example: {1: 20, 2: 5, 9: 25} -> {"posterior_nll": 25, "aoi_nll": 25}.
     """
     counts: dict[str, int] = {}
     for candidate in CANDIDATES:
@@ -601,20 +688,21 @@ def count_wins(wins: Mapping[int, int], value_of: Callable[[HeadCandidate], str]
 # ---- controls and ratios
 
 
-def matched_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
-    """Make the table of the paper's controls, which tell why DCO's sets are smaller than BQ's.
+def matched_table(
+    study: Study, records: SplitRecords, options: Options, features: str
+) -> ResultTable:
+    """Make the table of controls, which tell why the sets of DCO are smaller than those of BQ.
 
-    They differ from DCO in one thing each: the search over structures, the calibration rule, or how
-    rows are divided into roles.
+    BQ (Bayesian quadrature) is the baseline. A control is a method that differs from DCO in one
+    thing: whether it searches among the candidates, by which rule it calibrates, or how it divides
+    rows into roles. `features` are "raw" or "standardised".
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha, features)
+        outcomes = outcomes_by_method(records, alpha, features)
         bq_mean_size = float(np.mean(sizes_of(outcomes["BQ"])))
-        rows += [
-            describe_control(method, outcomes[method], bq_mean_size, study, alpha)
-            for method in MATCHED
-        ]
+        for method in MATCHED:
+            rows.append(describe_control(method, outcomes[method], bq_mean_size, study, alpha))
 
     size_column = (
         "'Size / BQ' sets our mean size over BQ's beside the same ratio in the paper's table "
@@ -645,21 +733,24 @@ def describe_control(
     bq_mean_size: float,
     study: Study,
     alpha: float,
-) -> Cells:
-    """Make the row of one control at one level, with its size in units of BQ's mean size.
+) -> TableRow:
+    """Make the row of one control (a method to compare DCO with) at one level.
 
-    A control whose candidate is fixed searches nothing; the others search the same class Φ as DCO.
+    `outcomes` has one outcome of the method for each split. Its set size is also given as a
+    multiple of `bq_mean_size`, that of the baseline BQ. Controls with a fixed candidate search
+    nothing; the others search the same candidates as DCO, the "matched Φ".
     """
-    searches_nothing = method == "BQ" or "fixed" in method
+    searches_nothing = method == "BQ" or "fixed" in method  # "DCO, φ fixed" is such a title
     size = mean_set_size(outcomes)
+    theory = compare_method_with_theory(method, outcomes, study)
     paper_ratio = matched_paper_ratio(method) if alpha == PAPER_ALPHA else None
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "method": method,
         "class": "fixed" if searches_nothing else "matched Φ",
         "guarantee": METHOD_BY_TITLE[method].guarantee,
         "coverage": mean_coverage(outcomes),
-        "by law": law_of_method(method, outcomes, study).expected,
+        "by law": theory.expected,
         "below": share_below(outcomes, alpha),
         "size": size,
         "size / BQ": size.mean / bq_mean_size,
@@ -670,61 +761,62 @@ def describe_control(
 
 def matched_paper_ratio(method: str) -> float | None:
     """Return the size of a control over BQ's in the paper's Table 5; None if it is not there."""
-    printed = paper_values.IMAGENET_A_MATCHED
-    if method not in printed:
-        return None
-    return printed[method].size.mean / printed["BQ"].size.mean
+    paper_results = paper_values.IMAGENET_A_MATCHED
+    paper = paper_results.get(method, NOT_IN_PAPER)
+    return ratio_of_means(paper.size, paper_results["BQ"].size)
 
 
-def matched_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the paper's Table 5: the five controls that it prints, its figures beside ours.
+def matched_beside_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of the five controls in the paper's Table 5: its figures beside ours.
 
-    There are no rows where the records are not of the paper's level.
+    A control is a method that DCO is compared with. The table has no rows where the records are not
+    of the paper's level.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     if PAPER_ALPHA in options.alphas:
-        outcomes = outcomes_at(records, PAPER_ALPHA, "raw")
-        for method, printed in paper_values.IMAGENET_A_MATCHED.items():
+        outcomes = outcomes_by_method(records, PAPER_ALPHA, "raw")
+        for method, paper in paper_values.IMAGENET_A_MATCHED.items():
             if method in outcomes:
-                rows.append({"method": method, **beside_paper(outcomes[method], printed)})
+                rows.append({"method": method, **beside_paper(outcomes[method], paper)})
 
     caption = join_sentences(
         describe_splits(study, records, options),
         "Raw features.",
-        describe_printed(study, "Table 5"),
+        describe_paper_data(study, "Table 5"),
     )
     return ResultTable.of(f"{study.title}: the paper's controls beside ours", caption, rows)
 
 
-def beside_paper(outcomes: Sequence[Outcome], printed: Printed) -> Cells:
-    """Return coverage, mean size and P95 size, each with the paper's after it."""
+def beside_paper(outcomes: Sequence[Outcome], paper: PaperResult) -> TableRow:
+    """Return the cells of coverage, mean size and P95 size, each with the paper's after it."""
     return {
         "coverage": mean_coverage(outcomes),
-        "paper coverage": printed.coverage,
+        "paper coverage": paper.coverage,
         "size": mean_set_size(outcomes),
-        "paper size": printed.size,
+        "paper size": paper.size,
         "P95": mean_p95(outcomes),
-        "paper P95": printed.p95,
+        "paper P95": paper.p95,
     }
 
 
-def ratio_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the table of DCO-Warmstart with the pool divided at five ratios into tune and calibrate.
+def ratio_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of how DCO-Warmstart depends on the share of its rows that tune.
 
-    A ratio "20/80" means that 20 % of the pool tune and 80 % calibrate.
+    The pool (the rows that either tune or calibrate) is divided at five ratios: with "20/80" 20 %
+    of it tune and 80 % calibrate. There is a row for each ratio at each level.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        for ratio, outcomes in ratios_at(records, alpha, "raw").items():
-            law = law_of_method("DCO-Warmstart", outcomes, study)
+        for ratio, outcomes in outcomes_by_ratio(records, alpha, "raw").items():
+            theory = compare_method_with_theory("DCO-Warmstart", outcomes, study)
             rows.append(
                 {
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "ratio": ratio,
                     "method": f"DCO-Warmstart, {ratio}",
                     "coverage": mean_coverage(outcomes),
-                    "by law": law.expected,
-                    "z": law.z,
+                    "by law": theory.expected,
+                    "z": theory.z,
                     "size": mean_set_size(outcomes),
                     "P95": mean_p95(outcomes),
                     "stability %": modal_share(outcomes),
@@ -745,19 +837,21 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
 
 
 def ratio_beside_table(
-    study: Study, records: Records, options: Options, features: str
+    study: Study, records: SplitRecords, options: Options, features: str
 ) -> ResultTable:
-    """Make the paper's Table 6: DCO-Warmstart at five split ratios, its figures beside ours.
+    """Make the table of DCO-Warmstart at five split ratios: the paper's Table 6 beside our figures.
 
-    There are no rows where the records are not of the paper's level.
+    With the ratio "20/80" 20 % of the pool (the rows that either tune or calibrate) tune. The table
+    has no rows where the records are not of the paper's level.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     if PAPER_ALPHA in options.alphas:
-        for ratio, outcomes in ratios_at(records, PAPER_ALPHA, features).items():
+        for ratio, outcomes in outcomes_by_ratio(records, PAPER_ALPHA, features).items():
+            paper = paper_values.IMAGENET_A_RATIOS[ratio]
             rows.append(
                 {
                     "ratio": ratio,
-                    **beside_paper(outcomes, paper_values.IMAGENET_A_RATIOS[ratio]),
+                    **beside_paper(outcomes, paper),
                     "stability %": modal_share(outcomes),
                     "paper stability %": paper_values.IMAGENET_A_STABILITY[ratio],
                 }
@@ -766,7 +860,7 @@ def ratio_beside_table(
     caption = join_sentences(
         describe_splits(study, records, options),
         f"{features.capitalize()} features.",
-        describe_printed(study, "Table 6"),
+        describe_paper_data(study, "Table 6"),
     )
     title = f"{study.title}: the paper's split ratios beside ours"
     return ResultTable.of(title + title_suffix(features), caption, rows)
@@ -781,61 +875,59 @@ def modal_share(outcomes: Sequence[Outcome]) -> float:
 # ---- levels
 
 
-def levels_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the paper's Table 7, coverage: BQ and DCO-Warmstart at the three levels.
+def levels_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of test coverage at every level, like the paper's Table 7.
 
-    Beside the mean coverage stand the one expected by law and the paper's.
+    Its rows are BQ (the baseline) and DCO-Warmstart (the paper's method), on raw and on
+    standardised features. Beside our mean coverage stand what theory expects and what the paper
+    prints.
     """
-    rows: list[Cells] = []
-    for row in level_rows(records, options, printed_levels(study)):
+    rows: list[TableRow] = []
+    for row in level_rows(records, options, paper_results_by_level(study)):
         coverage = mean_coverage(row.outcomes)
-        cells: Cells = {
-            "features": row.features,
-            "target": target(row.alpha),
-            "method": row.method,
-            "coverage": coverage,
-            "by law": law_of_method(row.method, row.outcomes, study).expected,
-            "paper coverage": None,
-            "off": None,
-        }
-        if row.printed is not None:
-            cells["paper coverage"] = row.printed.coverage
-            cells["off"] = standard_errors(coverage, row.printed.coverage, len(records))
-        rows.append(cells)
+        theory = compare_method_with_theory(row.method, row.outcomes, study)
+        paper_coverage = row.paper.coverage
+        rows.append(
+            {
+                "features": row.features,
+                "target": target_coverage(row.alpha),
+                "method": row.method,
+                "coverage": coverage,
+                "by law": theory.expected,
+                "paper coverage": paper_coverage,
+                "off": difference_in_standard_errors(coverage, paper_coverage, len(records)),
+            }
+        )
 
     off_column = "'Off': our coverage less the paper's, in standard errors of the difference."
     caption = join_sentences(describe_splits(study, records, options), off_column)
     return ResultTable.of(f"{study.title}: target coverage levels", caption, rows)
 
 
-def level_sizes_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the paper's Table 7, sizes: BQ and DCO-Warmstart at the three levels.
+def level_sizes_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of set sizes at every level, like the paper's Table 7.
 
-    Beside the mean set size stand the paper's, their difference in percent and in standard errors,
-    and both sizes in units of BQ's.
+    Its rows are BQ (the baseline) and DCO-Warmstart (the paper's method), on raw and on
+    standardised features. Beside our mean size stand the paper's, the difference in percent and in
+    standard errors, and both sizes as multiples of BQ's.
     """
-    paper = printed_levels(study)
-    rows: list[Cells] = []
-    for row in level_rows(records, options, paper):
+    rows: list[TableRow] = []
+    for row in level_rows(records, options, paper_results_by_level(study)):
         size = mean_set_size(row.outcomes)
-        cells: Cells = {
-            "features": row.features,
-            "target": target(row.alpha),
-            "method": row.method,
-            "size": size,
-            "paper size": None,
-            "size %": None,
-            "off": None,
-            "size / BQ": size.mean / row.bq_mean_size,
-            "paper size / BQ": None,
-        }
-        if row.printed is not None:
-            paper_size = row.printed.size
-            cells["paper size"] = paper_size
-            cells["size %"] = 100 * (size.mean / paper_size.mean - 1)
-            cells["off"] = standard_errors(size, paper_size, len(records))
-            cells["paper size / BQ"] = paper_size.mean / paper[row.alpha, "BQ"].size.mean
-        rows.append(cells)
+        paper_size = row.paper.size
+        rows.append(
+            {
+                "features": row.features,
+                "target": target_coverage(row.alpha),
+                "method": row.method,
+                "size": size,
+                "paper size": paper_size,
+                "size %": percent_above(size, paper_size),
+                "off": difference_in_standard_errors(size, paper_size, len(records)),
+                "size / BQ": size.mean / row.bq_mean_size,
+                "paper size / BQ": ratio_of_means(paper_size, row.paper_bq_size),
+            }
+        )
 
     difference_columns = (
         "Our mean size less the paper's in % of the paper's ('size %') and in standard errors of "
@@ -850,27 +942,28 @@ def level_sizes_table(study: Study, records: Records, options: Options) -> Resul
     return ResultTable.of(f"{study.title}: sizes at target coverage levels", caption, rows)
 
 
-def levels_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """Make the table of the paper's figures on ImageNet-A (Table 7) beside ours on other data.
+def levels_beside_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table that sets our results on other data beside the paper's on ImageNet-A.
 
-    There are no rows where ours are of ImageNet-A too: `levels_table` has them.
+    Its rows are BQ (the baseline) and DCO-Warmstart at the levels of the paper's Table 7. There are
+    none where our data are ImageNet-A too: `levels_table` compares these.
     """
-    paper = {} if study.name == "imagenet-a" else paper_values.IMAGENET_A
-    rows: list[Cells] = []
-    for row in level_rows(records, options, paper):
-        if row.printed is None:
+    paper_results = {} if study.name == "imagenet-a" else paper_values.IMAGENET_A
+    rows: list[TableRow] = []
+    for row in level_rows(records, options, paper_results):
+        if row.paper is NOT_IN_PAPER:
             continue
-        paper_size = row.printed.size
+        size = mean_set_size(row.outcomes)
         rows.append(
             {
                 "features": row.features,
-                "target": target(row.alpha),
+                "target": target_coverage(row.alpha),
                 "method": row.method,
                 "coverage": mean_coverage(row.outcomes),
-                "paper coverage": row.printed.coverage,
-                "paper size": paper_size,
-                "size / BQ": mean_set_size(row.outcomes).mean / row.bq_mean_size,
-                "paper size / BQ": paper_size.mean / paper[row.alpha, "BQ"].size.mean,
+                "paper coverage": row.paper.coverage,
+                "paper size": row.paper.size,
+                "size / BQ": size.mean / row.bq_mean_size,
+                "paper size / BQ": ratio_of_means(row.paper.size, row.paper_bq_size),
             }
         )
 

@@ -1,4 +1,4 @@
-"""Mean coverage over splits against its law, and how far many such comparisons stray by chance."""
+"""Mean coverage over splits against theory, and how far many such comparisons stray by chance."""
 
 from __future__ import annotations
 
@@ -39,18 +39,21 @@ class CoveredRow(Protocol):
 
 
 @dataclass(frozen=True)
-class MeanLaw:
-    """What theory says of a mean coverage over splits: its expectation, and how far off it is.
+class TheoryComparison:
+    """The mean test coverage that theory expects over splits, and how far the measured mean is off.
 
-    `z` is (mean - expected) in standard errors of the law; None where nothing is left to chance,
-    with an infinite threshold. Both are None for a method without a law.
+    `z` is (measured - expected) in standard errors; None where an infinite threshold covers
+    everything and leaves nothing to chance. Both are None where theory says nothing of a method.
     """
 
     expected: float | None
     z: float | None
 
 
-def target(alpha: float) -> float:
+NO_THEORY = TheoryComparison(expected=None, z=None)
+
+
+def target_coverage(alpha: float) -> float:
     """Return 1 - alpha without the rounding of binary fractions: 0.1 -> 0.9."""
     return float(1 - as_rational(alpha))
 
@@ -64,10 +67,12 @@ def expected_coverage(rank: int, n: int) -> float:
 
 
 def coverage_sd(rank: int, n: int, n_test: int) -> float:
-    """Return the standard deviation of the coverage of `n_test` test rows by such a threshold.
+    """Return the standard deviation of test coverage where a threshold is an order statistic.
 
-    The number of covered rows has the law Beta-binomial(n_test, rank, n + 1 - rank). With the mean
-    m and the variance v of the Beta law, the variance of coverage is v + (m (1 - m) - v) / n_test.
+    The threshold is the `rank`-th smallest of `n` calibration scores, and coverage is the share of
+    `n_test` test rows that it covers. The number of covered rows has the law
+    Beta-binomial(n_test, rank, n + 1 - rank). With the mean m and the variance v of the Beta law,
+    the variance of coverage is v + (m (1 - m) - v) / n_test.
 
     It is exact given the table too: when roles are dealt at random, the hits among `n_test` rows of
     a finite table without ties have this very law (a negative hypergeometric one, which is the
@@ -78,49 +83,63 @@ def coverage_sd(rank: int, n: int, n_test: int) -> float:
     return math.sqrt(variance + (mean * (1 - mean) - variance) / n_test)
 
 
-class SplitLaw(NamedTuple):
-    """What decides the law of the coverage of one split."""
+class SplitDesign(NamedTuple):
+    """The numbers that decide the distribution of test coverage on a split.
+
+    The threshold is the `rank`-th smallest of `n` calibration scores, and `n_test` rows test it.
+    """
 
     rank: int
     n: int
     n_test: int
 
+    def expected_coverage(self) -> float:
+        """Return the expectation of test coverage."""
+        return expected_coverage(self.rank, self.n)
 
-def count_laws(rows: Sequence[CoveredRow]) -> Counter[SplitLaw]:
-    """Count how many splits have the same law; most often it is one law for all."""
-    return Counter(SplitLaw(row.rank, row.n, row.n_test) for row in rows)
+    def coverage_variance(self) -> float:
+        """Return the variance of test coverage."""
+        return coverage_sd(self.rank, self.n, self.n_test) ** 2
 
 
-def law_of_mean(rows: Sequence[CoveredRow]) -> MeanLaw:
-    """Compare the mean coverage of these splits with its law.
+def count_designs(rows: Sequence[CoveredRow]) -> Counter[SplitDesign]:
+    """Count how many splits have the same design; most often all of them have."""
+    return Counter(SplitDesign(row.rank, row.n, row.n_test) for row in rows)
 
-    Each split has its own rank and number of calibration rows. Given these, split i has mean
-    rank_i / (n_i + 1) and the Beta-binomial variance, and splits of one table are independent given
-    the table. So z is the sum of the differences over the root of the sum of the variances.
+
+def compare_with_theory(rows: Sequence[CoveredRow]) -> TheoryComparison:
+    """Compare the mean test coverage over splits with the one that theory expects.
+
+    `rows` has the coverage of a method on each split, with the rank of its threshold among n
+    calibration scores. For split i theory gives the mean rank_i / (n_i + 1) and a Beta-binomial
+    variance. Splits are independent, so with sums over all of them
+
+        z = Σ (coverage_i - mean_i) / sqrt(Σ variance_i)
     """
-    laws = count_laws(rows)
+    # Splits with the same design have the same mean and variance, which are computed once.
+    designs = count_designs(rows)
     expected_sum = math.fsum(
-        n_splits * expected_coverage(law.rank, law.n) for law, n_splits in laws.items()
+        n_splits * design.expected_coverage() for design, n_splits in designs.items()
     )
     variance_of_sum = math.fsum(
-        n_splits * coverage_sd(law.rank, law.n, law.n_test) ** 2 for law, n_splits in laws.items()
+        n_splits * design.coverage_variance() for design, n_splits in designs.items()
     )
-    difference = math.fsum(row.coverage for row in rows) - expected_sum
+    excess = math.fsum(row.coverage for row in rows) - expected_sum
 
     # without variance every threshold is infinite, and all rows are covered
-    z = difference / math.sqrt(variance_of_sum) if variance_of_sum > 0 else None
-    return MeanLaw(expected=expected_sum / len(rows), z=z)
+    z = excess / math.sqrt(variance_of_sum) if variance_of_sum > 0 else None
+    return TheoryComparison(expected=expected_sum / len(rows), z=z)
 
 
 def chance_below(rows: Sequence[CoveredRow], alpha: float) -> float:
-    """Return the chance by law that the test coverage of a split falls below 1 - alpha.
+    """Return the probability, in theory, that the test coverage of a split is below 1 - alpha.
 
-    Where splits have several laws, it is the mean of their chances.
+    `rows` has one row for each split; the result is the mean of their probabilities.
     """
     chances = 0.0
-    for law, n_splits in count_laws(rows).items():
-        needed_hits = math.ceil((1 - as_rational(alpha)) * law.n_test)
-        chance = hits_cdf(needed_hits - 1, law.n_test, rank=law.rank, n_cal=law.n)
+    for design, n_splits in count_designs(rows).items():
+        needed_hits = math.ceil((1 - as_rational(alpha)) * design.n_test)
+        chance = hits_cdf(needed_hits - 1, design.n_test, rank=design.rank, n_cal=design.n)
         chances += n_splits * chance
     return chances / len(rows)
 
@@ -149,9 +168,10 @@ class ComparedRow(NamedTuple):
 
 
 def all_z(tables: Sequence[ResultTable]) -> ResultTable | None:
-    """Put every row with a "z" into one table, the largest |z| first, beside the Bonferroni point.
+    """Collect the rows of all tables that have a z into one table, the largest |z| first.
 
-    None where no table has such a row.
+    A z says by how many standard errors a mean coverage is off the one that theory expects. The
+    caption says how many are beyond what chance explains. None where no table has such a row.
     """
     rows: list[ComparedRow] = []
     for table in tables:
@@ -159,7 +179,21 @@ def all_z(tables: Sequence[ResultTable]) -> ResultTable | None:
     if not rows:
         return None
 
-    # a row of another table is shown again if it has the same target, coverage and z
+    caption = join_sentences(explain_z(rows), explain_largest_z(rows))
+    largest_first = sorted(rows, key=lambda row: -round(abs(row.z), Z_DIGITS))
+    return ResultTable(
+        title="Coverage against its law: every row",
+        caption=caption,
+        columns=("table", "target", "method", "coverage", "by law", "z"),
+        rows=tuple(largest_first),
+    )
+
+
+def explain_z(rows: Sequence[ComparedRow]) -> str:
+    """Write the sentence of the caption that says what z is, and how many rows there are.
+
+    Some tables repeat a row of another table: one with the same target, coverage and z.
+    """
     distinct = {(row.target, row.coverage, round(row.z, Z_DIGITS)) for row in rows}
     n_repeats = len(rows) - len(distinct)
     repeats = ""
@@ -168,43 +202,43 @@ def all_z(tables: Sequence[ResultTable]) -> ResultTable | None:
             f", {n_repeats} of which show a row of another table again, such as the paper's DCO as "
             "a base"
         )
-
-    point = bonferroni_point(len(rows))
-    n_beyond = sum(abs(row.z) > point for row in rows)
-    what_z_is = (
+    return (
         "z = (mean coverage - rank / (n + 1)) over its standard error by the Beta-binomial law; "
         f"{len(rows)} rows{repeats}."
     )
-    what_is_large = (
+
+
+def explain_largest_z(rows: Sequence[ComparedRow]) -> str:
+    """Write the sentence of the caption that says how large |z| may be by chance."""
+    point = bonferroni_point(len(rows))
+    n_beyond = sum(abs(row.z) > point for row in rows)
+    return (
         f"The two-sided Bonferroni point for a family-wise error of {FAMILY_ERROR:.0%} is "
         f"{point:.2f}; {n_beyond} lie beyond it."
-    )
-    largest_first = sorted(rows, key=lambda row: -round(abs(row.z), Z_DIGITS))
-    return ResultTable(
-        title="Coverage against its law: every row",
-        caption=join_sentences(what_z_is, what_is_large),
-        columns=("table", "target", "method", "coverage", "by law", "z"),
-        rows=tuple(largest_first),
     )
 
 
 def compared_rows(table: ResultTable) -> list[ComparedRow]:
-    """Return the rows of a table that have a z; none if it has no columns "method" and "z"."""
-    if not {"method", "z"} <= set(table.columns):
+    """Return the rows of a table that compare a mean coverage with theory: those that have a z.
+
+    There are none if the table has no columns "method" and "z".
+    """
+    if "method" not in table.columns or "z" not in table.columns:
         return []
     rows: list[ComparedRow] = []
     for row in table.rows:
         cells = dict(zip(table.columns, row, strict=True))
         z = cells["z"]
-        if isinstance(z, float):
-            rows.append(
-                ComparedRow(
-                    table=table.title,
-                    target=cells.get("target"),
-                    method=cells["method"],
-                    coverage=cells["coverage"],
-                    by_law=cells["by law"],
-                    z=z,
-                )
+        if not isinstance(z, float):
+            continue  # of this method theory says nothing
+        rows.append(
+            ComparedRow(
+                table=table.title,
+                target=cells.get("target"),
+                method=cells["method"],
+                coverage=cells["coverage"],
+                by_law=cells["by law"],
+                z=z,
             )
+        )
     return rows

@@ -78,13 +78,13 @@ class SplitRecord:
     seconds: float
 
 
-Records: TypeAlias = Sequence[SplitRecord]
+SplitRecords: TypeAlias = Sequence[SplitRecord]
 RowKind = TypeVar("RowKind", bound=Row)
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
 
-def rows_of(records: Records, kind: type[RowKind]) -> list[RowKind]:
+def rows_of(records: SplitRecords, kind: type[RowKind]) -> list[RowKind]:
     """Return the rows of a kind (and of kinds derived from it), in order of seed."""
     return [row for record in records for row in record.rows if isinstance(row, kind)]
 
@@ -131,9 +131,9 @@ class Experiment:
     needs: str
     minutes: float
     run_split: Callable[[int, Options], list[Any]]
-    tables: Callable[[Records, Options], list[ResultTable]]
+    tables: Callable[[SplitRecords, Options], list[ResultTable]]
     row_kinds: tuple[type[Row], ...]
-    figures: Callable[[Records, Options], dict[str, bytes]] | None = None
+    figures: Callable[[SplitRecords, Options], dict[str, bytes]] | None = None
     missing: Callable[[Options], str | None] | None = None
     alphas: tuple[float, ...] = (0.2,)
     is_of_images: bool = False

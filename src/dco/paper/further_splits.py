@@ -24,9 +24,9 @@ from dco.paper.classification_splits import (
     cifar100_rows,
 )
 from dco.paper.coverage_z import coverage_sd, expected_coverage
-from dco.paper.experiment import Experiment, Options, Records, Row, needs_file, rows_of
+from dco.paper.experiment import Experiment, Options, Row, SplitRecords, needs_file, rows_of
 from dco.paper.heads import FIXED_CANDIDATE, score_heads, to_scored_rows, train_heads
-from dco.paper.tables import Cells, ResultTable, join_sentences
+from dco.paper.tables import ResultTable, TableRow, join_sentences
 
 SPLITS = 20_000
 QUICK_SPLITS = 1_000
@@ -52,29 +52,29 @@ class FurtherRow(Row):
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Calibrate and test one fixed score on many random splits, and sum up coverage at each level.
+    """Measure the test coverage of one fixed score on thousands of random splits, at each level.
 
-    All splits of one seed belong to one record: `seed` says which of many sets of splits it is.
+    On each split the rows are dealt anew: some calibrate, the others test. All splits of one seed
+    belong to one record; the row of a level sums them up.
     """
     rng = np.random.default_rng([seed, 20_000])
     n_splits = QUICK_SPLITS if options.quick else SPLITS
-    n = PAPER_SCALE.sizes.calibrate
+    n_calibrate = PAPER_SCALE.sizes.calibrate
     n_test = PAPER_SCALE.sizes.test
     scores = score_rows(seed, options)
-    ranks = {alpha: conformal_rank(n, alpha=alpha) for alpha in options.alphas}
+    ranks = {alpha: conformal_rank(n_calibrate, alpha=alpha) for alpha in options.alphas}
 
     coverages: dict[float, list[float]] = {alpha: [] for alpha in options.alphas}
     for _ in range(n_splits):
-        # Draw rows anew, calibrate on the first n of them and test on the others.
-        drawn = scores[rng.choice(len(scores), size=n + n_test, replace=False, shuffle=True)]
-        calibration_scores = np.sort(drawn[:n])
-        test_scores = drawn[n:]
+        positions = rng.choice(len(scores), size=n_calibrate + n_test, replace=False, shuffle=True)
+        calibration_scores = np.sort(scores[positions[:n_calibrate]])
+        test_scores = scores[positions[n_calibrate:]]
         for alpha, rank in ranks.items():
             threshold = order_statistic(calibration_scores, rank)
             coverages[alpha].append(float(np.mean(test_scores <= threshold)))
 
     return [
-        sum_up(coverages[alpha], alpha=alpha, rank=rank, n=n, n_test=n_test)
+        sum_up(coverages[alpha], alpha=alpha, rank=rank, n=n_calibrate, n_test=n_test)
         for alpha, rank in ranks.items()
     ]
 
@@ -82,7 +82,12 @@ def run_split(seed: int, options: Options) -> list[Row]:
 def sum_up(
     coverages: Sequence[float], *, alpha: float, rank: int, n: int, n_test: int
 ) -> FurtherRow:
-    """Make the row of one level from the coverage on each split."""
+    """Make the record row of one level: mean and spread of the coverage over splits.
+
+    `coverages` has the test coverage of each split, where the threshold is the `rank`-th smallest
+    of `n` calibration scores and `n_test` rows test it. z says by how many standard errors the mean
+    is off the one that theory expects.
+    """
     n_splits = len(coverages)
     mean = float(np.mean(coverages))
     difference = mean - expected_coverage(rank, n)
@@ -100,10 +105,11 @@ def sum_up(
 
 
 def score_rows(seed: int, options: Options) -> Floats:
-    """Train a head on CIFAR-100 and return the scores of the true labels of the rows to be split.
+    """Train a classifier on CIFAR-100 and score the true labels of the rows that are to be split.
 
-    It is the structure that methods without a search take, `FIXED_CANDIDATE`. It is trained on
-    development rows, which are never split.
+    It is trained on development rows, which are never split, so that its score is fixed before any
+    split is drawn. It is the paper's candidate for methods that search nothing, `FIXED_CANDIDATE`:
+    a small network (a "head") on image features, with a score.
     """
     scale = QUICK_SCALE if options.quick else PAPER_SCALE
     n_train = PAPER_SCALE.sizes.train
@@ -119,15 +125,19 @@ def score_rows(seed: int, options: Options) -> Floats:
 
     rows = cifar100_rows(options.data_home)
     n_classes = int(rows.labels.max()) + 1
-    tables = score_heads(
+    score_tables = score_heads(
         heads, [FIXED_CANDIDATE.name], rows.features, rows.labels, n_classes=n_classes
     )
-    return to_scored_rows(tables[FIXED_CANDIDATE.name]).scores
+    return to_scored_rows(score_tables[FIXED_CANDIDATE.name]).scores
 
 
-def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Show the mean and spread of coverage over all these splits, beside what the law says."""
-    rows: list[Cells] = [
+def make_tables(records: SplitRecords, options: Options) -> list[ResultTable]:
+    """Make the table of coverage over thousands of splits of CIFAR-100, beside what theory expects.
+
+    Theory gives the mean, rank / (n + 1), and the standard deviation ("by law"). There is a row for
+    each level.
+    """
+    rows: list[TableRow] = [
         {
             "target": 1 - row.alpha,
             "splits": row.splits,
@@ -139,10 +149,12 @@ def make_tables(records: Records, options: Options) -> list[ResultTable]:
         }
         for row in rows_of(records, FurtherRow)
     ]
-    caption = join_sentences(
+    what_was_done = (
         "One head, trained on rows set aside, calibrated on 2,000 and tested on 2,000 of the "
-        "12,000 rows that the tables are made from, split at random again and again.",
-        "Deviation: mean coverage less its law, in standard errors.",
+        "12,000 rows that the tables are made from, split at random again and again."
+    )
+    caption = join_sentences(
+        what_was_done, "Deviation: mean coverage less its law, in standard errors."
     )
     title = "CIFAR-100: further splits against the law of coverage"
     return [ResultTable.of(title, caption, rows)]

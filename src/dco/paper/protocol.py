@@ -24,8 +24,16 @@ import dco
 from dco import GaussianMixtures, Intervals, IntervalUnions, Splits
 from dco.datasets import Table
 from dco.foundations.arrays import Floats, Integers
-from dco.paper.experiment import Experiment, Options, Records, Row, group_by, needs_file, rows_of
-from dco.paper.methods import METHODS, Method, OnRoles, Task
+from dco.paper.experiment import (
+    Experiment,
+    Options,
+    Row,
+    SplitRecords,
+    group_by,
+    needs_file,
+    rows_of,
+)
+from dco.paper.methods import METHODS, Choice, Method, OnRoles, Task
 from dco.paper.regression_splits import (
     DENSITY,
     PRIOR_SCALES,
@@ -39,7 +47,13 @@ from dco.paper.regression_splits import (
     score_on_split,
     standard_deviation,
 )
-from dco.paper.tables import Cells, Measured, ResultTable, join_sentences, standard_errors
+from dco.paper.tables import (
+    Measured,
+    ResultTable,
+    TableRow,
+    difference_in_standard_errors,
+    join_sentences,
+)
 from dco.paper.threshold_grid import GRID_DCO, THRESHOLDS
 from dco.scores import Score
 
@@ -108,28 +122,32 @@ class OnResponseGrid(Score):
 
 
 def extreme_grid_points(sets: IntervalUnions, grid: Floats) -> Intervals:
-    """Return the interval from the first grid point in each set to the last one.
+    """Return for each set the interval from the first grid point in it to the last one.
 
-    A set is a union of intervals, one set for each row. With the grid 0, 1, 2, 3, 4 the set
-    [0.5, 1.5] ∪ [2.5, 3.5] becomes [1, 3]. Where no grid point is in a set the interval is empty,
-    (inf, -inf).
+    A set is a union of intervals. With the grid 0, 1, 2, 3, 4 the set [0.5, 1.5] ∪ [2.5, 3.5]
+    becomes [1, 3]. A set without any grid point becomes the empty interval (inf, -inf).
+
+    `sets` holds the intervals of all sets one after the other, in `lower` and `upper`; those of
+    set i begin at position row_pointers[i].
     """
-    # 1. For each interval of each union the positions of its first and last grid point.
-    row_of_interval = np.repeat(np.arange(len(sets)), np.diff(sets.row_pointers))
-    first = np.searchsorted(grid, sets.lower, side="left")
-    last = np.searchsorted(grid, sets.upper, side="right") - 1
+    # 1. The positions of the first and of the last grid point in each interval.
+    first_position = np.searchsorted(grid, sets.lower, side="left")
+    last_position = np.searchsorted(grid, sets.upper, side="right") - 1
 
     # 2. Leave out intervals that lie between two neighbouring grid points.
-    has_points = first <= last
-    rows = row_of_interval[has_points]
-    first_points = grid[first[has_points]]
-    last_points = grid[last[has_points]]
+    n_intervals = np.diff(sets.row_pointers)  # of each set
+    set_of_interval = np.repeat(np.arange(len(sets)), n_intervals)
+    has_points = first_position <= last_position
+    set_numbers = set_of_interval[has_points]
+    first_points = grid[first_position[has_points]]
+    last_points = grid[last_position[has_points]]
 
-    # 3. The extreme points over the intervals of a row.
+    # 3. For each set the smallest and the largest of its points. `minimum.at` lowers lower[i] once
+    #    for every interval of set i.
     lower = np.full(len(sets), np.inf)
     upper = np.full(len(sets), -np.inf)
-    np.minimum.at(lower, rows, first_points)
-    np.maximum.at(upper, rows, last_points)
+    np.minimum.at(lower, set_numbers, first_points)
+    np.maximum.at(upper, set_numbers, last_points)
     return Intervals(lower, upper)
 
 
@@ -150,7 +168,8 @@ def response_grid(study: Study, y_train: Floats) -> Floats:
 def run_split(seed: int, options: Options) -> list[Row]:
     """Run BQ and DCO-Warmstart in every variant of the protocol on one split of each data set.
 
-    Both samplers fit the models once for all variants and levels.
+    A variant does some parts as the paper does and the others as our tables do. One part is the
+    sampler of the Bayesian models: both samplers fit them once, for all variants and levels.
     """
     rows: list[Row] = []
     for study in STUDIES.values():
@@ -196,9 +215,9 @@ def predict_rows(model: Any, table: Table, rows: Integers) -> Any:
 
 
 def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[str, Any]:
-    """Fit the training rows with both prior scales as the paper says, by NUTS with one chain.
+    """Fit the paper's model on the training rows, at both prior scales, by the sampler NUTS.
 
-    The models come by the name of their prior scale.
+    The paper runs one chain only. Returned is {name of the prior scale: model}: "c = 1", ....
     """
     from sklearn.exceptions import ConvergenceWarning
 
@@ -218,66 +237,74 @@ def fit_by_nuts(table: Table, splits: Splits, *, seed: int, draws: int) -> dict[
 
 
 def run_variant(split: StudySplit, variant: Variant, alpha: float) -> list[ProtocolRow]:
-    """Run BQ and DCO-Warmstart in one variant of the protocol at one level.
+    """Run BQ (the baseline) and DCO-Warmstart in one variant of the protocol at one level.
 
-    A variant says which parts are done as in the paper. The rows have coverage and mean width on
-    the test rows; widths are in standard deviations of the target.
+    A variant says which parts are done as in the paper: the sampler of the models, the search for
+    thresholds, and the ends of intervals, which the paper takes from a grid of responses.
     """
-    table = split.table
-    splits = split.splits
     score: Score = DENSITY
     if variant.has_response_grid:
-        score = OnResponseGrid(response_grid(split.study, table.y[splits.train]))
+        y_train = split.table.y[split.splits.train]
+        score = OnResponseGrid(response_grid(split.study, y_train))
     task = Task(
         split.score_candidates(variant.sampler, score),
-        y_tune=table.y[splits.tune],
+        y_tune=split.table.y[split.splits.tune],
         fixed=WIDE_PRIOR,
         alpha=alpha,
     )
 
-    y_test = table.y[splits.test]
-    width_unit = standard_deviation(table, splits)
     rows: list[ProtocolRow] = []
     for title, method in (("BQ", METHODS["bq"]), ("DCO-Warmstart", variant.dco)):
         choice = method(task)
-        test_rows = choice.deployed.test
-        assert test_rows is not None
-        sets = test_rows.score.sets(test_rows.prediction, choice.threshold)
-        rows.append(
-            ProtocolRow(
-                data=split.study.name,
-                alpha=alpha,
-                variant=variant.name,
-                method=title,
-                chosen=choice.candidate,
-                threshold=choice.threshold.value,
-                coverage=float(np.mean(sets.contains(y_test))),
-                width=float(np.mean(sets.sizes()) / width_unit),
-            )
-        )
+        rows.append(measure_choice(split, choice, alpha=alpha, variant=variant, method=title))
     return rows
+
+
+def measure_choice(
+    split: StudySplit, choice: Choice, *, alpha: float, variant: Variant, method: str
+) -> ProtocolRow:
+    """Record what a method chose, and its coverage and mean width on the test rows.
+
+    Widths are in standard deviations of the training targets.
+    """
+    test_rows = choice.deployed.test
+    assert test_rows is not None
+    sets = test_rows.score.sets(test_rows.prediction, choice.threshold)
+    y_test = split.table.y[split.splits.test]
+    width_unit = standard_deviation(split.table, split.splits)
+    return ProtocolRow(
+        data=split.study.name,
+        alpha=alpha,
+        variant=variant.name,
+        method=method,
+        chosen=choice.candidate,
+        threshold=choice.threshold.value,
+        coverage=float(np.mean(sets.contains(y_test))),
+        width=float(np.mean(sets.sizes()) / width_unit),
+    )
 
 
 # ---- the table
 
 
-def make_tables(records: Records, options: Options) -> list[ResultTable]:
+def make_tables(records: SplitRecords, options: Options) -> list[ResultTable]:
     """Make one table of BQ and DCO-Warmstart in every variant, beside the paper's results.
 
-    `records` hold the rows of every split, for all data sets and levels.
+    A variant does some parts of the protocol as the paper does, and "ours" none. There is a row for
+    each data set, level, method and variant. Each of `records` has the outcomes of one split.
     """
     outcomes_of = group_by(
         rows_of(records, ProtocolRow),
         key=lambda row: (row.data, row.alpha, row.method, row.variant),
     )
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for study in STUDIES.values():
         for alpha in LEVELS[study.name]:
             for method in ("BQ", "DCO-Warmstart"):
-                ours = outcomes_of[study.name, alpha, method, OURS.name]
+                our_outcomes = outcomes_of[study.name, alpha, method, OURS.name]
                 for variant in VARIANTS:
                     outcomes = outcomes_of[study.name, alpha, method, variant.name]
-                    rows.append(describe_variant(study, outcomes, ours))
+                    rows.append(describe_variant(study, outcomes, our_outcomes))
 
     variants = (
         "'Ours': exact thresholds, exact interval ends, Gibbs steps. Each variant changes one "
@@ -293,22 +320,26 @@ def make_tables(records: Records, options: Options) -> list[ResultTable]:
     return [ResultTable.of("The paper's protocol to the letter: regression", caption, rows)]
 
 
-def describe_variant(study: Study, outcomes: list[ProtocolRow], ours: list[ProtocolRow]) -> Cells:
-    """Make the row of one method in one variant of the protocol, beside the paper's figures.
+def describe_variant(
+    study: Study, outcomes: list[ProtocolRow], our_outcomes: list[ProtocolRow]
+) -> TableRow:
+    """Make the row of one method in one variant of the protocol, beside the paper's results.
 
-    `outcomes` are those of the method in every split. `ours` are those without any part of the
-    paper's protocol in the same splits, to count in how many of them the variant chose another
-    prior scale. BQ chooses none.
+    A variant does some parts as the paper does. `outcomes` has one outcome for each split;
+    `our_outcomes` are those of the same method and splits without any part of the paper's. The last
+    column counts the splits in which the two chose another candidate. BQ chooses none.
     """
     first = outcomes[0]
     n_splits = len(outcomes)
-    n_other_winner = sum(
-        outcome.chosen != our_outcome.chosen
-        for outcome, our_outcome in zip(outcomes, ours, strict=True)
-    )
-    paper = study.printed[first.alpha, first.method]
     coverage = Measured.of(outcome.coverage for outcome in outcomes)
     width = Measured.of(outcome.width for outcome in outcomes)
+    paper = study.paper_results[first.alpha, first.method]
+
+    n_other_winner: int | None = None
+    if first.method != "BQ":
+        pairs = zip(outcomes, our_outcomes, strict=True)
+        n_other_winner = sum(outcome.chosen != ours.chosen for outcome, ours in pairs)
+
     return {
         "data": study.title,
         "target": 1 - first.alpha,
@@ -316,11 +347,11 @@ def describe_variant(study: Study, outcomes: list[ProtocolRow], ours: list[Proto
         "variant": first.variant,
         "coverage": coverage,
         "paper coverage": paper.coverage,
-        "off": standard_errors(coverage, paper.coverage, n_splits),
+        "off": difference_in_standard_errors(coverage, paper.coverage, n_splits),
         "width": width,
         "paper width": paper.size,
-        "width off": standard_errors(width, paper.size, n_splits),
-        "other winner": None if first.method == "BQ" else n_other_winner,
+        "width off": difference_in_standard_errors(width, paper.size, n_splits),
+        "other winner": n_other_winner,
     }
 
 

@@ -28,9 +28,18 @@ from dco.paper.classification_tables import (
     mean_set_size,
     ratio_beside_table,
 )
-from dco.paper.experiment import Experiment, Options, Records, Row, group_by, needs_file, rows_of
+from dco.paper.experiment import (
+    Experiment,
+    Options,
+    Row,
+    SplitRecords,
+    group_by,
+    needs_file,
+    rows_of,
+)
 from dco.paper.heads import CANDIDATE_BY_NAME
-from dco.paper.tables import Cells, ResultTable, join_sentences, standard_errors
+from dco.paper.paper_values import NOT_IN_PAPER
+from dco.paper.tables import ResultTable, TableRow, difference_in_standard_errors, join_sentences
 from dco.paper.threshold_grid import GRID_DCO, THRESHOLDS
 
 EXACT = "exact thresholds"
@@ -46,10 +55,11 @@ class VariantOutcome(Outcome):
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Run DCO-Warmstart with exact thresholds and with the paper's grid, on one split of CIFAR-100.
+    """Run DCO-Warmstart on one split of CIFAR-100, with exact thresholds and with the paper's grid.
 
-    Both run at every level on standardised and on raw features. On standardised ones DCO-Warmstart
-    also runs with the pool divided at other ratios; the experiment "split-ratio" has raw ones.
+    On tuning rows it searches the best threshold of each candidate: of all thresholds, or of 80.
+    It runs at every level on standardised and on raw features. On standardised ones it also runs
+    with other shares of tuning rows; the experiment "split-ratio" does so on raw ones.
     """
     scale = CIFAR100.scale_of(options)
     sizes = scale.sizes
@@ -69,7 +79,7 @@ def run_split(seed: int, options: Options) -> list[Row]:
     return rows
 
 
-def make_tables(records: Records, options: Options) -> list[ResultTable]:
+def make_tables(records: SplitRecords, options: Options) -> list[ResultTable]:
     """Make the table of the threshold grid, and that of split ratios on standardised features.
 
     At other levels than the paper's there are no ratios to set beside ours.
@@ -82,21 +92,22 @@ def make_tables(records: Records, options: Options) -> list[ResultTable]:
     return tables
 
 
-def grid_table(records: Records, options: Options) -> ResultTable:
-    """Make the table of DCO-Warmstart with exact thresholds and with the paper's grid of them.
+def grid_table(records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of DCO-Warmstart with two ways to search thresholds on the tuning rows.
 
-    Both stand beside the paper's figures on CIFAR-100 (Table 7). `records` are of the splits that
-    `run_split` ran.
+    "Exact thresholds" searches all of them, "80 thresholds" the paper's grid. Both stand beside the
+    paper's results on CIFAR-100 (Table 7). Each of `records` has the outcomes of one split.
     """
     outcomes_of = group_by(
         rows_of(records, VariantOutcome), key=lambda row: (row.features, row.alpha, row.variant)
     )
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for features in FEATURES:
         for alpha in options.alphas:
-            exact = outcomes_of[features, alpha, EXACT]
+            exact_outcomes = outcomes_of[features, alpha, EXACT]
             for variant in DCO_VARIANTS:
-                rows.append(describe_variant(outcomes_of[features, alpha, variant], exact))
+                outcomes = outcomes_of[features, alpha, variant]
+                rows.append(describe_variant(outcomes, exact_outcomes))
 
     grid = (
         f"DCO-Warmstart, 16 candidates. The grid has {THRESHOLDS} quantiles of each candidate's "
@@ -109,47 +120,39 @@ def grid_table(records: Records, options: Options) -> ResultTable:
         "'Off': our mean coverage less the paper's, in standard errors of the difference; the "
         "paper's sizes are of ResNet-50's features."
     )
+    study = CIFAR100.with_note_on_backbone(options)
     caption = join_sentences(
-        describe_splits(CIFAR100.with_note_on_backbone(options), records, options),
-        grid,
-        other_winner_column,
-        off_column,
+        describe_splits(study, records, options), grid, other_winner_column, off_column
     )
-    return ResultTable.of(
-        "The paper's protocol to the letter: thresholds on CIFAR-100", caption, rows
-    )
+    title = "The paper's protocol to the letter: thresholds on CIFAR-100"
+    return ResultTable.of(title, caption, rows)
 
 
-def describe_variant(outcomes: list[VariantOutcome], exact: list[VariantOutcome]) -> Cells:
-    """Make the row of one variant of DCO-Warmstart at one level, beside the paper's figures.
+def describe_variant(
+    outcomes: list[VariantOutcome], exact_outcomes: list[VariantOutcome]
+) -> TableRow:
+    """Make the row of DCO-Warmstart with one way to search thresholds, beside the paper's results.
 
-    `outcomes` are those of the variant in every split. `exact` are those with exact thresholds in
-    the same splits, to count in how many of them the variant chose another candidate.
+    `outcomes` has one outcome for each split. `exact_outcomes` are those of an exact search in the
+    same splits: the last column counts the splits in which the two chose another candidate.
     """
     first = outcomes[0]
     coverage = mean_coverage(outcomes)
-    n_other_winner = sum(
-        outcome.chosen != exact_outcome.chosen
-        for outcome, exact_outcome in zip(outcomes, exact, strict=True)
-    )
-    cells: Cells = {
+    paper = paper_values.CIFAR100.get((first.alpha, "DCO-Warmstart"), NOT_IN_PAPER)
+    pairs = zip(outcomes, exact_outcomes, strict=True)
+    n_other_winner = sum(outcome.chosen != exact.chosen for outcome, exact in pairs)
+    return {
         "features": first.features,
         "target": 1 - first.alpha,
         "thresholds": first.variant,
         "coverage": coverage,
-        "paper coverage": None,
-        "off": None,
+        "paper coverage": paper.coverage,
+        "off": difference_in_standard_errors(coverage, paper.coverage, len(outcomes)),
         "size": mean_set_size(outcomes),
-        "paper size": None,
+        "paper size": paper.size,
         "P95": mean_p95(outcomes),
         "other winner": n_other_winner,
     }
-    paper = paper_values.CIFAR100.get((first.alpha, "DCO-Warmstart"))
-    if paper is not None:
-        cells["paper coverage"] = paper.coverage
-        cells["off"] = standard_errors(coverage, paper.coverage, len(outcomes))
-        cells["paper size"] = paper.size
-    return cells
 
 
 EXPERIMENTS = (

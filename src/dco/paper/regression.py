@@ -21,7 +21,11 @@ def make_experiment(
     alphas: tuple[float, ...],
     file: str | None = None,
 ) -> Experiment:
-    """Declare the experiment of one data set; `file` is None where the data need none."""
+    """Declare the experiment of the paper on one data set.
+
+    `study_name` is that of the data set in `STUDIES`. `minutes` is the time of a run, `alphas` are
+    its levels, and `file` is the file of the data, if they need one.
+    """
     study = STUDIES[study_name]
     return Experiment(
         name=study_name,

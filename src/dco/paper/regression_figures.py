@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dco.paper import figures
-from dco.paper.coverage_z import target
-from dco.paper.experiment import Options, Records
+from dco.paper.coverage_z import target_coverage
+from dco.paper.experiment import Options, SplitRecords
 from dco.paper.figures import Series
 from dco.paper.regression_splits import PRIOR_SCALES, Outcome, Study
-from dco.paper.regression_tables import outcomes_at
+from dco.paper.regression_tables import outcomes_by_method
 
 WIDTH = "mean width / sd of training targets"
 PAPER_METHODS = ("Split CP (ridge)", "BQ")  # Figure 5
@@ -28,12 +28,12 @@ BY_LEVEL = (
 )
 
 
-def make_figures(records: Records, options: Options, *, study: Study) -> figures.Files:
+def make_figures(records: SplitRecords, options: Options, *, study: Study) -> figures.Files:
     """Draw the figures of a data set, as files by name: those of each level, and width by level."""
     has_several_levels = len(options.alphas) > 1
     files: figures.Files = {}
     for alpha in options.alphas:
-        suffix = f"-{target(alpha):.2f}" if has_several_levels else ""
+        suffix = f"-{target_coverage(alpha):.2f}" if has_several_levels else ""
         files |= figures_of_level(records, alpha, suffix)
         if study.name == "diabetes":
             files |= diabetes_figures(records, alpha, suffix)
@@ -42,49 +42,52 @@ def make_figures(records: Records, options: Options, *, study: Study) -> figures
     return files
 
 
-def series_at(records: Records, alpha: float) -> dict[str, Series]:
+def series_by_method(records: SplitRecords, alpha: float) -> dict[str, Series]:
     """Return what figures show of each method at one level."""
-    return {method: to_series(outcomes) for method, outcomes in outcomes_at(records, alpha).items()}
+    return {
+        method: to_series(outcomes)
+        for method, outcomes in outcomes_by_method(records, alpha).items()
+    }
 
 
-def figures_of_level(records: Records, alpha: float, suffix: str) -> figures.Files:
+def figures_of_level(records: SplitRecords, alpha: float, suffix: str) -> figures.Files:
     """Draw coverage and width of every method over splits, and coverage against its law.
 
     `suffix` is appended to the names of the files.
     """
-    series = series_at(records, alpha)
+    series = series_by_method(records, alpha)
     files = figures.coverage_and_size(
-        series, target=target(alpha), size=WIDTH, name=f"coverage-and-width{suffix}"
+        series, target=target_coverage(alpha), size=WIDTH, name=f"coverage-and-width{suffix}"
     )
     files |= figures.coverage_histograms(
         {method: series[method] for method in WITH_LAW},
-        target=target(alpha),
+        target=target_coverage(alpha),
         name=f"coverage-law{suffix}",
     )
     return files
 
 
-def diabetes_figures(records: Records, alpha: float, suffix: str) -> figures.Files:
+def diabetes_figures(records: SplitRecords, alpha: float, suffix: str) -> figures.Files:
     """Draw the figures that the paper has for Diabetes alone: prior scales, and split CP beside
     BQ.
     """
-    series = series_at(records, alpha)
+    series = series_by_method(records, alpha)
     wide, narrow = (
         (f"c = {scale:g}", series[f"DCO, φ fixed (c = {scale:g})"]) for scale in PRIOR_SCALES
     )
     files = figures.prior_scales(wide, narrow, name=f"prior-scale{suffix}")
     files |= figures.coverage_and_size(
         {method: series[method] for method in PAPER_METHODS},
-        target=target(alpha),
+        target=target_coverage(alpha),
         size=WIDTH,
         name=f"split-cp-and-bq{suffix}",
     )
     return files
 
 
-def width_by_level(records: Records, options: Options) -> figures.Files:
+def width_by_level(records: SplitRecords, options: Options) -> figures.Files:
     """Draw the mean width of each method as a curve over the levels."""
-    outcomes_by_level = {alpha: outcomes_at(records, alpha) for alpha in options.alphas}
+    outcomes_by_level = {alpha: outcomes_by_method(records, alpha) for alpha in options.alphas}
     first_level = outcomes_by_level[options.alphas[0]]
 
     curves: dict[str, dict[float, float]] = {}
@@ -94,7 +97,7 @@ def width_by_level(records: Records, options: Options) -> figures.Files:
             continue  # a baseline that only Diabetes has
         guarantees[method] = first_level[method][0].guarantee
         curves[method] = {
-            target(alpha): float(np.mean([row.width for row in by_method[method]]))
+            target_coverage(alpha): float(np.mean([row.width for row in by_method[method]]))
             for alpha, by_method in outcomes_by_level.items()
         }
     return figures.size_against_level(curves, guarantees, size=WIDTH, name="width-against-level")

@@ -35,7 +35,7 @@ from dco.paper.methods import (
     ScoredRows,
     Task,
 )
-from dco.paper.paper_values import Printed
+from dco.paper.paper_values import PaperResult
 from dco.scores import AbsoluteResidual, PredictiveDensity, QuantileResidual, Score
 
 SUBSAMPLE = 3000  # rows of California Housing, one fixed draw (the paper's rows fit one subsample)
@@ -58,7 +58,7 @@ class Study:
         How many posterior draws each fit has.
     has_baselines
         Whether split CP on a ridge regression and CQR are run too; the paper has them for Diabetes.
-    printed
+    paper_results
         What the paper prints, by (alpha, method).
     """
 
@@ -66,7 +66,7 @@ class Study:
     title: str
     draws: int
     has_baselines: bool
-    printed: Mapping[tuple[float, str], Printed]
+    paper_results: Mapping[tuple[float, str], PaperResult]
 
 
 STUDIES = {
@@ -75,21 +75,21 @@ STUDIES = {
         title="Diabetes",
         draws=8000,
         has_baselines=True,
-        printed={(0.2, method): row for method, row in paper_values.DIABETES.items()},
+        paper_results={(0.2, method): row for method, row in paper_values.DIABETES.items()},
     ),
     "california": Study(
         name="california",
         title="California Housing",
         draws=3000,
         has_baselines=False,
-        printed=paper_values.CALIFORNIA,
+        paper_results=paper_values.CALIFORNIA,
     ),
     "concrete": Study(
         name="concrete",
         title="Concrete",
         draws=3000,
         has_baselines=False,
-        printed=paper_values.CONCRETE,
+        paper_results=paper_values.CONCRETE,
     ),
 }
 

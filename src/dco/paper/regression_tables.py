@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dco.paper import paper_values
-from dco.paper.coverage_z import MeanLaw, bonferroni_point, law_of_mean, target
-from dco.paper.experiment import Options, Records, group_by, rows_of
+from dco.paper.coverage_z import (
+    NO_THEORY,
+    TheoryComparison,
+    bonferroni_point,
+    compare_with_theory,
+    target_coverage,
+)
+from dco.paper.experiment import Options, SplitRecords, group_by, rows_of
 from dco.paper.paired import percent_change, wilcoxon_if_finite
-from dco.paper.paper_values import Printed
+from dco.paper.paper_values import NOT_IN_PAPER, PaperResult
 from dco.paper.regression_splits import (
     PRIOR_SCALES,
     WIDE_PRIOR,
@@ -20,11 +26,11 @@ from dco.paper.regression_splits import (
 )
 from dco.paper.tables import (
     PAPER_SPLITS,
-    Cells,
     Measured,
     ResultTable,
+    TableRow,
+    difference_in_standard_errors,
     join_sentences,
-    standard_errors,
 )
 
 PAPER_ALPHA = 0.2  # of the paper's tables of Diabetes
@@ -49,7 +55,7 @@ PAPER_SELECTION_COUNTS = {
 }
 
 
-def make_tables(records: Records, options: Options, *, study: Study) -> list[ResultTable]:
+def make_tables(records: SplitRecords, options: Options, *, study: Study) -> list[ResultTable]:
     """Make the tables of a data set from the records of its splits.
 
     Every data set has the main table, the paired comparisons and the selected prior scales.
@@ -57,20 +63,20 @@ def make_tables(records: Records, options: Options, *, study: Study) -> list[Res
     """
     main = comparison_table(records, options, study)
     paired = paired_table(records, options, study)
+    selection = selection_table(records, options, study)
     if study.name != "diabetes":
-        title = f"{study.title}: selected prior scale"
-        return [main, paired, selection_table(records, options, title)]
+        return [main, paired, selection]
     return [
         main,
         paired,
         prior_scale_table(records, options),
-        selection_table(records, options, "Diabetes: threshold selection outcomes"),
+        selection,
         direct_tune_table(records, options),
     ]
 
 
-def outcomes_at(records: Records, alpha: float) -> dict[str, list[Outcome]]:
-    """Return the outcomes at one level, by method; each list is in order of seed."""
+def outcomes_by_method(records: SplitRecords, alpha: float) -> dict[str, list[Outcome]]:
+    """Return {method: its outcomes} at one level, one outcome for each split, in order of seed."""
     outcomes = [row for row in rows_of(records, Outcome) if row.alpha == alpha]
     return group_by(outcomes, key=lambda row: row.method)
 
@@ -85,33 +91,38 @@ def mean_width(outcomes: Sequence[Outcome]) -> Measured:
     return Measured.of(row.width for row in outcomes)
 
 
-def law_of_method(outcomes: Sequence[Outcome]) -> MeanLaw:
-    """Compare the mean coverage of a method with its law; both values are None without a law."""
-    return law_of_mean(outcomes) if outcomes[0].law else MeanLaw(expected=None, z=None)
+def compare_method_with_theory(outcomes: Sequence[Outcome]) -> TheoryComparison:
+    """Compare the mean test coverage of a method over splits with the one that theory expects.
+
+    Theory says nothing (None) of a method that has no guarantee.
+    """
+    return compare_with_theory(outcomes) if outcomes[0].law else NO_THEORY
 
 
 # ---- the main table
 
 
-def comparison_table(records: Records, options: Options, study: Study) -> ResultTable:
-    """Show every method at every level: guarantee, coverage and width, beside what the paper
-    prints.
+def comparison_table(records: SplitRecords, options: Options, study: Study) -> ResultTable:
+    """Make the main table of a data set: guarantee, coverage and width of every method.
+
+    Beside them stand what theory expects and what the paper prints. `records` has the outcomes of
+    one random split in each record; there is a row for each method at each level of `options`.
     """
-    rows: list[Cells] = []
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        for method, outcomes in outcomes_at(records, alpha).items():
-            printed = study.printed.get((alpha, method))
-            rows.append(describe_method(method, outcomes, printed, alpha=alpha))
+        for method, outcomes in outcomes_by_method(records, alpha).items():
+            paper = study.paper_results.get((alpha, method), NOT_IN_PAPER)
+            rows.append(describe_method(method, outcomes, paper, alpha=alpha))
 
     n_tested = sum(row["z"] is not None for row in rows)
-    bound = bonferroni_point(n_tested)
+    largest_z = bonferroni_point(n_tested)
     by_law = (
         f"'By law': rank / (n + 1); z against the Beta-binomial law ({n_tested} rows here; |z| "
-        f"below {bound:.2f} with probability 99 %)."
+        f"below {largest_z:.2f} with probability 99 %)."
     )
-    infinite = ""
+    infinite_widths = ""
     if any(math.isinf(row.width) for row in rows_of(records, Outcome)):
-        infinite = (
+        infinite_widths = (
             "Infinite widths: the calibration rows are too few for the level, the threshold is "
             "infinite (Theorem 3.1) and every set is the whole line."
         )
@@ -120,41 +131,49 @@ def comparison_table(records: Records, options: Options, study: Study) -> Result
         by_law,
         "'Off': our mean less the paper's, in standard errors of the difference.",
         "Widths in standard deviations of the split's training targets.",
-        infinite,
+        infinite_widths,
     )
     return ResultTable.of(study.title, caption, rows)
 
 
 def describe_method(
-    method: str, outcomes: Sequence[Outcome], printed: Printed | None, *, alpha: float
-) -> Cells:
-    """Make the row of one method at one level, beside what the paper prints of it, if anything."""
+    method: str, outcomes: Sequence[Outcome], paper: PaperResult, *, alpha: float
+) -> TableRow:
+    """Make the row of the main table for one method at one level.
+
+    `outcomes` has one outcome of the method for each split; `paper` is what the paper prints of it.
+    The columns "off" are our mean less the paper's, in standard errors of the difference.
+    """
     n_splits = len(outcomes)
     coverage = mean_coverage(outcomes)
     width = mean_width(outcomes)
-    law = law_of_method(outcomes)
+    theory = compare_method_with_theory(outcomes)
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "method": method,
         "guarantee": outcomes[0].guarantee,
         "coverage": coverage,
-        "by law": law.expected,
-        "z": law.z,
-        "paper coverage": printed.coverage if printed else None,
-        "off": standard_errors(coverage, printed.coverage, n_splits) if printed else None,
+        "by law": theory.expected,
+        "z": theory.z,
+        "paper coverage": paper.coverage,
+        "off": difference_in_standard_errors(coverage, paper.coverage, n_splits),
         "width": width,
-        "paper width": printed.size if printed else None,
-        "width off": standard_errors(width, printed.size, n_splits) if printed else None,
+        "paper width": paper.size,
+        "width off": difference_in_standard_errors(width, paper.size, n_splits),
         "P95": Measured.of(row.p95 for row in outcomes),
     }
 
 
-def describe_splits(records: Records, study: Study) -> str:
-    """Say what the main table was measured on: the sizes of roles, the draws, and the splits."""
-    facts = rows_of(records, SplitFacts)
-    sizes = facts[0].sizes
-    fewest_draws = min(row.ess for row in facts)
-    largest_rhat = max(row.rhat for row in facts)
+def describe_splits(records: SplitRecords, study: Study) -> str:
+    """Write the sentences of a caption that say what was measured: rows per role, draws, splits.
+
+    Of the posterior draws it says how well they are mixed, by the worst of all fits: the fewest
+    effective draws (`ess`, effective sample size) and the largest R-hat, which is 1 at best.
+    """
+    facts_of_splits = rows_of(records, SplitFacts)
+    sizes = facts_of_splits[0].sizes  # the same in every split
+    fewest_draws = min(facts.ess for facts in facts_of_splits)
+    largest_rhat = max(facts.rhat for facts in facts_of_splits)
     roles = (
         f"{study.title}: train {sizes['train']}, tune {sizes['tune']}, calibrate "
         f"{sizes['calibrate']}, test {sizes['test']}."
@@ -169,16 +188,21 @@ def describe_splits(records: Records, study: Study) -> str:
 # ---- paired comparisons
 
 
-def paired_table(records: Records, options: Options, study: Study) -> ResultTable:
-    """Compare the methods of `PAIRS` over the same splits: change of width, and p-values."""
-    rows: list[Cells] = []
-    for alpha in options.alphas:
-        outcomes = outcomes_at(records, alpha)
-        for first, second in PAIRS:
-            pair: Cells = {"target": target(alpha), "first": first, "second": second}
-            rows.append(pair | compare_outcomes(outcomes[first], outcomes[second]))
+def paired_table(records: SplitRecords, options: Options, study: Study) -> ResultTable:
+    """Make the table that compares two methods at a time over the same splits.
 
-    like_with_like = (
+    `PAIRS` lists the pairs, such as DCO-Warmstart and BQ. A row has the change of width from the
+    second method to the first, and p-values. Each of `records` has the outcomes of one split.
+    """
+    rows: list[TableRow] = []
+    for alpha in options.alphas:
+        outcomes = outcomes_by_method(records, alpha)
+        for first, second in PAIRS:
+            row: TableRow = {"target": target_coverage(alpha), "first": first, "second": second}
+            row |= compare_outcomes(outcomes[first], outcomes[second])
+            rows.append(row)
+
+    which_compare_fairly = (
         "DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against "
         "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like."
     )
@@ -190,15 +214,15 @@ def paired_table(records: Records, options: Options, study: Study) -> ResultTabl
         "Splits of one table are not new data sets: intervals and p-values speak of splits of this "
         "table."
     )
-    caption = join_sentences(like_with_like, columns, scope)
+    caption = join_sentences(which_compare_fairly, columns, scope)
     return ResultTable.of(f"{study.title}: paired comparisons", caption, rows)
 
 
-def compare_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Cells:
-    """Compare two methods over the same splits.
+def compare_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> TableRow:
+    """Compare two methods, each with one outcome for each of the same splits.
 
-    The cells are the change of width in % with a 95 % interval, and the p-values of Wilcoxon's test
-    for width and for coverage.
+    The cells are the change of width from the second to the first in %, its 95 % interval, and the
+    p-values of Wilcoxon's test for width and for coverage.
     """
     change = percent_change([row.width for row in first], [row.width for row in second])
     p_of_coverage = wilcoxon_if_finite(
@@ -216,53 +240,63 @@ def compare_outcomes(first: Sequence[Outcome], second: Sequence[Outcome]) -> Cel
 # ---- prior scales and selection
 
 
-def prior_scale_table(records: Records, options: Options) -> ResultTable:
-    """Show Table 9: coverage and width of each prior scale, calibrated on the calibration rows."""
-    rows: list[Cells] = []
+def prior_scale_table(records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of coverage and width at each prior scale, like the paper's Table 9.
+
+    The prior scale c (1 or 0.02) says how much noise the Bayesian model expects. Each of the two
+    models is calibrated on the calibration rows alone, without a choice between them.
+    """
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        by_method = outcomes_at(records, alpha)
+        outcomes_of = outcomes_by_method(records, alpha)
         for scale in PRIOR_SCALES:
-            outcomes = by_method[f"DCO, φ fixed (c = {scale:g})"]
-            printed = paper_values.DIABETES_PRIOR_SCALES[scale] if alpha == PAPER_ALPHA else None
+            outcomes = outcomes_of[f"DCO, φ fixed (c = {scale:g})"]
+            paper = NOT_IN_PAPER
+            if alpha == PAPER_ALPHA:
+                paper = paper_values.DIABETES_PRIOR_SCALES[scale]
             rows.append(
                 {
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "c": scale,
                     "coverage": mean_coverage(outcomes),
-                    "by law": law_of_method(outcomes).expected,
-                    "paper coverage": printed.coverage if printed else None,
+                    "by law": compare_method_with_theory(outcomes).expected,
+                    "paper coverage": paper.coverage,
                     "width": mean_width(outcomes),
-                    "paper width": printed.size if printed else None,
+                    "paper width": paper.size,
                 }
             )
 
     difference = ""
     if PAPER_ALPHA in options.alphas:
-        difference = why_table_9_differs(outcomes_at(records, PAPER_ALPHA))
+        difference = explain_difference_from_table_9(outcomes_by_method(records, PAPER_ALPHA))
     caption = join_sentences(
         "Each prior scale calibrated on the calibration rows alone.", difference
     )
     return ResultTable.of("Diabetes: prior scale", caption, rows)
 
 
-def why_table_9_differs(outcomes: dict[str, list[Outcome]]) -> str:
-    """Say why the coverage that the paper prints in Table 9 cannot be that of its rule.
+def explain_difference_from_table_9(outcomes_of: Mapping[str, Sequence[Outcome]]) -> str:
+    """Explain why the coverages in the paper's Table 9 cannot come from the rule that it states.
 
-    `outcomes` are those of our methods at the level of that table. Whatever the score, the rule
-    implies rank / (n + 1), which is the same for both prior scales.
+    The rule takes the rank-th smallest of n scores as its threshold. Then coverage is
+    rank / (n + 1) on average, whatever the score. Rank and n are read from our own outcomes at the
+    level of that table, which come by method; BQ has a higher rank.
     """
-    wide, narrow = paper_values.DIABETES_PRIOR_SCALES.values()
-    by_rule = outcomes[f"DCO, φ fixed ({WIDE_PRIOR})"][0]
-    by_bq = outcomes["BQ"][0]
+    stated_rule = outcomes_of[f"DCO, φ fixed ({WIDE_PRIOR})"][0]
+    bq = outcomes_of["BQ"][0]
+    fraction = f"{stated_rule.rank}/{stated_rule.n + 1}"
+    coverage_of_rule = without_zero(stated_rule.rank / (stated_rule.n + 1))
+    coverage_of_bq = without_zero(bq.rank / (bq.n + 1))
 
-    printed = f"{without_zero(wide.coverage.mean)} and {without_zero(narrow.coverage.mean)}"
-    fraction = f"{by_rule.rank}/{by_rule.n + 1}"
-    law = without_zero(by_rule.rank / (by_rule.n + 1))
-    law_of_bq = without_zero(by_bq.rank / (by_bq.n + 1))
+    paper_coverages = " and ".join(
+        without_zero(paper.coverage.mean)
+        for paper in paper_values.DIABETES_PRIOR_SCALES.values()
+        if paper.coverage is not None
+    )
     return (
-        f"The paper's two rows (coverage {printed}) cannot come from that rule, whose coverage is "
-        f"{fraction} = {law} whatever the score; they are near BQ's law on the pool, {law_of_bq}, "
-        "and disagree with the paper's own main table."
+        f"The paper's two rows (coverage {paper_coverages}) cannot come from that rule, whose "
+        f"coverage is {fraction} = {coverage_of_rule} whatever the score; they are near BQ's law "
+        f"on the pool, {coverage_of_bq}, and disagree with the paper's own main table."
     )
 
 
@@ -271,22 +305,21 @@ def without_zero(share: float) -> str:
     return f"{share:.3f}".removeprefix("0")
 
 
-def selection_table(records: Records, options: Options, title: str) -> ResultTable:
-    """Show Table 10: in how many splits a tuning threshold was feasible, and which prior won.
+def selection_table(records: SplitRecords, options: Options, study: Study) -> ResultTable:
+    """Make the table that counts outcomes of the selection over splits, like the paper's Table 10.
 
-    The paper's counts stand beside ours where they are of the same data set, level and number of
-    splits.
+    An outcome is, for example, that the wide prior was chosen. The paper's counts are of Diabetes
+    at one level over 50 splits; they stand beside ours where ours are of the same.
     """
-    rows: list[Cells] = []
+    is_diabetes = study.name == "diabetes"
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        is_as_in_paper = (
-            title.startswith("Diabetes") and alpha == PAPER_ALPHA and len(records) == PAPER_SPLITS
-        )
+        is_as_in_paper = is_diabetes and alpha == PAPER_ALPHA and len(records) == PAPER_SPLITS
         paper_counts = PAPER_SELECTION_COUNTS if is_as_in_paper else {}
         for outcome, count in count_selections(records, alpha).items():
             rows.append(
                 {
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "outcome": outcome,
                     "count": count,
                     "of": len(records),
@@ -294,26 +327,34 @@ def selection_table(records: Records, options: Options, title: str) -> ResultTab
                 }
             )
 
-    counted = (
+    what_is_counted = (
         "Splits in which a candidate has a threshold with an empirical risk of at most α on the "
         "tuning rows, and in which the wide prior had the smaller intervals there."
     )
-    fallback = (
+    why_no_fallback = (
         "With exact search a feasible threshold always exists (risk 0 at the largest tuning "
         "score), so the fallback cannot occur."
     )
-    choice = (
+    why_half_and_half = (
         "The two prior scales give nearly the same sets, so that the choice between them is close "
         "to a coin toss."
     )
-    return ResultTable.of(title, join_sentences(counted, fallback, choice), rows)
+    title = f"{study.title}: selected prior scale"
+    if is_diabetes:
+        title = "Diabetes: threshold selection outcomes"
+    caption = join_sentences(what_is_counted, why_no_fallback, why_half_and_half)
+    return ResultTable.of(title, caption, rows)
 
 
-def count_selections(records: Records, alpha: float) -> dict[str, int]:
-    """Count the splits with a feasible tuning threshold, those without, and those for c = 1."""
+def count_selections(records: SplitRecords, alpha: float) -> dict[str, int]:
+    """Count the splits in which each outcome of the selection occurred, at one level.
+
+    A split is feasible if some candidate has a threshold with an empirical risk of at most alpha on
+    the tuning rows; without one the method would fall back. In others c = 1 was chosen.
+    """
     tunings = [row for row in rows_of(records, TuningOutcome) if row.alpha == alpha]
     n_feasible = sum(any(row.feasible) for row in tunings)
-    dco_outcomes = outcomes_at(records, alpha)["DCO-Warmstart"]
+    dco_outcomes = outcomes_by_method(records, alpha)["DCO-Warmstart"]
     n_wide = sum(row.chosen == WIDE_PRIOR for row in dco_outcomes)
     return {
         FEASIBLE: n_feasible,
@@ -325,31 +366,37 @@ def count_selections(records: Records, alpha: float) -> dict[str, int]:
 # ---- DirectTune
 
 
-def direct_tune_table(records: Records, options: Options) -> ResultTable:
-    """Show the DirectTune diagnostic: its width and spread of coverage beside DCO-Warmstart's."""
-    rows: list[Cells] = []
+def direct_tune_table(records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table that compares DirectTune with DCO-Warmstart: widths, and spread of coverage.
+
+    DirectTune deploys the threshold that it found on the tuning rows. DCO-Warmstart takes a new one
+    from calibration rows, and so has a guarantee.
+    """
+    rows: list[TableRow] = []
     for alpha in options.alphas:
-        by_method = outcomes_at(records, alpha)
+        outcomes_of = outcomes_by_method(records, alpha)
         for method in DIRECT_TUNE_METHODS:
-            outcomes = by_method[method]
-            printed = paper_values.DIABETES.get(method) if alpha == PAPER_ALPHA else None
+            outcomes = outcomes_of[method]
+            paper = paper_values.DIABETES.get(method, NOT_IN_PAPER)
+            if alpha != PAPER_ALPHA:
+                paper = NOT_IN_PAPER
             rows.append(
                 {
-                    "target": target(alpha),
+                    "target": target_coverage(alpha),
                     "method": method,
                     "width": mean_width(outcomes),
-                    "paper width": printed.size.mean if printed else None,
+                    "paper width": paper.size.mean if paper.size else None,
                     "sd of coverage": mean_coverage(outcomes).sd,
-                    "paper sd": printed.coverage.sd if printed else None,
-                    "coverage by law": law_of_method(outcomes).expected,
+                    "paper sd": paper.coverage.sd if paper.coverage else None,
+                    "coverage by law": compare_method_with_theory(outcomes).expected,
                 }
             )
 
-    fixed = (
+    fixed_structure = (
         "DirectTune with a fixed structure has the law of one order statistic as well, (n - "
         "floor(n α)) / (n + 1): its spread is that of any threshold on as many rows."
     )
-    searched = (
+    searched_structure = (
         "With a searched structure the same rows choose and calibrate, and coverage falls below it."
     )
     paper_p_values = ""
@@ -360,5 +407,5 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
             "The paper's Wilcoxon p-values of DCO-Warmstart against BQ: width "
             f"{p_of_width:.2g}, coverage {p_of_coverage:.2g}."
         )
-    caption = join_sentences(fixed, searched, paper_p_values)
+    caption = join_sentences(fixed_structure, searched_structure, paper_p_values)
     return ResultTable.of("Diabetes: DirectTune diagnostic", caption, rows)

@@ -7,9 +7,9 @@ from typing import Any
 
 from dco.foundations.extras import require
 from dco.paper import figures
-from dco.paper.experiment import Experiment, Options, Records, Row, rows_of
+from dco.paper.experiment import Experiment, Options, Row, SplitRecords, rows_of
 from dco.paper.methods import METHODS
-from dco.paper.tables import Cells, ResultTable, join_sentences
+from dco.paper.tables import ResultTable, TableRow, join_sentences
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def list_methods(seed: int, options: Options) -> list[Row]:
     ]
 
 
-def make_tables(records: Records, options: Options) -> list[ResultTable]:
+def make_tables(records: SplitRecords, options: Options) -> list[ResultTable]:
     """Make Table 1 from the registry of methods; columns are its fields, such as "tuned on"."""
-    rows: list[Cells] = [
+    rows: list[TableRow] = [
         {name.replace("_", " "): value for name, value in row.cells().items()}
         for row in rows_of(records, MethodRow)
     ]
@@ -101,7 +101,7 @@ CALIBRATE = Box(
 TEST = Box(7.0, "test", "C(x) = {y : S(x, y) ≤ q̂}", "sets with coverage ≥ 1 − α", figures.BLUE)
 
 
-def draw_pipeline(records: Records, options: Options) -> figures.Files:
+def draw_pipeline(records: SplitRecords, options: Options) -> figures.Files:
     """Draw the paper's Figure 1, the pipeline: four roles of rows as boxes, and what they pass on.
 
     The structure goes on to calibration, the tuning threshold is dropped. Records and options, from

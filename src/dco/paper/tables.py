@@ -35,20 +35,29 @@ class Measured:
         return cls(mean=float(array.mean()), sd=sd)
 
 
-def standard_errors(ours: Measured, paper: Measured, splits: int) -> float | None:
+def difference_in_standard_errors(
+    ours: Measured, paper: Measured | None, splits: int
+) -> float | None:
     """Return (our mean - the paper's) over the standard error of the difference.
 
-    Our mean is over `splits` splits, the paper's over 50. None where our standard deviation is
-    unknown.
+    Our mean is over `splits` splits, the paper's over 50. None where the paper prints no mean, or
+    our standard deviation is unknown.
     """
-    if math.isnan(ours.sd):
+    if paper is None or math.isnan(ours.sd):
         return None
     variance = ours.sd**2 / splits + paper.sd**2 / PAPER_SPLITS
     return (ours.mean - paper.mean) / math.sqrt(variance)
 
 
+def ratio_of_means(first: Measured | None, second: Measured | None) -> float | None:
+    """Return the first mean over the second; None where one of them is missing."""
+    if first is None or second is None:
+        return None
+    return first.mean / second.mean
+
+
 Cell: TypeAlias = str | int | float | Measured | None
-Cells: TypeAlias = dict[str, Cell]
+TableRow: TypeAlias = dict[str, Cell]  # a row of a table: its cells by the names of the columns
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ class ResultTable:
         return [row[position] for row in self.rows]
 
     def shown(self) -> list[list[str]]:
-        """Write the cells as text."""
+        """Write every cell as text, row by row."""
         return [[cell_as_text(cell, self.digits) for cell in row] for row in self.rows]
 
     def to_markdown(self) -> str:
@@ -109,26 +118,27 @@ class ResultTable:
         return "\n".join([*lines, "", self.caption, ""])
 
     def to_csv(self) -> str:
-        """Write the numbers in full precision.
+        """Write the table as the text of a CSV file, with numbers in full precision.
 
-        A column with `Measured` cells becomes two: "size" and "size sd".
+        A column in which a cell is a mean with its standard deviation (`Measured`) becomes two
+        columns: "size" and "size sd".
         """
-        with_sd = {
-            name
-            for name in self.columns
-            if any(isinstance(cell, Measured) for cell in self.column(name))
-        }
+        is_measured = [
+            any(isinstance(cell, Measured) for cell in self.column(name)) for name in self.columns
+        ]
         header: list[str] = []
-        for name in self.columns:
-            header += [name, f"{name} sd"] if name in with_sd else [name]
+        for name, has_sd in zip(self.columns, is_measured, strict=True):
+            header.append(name)
+            if has_sd:
+                header.append(f"{name} sd")
 
         page = io.StringIO()
         writer = csv.writer(page, lineterminator="\n")
         writer.writerow(header)
         for row in self.rows:
             values: list[str] = []
-            for name, cell in zip(self.columns, row, strict=True):
-                values += csv_values(cell, with_sd=name in with_sd)
+            for cell, has_sd in zip(row, is_measured, strict=True):
+                values += csv_values(cell, with_sd=has_sd)
             writer.writerow(values)
         return page.getvalue()
 

@@ -21,9 +21,9 @@ from dco.datasets import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
 from dco.paper import figures
 from dco.paper.bounds import TuningMethod, size_after_recalibration, tuning_accuracy
-from dco.paper.coverage_z import target
-from dco.paper.experiment import Experiment, Options, Records, Row, group_by, rows_of
-from dco.paper.tables import Cells, Measured, ResultTable, join_sentences
+from dco.paper.coverage_z import target_coverage
+from dco.paper.experiment import Experiment, Options, Row, SplitRecords, group_by, rows_of
+from dco.paper.tables import Measured, ResultTable, TableRow, join_sentences
 from dco.scores import NormalisedResidual
 
 POPULATION = HeteroscedasticGaussian()
@@ -120,7 +120,7 @@ def best_size(alpha: float) -> float:
 
 
 def run_split(seed: int, options: Options) -> list[Row]:
-    """Choose a structure on tuning sets of every size, at every level."""
+    """Simulate one data set: choose a structure on tuning rows of every number, at every level."""
     rng = np.random.default_rng([seed, 2])
     tuning_rows = QUICK_TUNING_ROWS if options.quick else TUNING_ROWS
     rows: list[Row] = []
@@ -139,13 +139,16 @@ class Selection(NamedTuple):
 
 
 def choose_on(X: Floats, y: Floats, alpha: float) -> OracleRow:
-    """Choose a structure on these tuning rows, and record what is true of it.
+    """Choose a structure on the tuning rows (X, y), and record what is true of it.
 
-    It is chosen twice: by Algorithm 1, at empirical risk <= alpha, and by the rule of Proposition
-    3.2, at empirical risk <= alpha - ε, where that is positive.
+    A structure is the score |y - mean| / (spread + floor) with one of eight floors. It is chosen
+    twice, each time by the smallest sets: with empirical risk at most alpha, as Algorithm 1 does,
+    and at most alpha - ε, as Proposition 3.2 asks (the "tight" rule), where that is positive.
     """
     n = len(y)
     choice = select_smallest(X, y, alpha)
+    regret = oracle_size(choice.floor, alpha) - best_size(alpha)
+    risk = 1 - true_coverage(choice.floor, choice.threshold)
 
     accuracy = tuning_accuracy(n, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA)
     epsilon = accuracy.risk_error
@@ -160,8 +163,8 @@ def choose_on(X: Floats, y: Floats, alpha: float) -> OracleRow:
         n=n,
         alpha=alpha,
         chosen=choice.floor,
-        regret=oracle_size(choice.floor, alpha) - best_size(alpha),
-        risk=1 - true_coverage(choice.floor, choice.threshold),
+        regret=regret,
+        risk=risk,
         tight_risk=tight_risk,
         tight_size=tight_size,
     )
@@ -179,11 +182,16 @@ def select_smallest(X: Floats, y: Floats, risk_limit: float) -> Selection:
 # ---- the table and the figure
 
 
-def make_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Make the table of regret by number of tuning rows, beside three bounds on it."""
-    groups = group_by(rows_of(records, OracleRow), key=lambda row: (row.alpha, row.n))
-    rows = [describe_choices(same, alpha, n) for (alpha, n), same in groups.items()]
+def make_tables(records: SplitRecords, options: Options) -> list[ResultTable]:
+    """Make the table of how well a structure is chosen on n tuning rows, beside three bounds on it.
 
+    A structure is one of eight scores on simulated data, whose best one is known. There is a row
+    for each level and each n; `records` has the choices on one simulated data set in each record.
+    """
+    groups = group_by(rows_of(records, OracleRow), key=lambda row: (row.alpha, row.n))
+    rows = [describe_choices(choices, alpha, n) for (alpha, n), choices in groups.items()]
+
+    # The caption explains the data, then the columns from left to right.
     structures = (
         f"{len(FLOORS)} structures |y - mean| / (spread + floor) on known truth, {len(records)} "
         "tuning sets of each size n."
@@ -213,24 +221,32 @@ def make_tables(records: Records, options: Options) -> list[ResultTable]:
     return [ResultTable.of("Tuning oracle", caption, rows)]
 
 
-def describe_choices(choices: Sequence[OracleRow], alpha: float, n: int) -> Cells:
-    """Make the row of one level and one number n of tuning rows, beside the bounds there.
+def describe_choices(choices: Sequence[OracleRow], alpha: float, n: int) -> TableRow:
+    """Make the row of the table for one level and one number n of tuning rows.
 
-    `choices` are those on every tuning set of n rows.
+    `choices` has the structure that was chosen on each of many tuning sets of n rows. The regret is
+    its width less that of the best structure. "Tightened" is the same for the proposition's rule,
+    which exists for large n only. The last columns are bounds on the regret.
     """
-    regrets = [row.regret for row in choices]
-    chose_best = [row.chosen == best_floor(alpha) for row in choices]
-    tight_sizes = [row.tight_size for row in choices if row.tight_size is not None]
-    tight_excess = [size - best_size(alpha) for size in tight_sizes]
-    n_above_alpha = sum(row.tight_risk > alpha for row in choices if row.tight_risk is not None)
+    regrets = [choice.regret for choice in choices]
+    is_best = [choice.chosen == best_floor(alpha) for choice in choices]
+
+    tight_sizes = [choice.tight_size for choice in choices if choice.tight_size is not None]
+    tight_risks = [choice.tight_risk for choice in choices if choice.tight_risk is not None]
+    tight_regret: Measured | None = None
+    n_above_alpha: int | None = None
+    if tight_sizes:
+        tight_regret = Measured.of(size - best_size(alpha) for size in tight_sizes)
+        n_above_alpha = sum(risk > alpha for risk in tight_risks)
+
     return {
-        "target": target(alpha),
+        "target": target_coverage(alpha),
         "n": n,
-        "best chosen": float(np.mean(chose_best)),
+        "best chosen": float(np.mean(is_best)),
         "regret": Measured.of(regrets),
         "regret P95": float(np.quantile(regrets, 0.95)),
-        "tightened": Measured.of(tight_excess) if tight_excess else None,
-        "risk > α": n_above_alpha if tight_excess else None,
+        "tightened": tight_regret,
+        "risk > α": n_above_alpha,
         "bound, paper": tuning_bound(n, alpha, "paper"),
         "bound, uniform": tuning_bound(n, alpha, "uniform"),
         "bound, recalibrated": recalibration_bound(n, alpha),
@@ -269,22 +285,27 @@ def recalibration_bound(n: int, alpha: float) -> float | None:
     return best_size(1 - bound.oracle_level) + bound.size_excess - best_size(alpha)
 
 
-def make_figures(records: Records, options: Options) -> figures.Files:
-    """Draw regret and bounds against the number n of tuning rows, at the first level."""
+def make_figures(records: SplitRecords, options: Options) -> figures.Files:
+    """Draw some columns of the table, regret and its bounds, against n, the number of tuning rows.
+
+    `LINES` names the columns. Drawn are the rows at the first level; an empty cell has no point.
+    """
     table = make_tables(records, options)[0]
-    levels = table.column("target")
-    numbers = table.column("n")
+    first_target = target_coverage(options.alphas[0])
+    all_rows = [dict(zip(table.columns, cells, strict=True)) for cells in table.rows]
+    rows = [row for row in all_rows if row["target"] == first_target]
 
     lines: dict[str, dict[int, float]] = {}
-    for label in LINES:
-        for level, n, cell in zip(levels, numbers, table.column(label), strict=True):
-            if level != target(options.alphas[0]) or not isinstance(n, int):
-                continue
-            if isinstance(cell, Measured):
-                lines.setdefault(label, {})[n] = cell.mean
-            elif isinstance(cell, float):
-                lines.setdefault(label, {})[n] = cell
-            # an empty cell has no point
+    for column in LINES:
+        line: dict[int, float] = {}
+        for row in rows:
+            n = row["n"]
+            cell = row[column]
+            value = cell.mean if isinstance(cell, Measured) else cell
+            if isinstance(n, int) and isinstance(value, float):
+                line[n] = value
+        if line:
+            lines[column] = line
     return figures.tuning_regret(lines, name="tuning-oracle")
 
 
