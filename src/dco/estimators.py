@@ -44,6 +44,7 @@ from dco.scores.registry import scores_called
 from dco.scores.transformed import support_of
 from dco.tuning import Ranking
 from dco.tuning.choose import Tuning
+from dco.tuning.default_models import EFFORTS
 from dco.tuning.defaults import FOLDS_BELOW, Models
 from dco.tuning.objectives import EVEN, MEAN_SIZE, Objective, objective_of
 
@@ -56,6 +57,7 @@ class Decoupled(HoldsModels, ABC):
 
     predictor_: DecoupledPredictor
     support: tuple[float | None, float | None] | None = None
+    effort: str = "usual"
     # Whether models take missing values and sparse tables, as read in `fit`: tags of many
     # candidates take longer to read than a row takes to predict.
     _accepted_input: Mapping[str, bool] | None = None
@@ -134,11 +136,14 @@ class Decoupled(HoldsModels, ABC):
                 f"is None."
             )
         self._check_parameters(tune=tune, calibrate=calibrate)
-        if params and get_config().get("enable_metadata_routing") and self.search is None:
-            # An unset or unknown request is an error here, not a failed candidate.
+
+        # scikit-learn can ask models which fit parameters they request. One that they do not know
+        # is an error here; otherwise it would be a failed candidate later.
+        asks_models = get_config().get("enable_metadata_routing") and self.search is None
+        if params and asks_models:
             process_routing(self, "fit", **params)
 
-        # Everything fitted goes into a copy, whose attributes are taken over when all went well.
+        # Fit a copy of the estimator, so that a fit that fails leaves this one as it was.
         fitted = copy.copy(self)
         fitted._accepted_input = fitted._read_accepted_input()
         rows = rows_of(
@@ -152,6 +157,7 @@ class Decoupled(HoldsModels, ABC):
         fitted.predictor_ = fitted._fit_predictor(rows, brought_tune, brought_calibrate)
         show(fitted.predictor_.notes)
 
+        # All went well: take over the attributes of the copy.
         self.__dict__ = fitted.__dict__
         return self
 
@@ -160,8 +166,8 @@ class Decoupled(HoldsModels, ABC):
     ) -> DecoupledPredictor:
         """Turn the parameters of the estimator into the arguments of `fit_decoupled`, and call it.
 
-        `rows` are dealt to roles here. `brought_tune` and `brought_calibrate` are rows that the
-        caller has chosen for a role, or None.
+        `rows` are divided at random among training, tuning and calibration. `brought_tune` and
+        `brought_calibrate` are rows that the caller chose for tuning or calibration, or None.
         """
         seed = as_seed(self.random_state)
         tables = (rows, brought_tune, brought_calibrate)
@@ -207,16 +213,23 @@ class Decoupled(HoldsModels, ABC):
         brought_tune: Rows | None,
         brought_calibrate: Rows | None,
     ) -> Split:
-        """Choose how many rows tune and calibrate, by the parameters and the number of rows.
+        """Choose how many of the rows tune and calibrate, by the parameters and how many there are.
 
-        Frozen models need no training rows, and no folds: they are not fitted.
+        The smallest number that calibrates follows from the `statement` of the guarantee.
+        `brought_tune` and `brought_calibrate` are rows that the caller chose for tuning or
+        calibration, or None.
         """
+        # 1. Frozen models are fitted already: they need no training rows, and cannot be fitted on
+        # folds. All are frozen if no other models are searched or tried by default.
         are_all_frozen = (
             self.search is None
             and not models.has_defaults
             and all(is_frozen(model) for model in models.own.values())
         )
+
+        # 2. Choose the sizes. With the default models, which are many, folds rank small tables.
         brings_rows = brought_tune is not None or brought_calibrate is not None
+        tries_all_defaults = models.default_names is None
         sizes = default_sizes(
             rows.n_units,
             smallest_calibration=statement.smallest_size(),
@@ -225,7 +238,7 @@ class Decoupled(HoldsModels, ABC):
             folds=self.tune_folds,
             may_fold=self.refit and not are_all_frozen and not brings_rows,
             deals_tuning=not are_all_frozen and brought_tune is None,
-            fold_below=FOLDS_BELOW if models.default_names is None else 0,
+            fold_below=FOLDS_BELOW if tries_all_defaults else 0,
         )
         return Split(
             sizes=sizes,
@@ -277,7 +290,7 @@ class Decoupled(HoldsModels, ABC):
         copies = copy_and_seed(models_of_caller, seed=seed)
         show(note_fitted_again(models_of_caller, copies))
 
-        # Default models to try: None stands for all of them, () for none.
+        # Names of the default models to try. None stands for all of them, () for none.
         names_of_defaults = default_names(self.models)
         has_search = self.search is not None
         if has_search and names_of_defaults is None:
@@ -293,6 +306,7 @@ class Decoupled(HoldsModels, ABC):
             of_classes=self._has_classes(),
             alpha=self.alpha,
             seed=seed,
+            effort=self.effort,
         )
 
     def _make_objective(self, models: Models) -> Objective:
@@ -419,7 +433,10 @@ class Decoupled(HoldsModels, ABC):
     ) -> list[Calibration]:
         """Calibrate the scores of the fit at one level or at several; None is that of the fit."""
         levels = alpha if _is_list(alpha) else [alpha]
-        return [self.predictor_.at(level, guarantee=guarantee, delta=delta) for level in levels]
+        return [
+            self.predictor_.calibrate_at(level, guarantee=guarantee, delta=delta)
+            for level in levels
+        ]
 
     def _known_targets(self, y: Any) -> tuple[AnyArray, list[Note]]:
         """Read the targets of rows to be evaluated, with notes on them."""
@@ -628,8 +645,9 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     def _read_classes(self, *, train: Rows, tune: Rows | None, calibrate: Rows | None) -> AnyArray:
         """Return the distinct labels of all rows of the fit, ascending.
 
-        `train` are the rows dealt to roles, `tune` and `calibrate` those that the caller brought.
-        Text in one of these tables or in a frozen model, and numbers in another, are refused.
+        `train` are the rows that are divided among the roles, `tune` and `calibrate` those that the
+        caller chose for a role, or None. Labels must be of one kind, text or numbers, in all of
+        these tables and in all frozen models (those that were fitted before).
         """
         labels_of_rows = {}
         for role, rows in {"train": train, "tune": tune, "calibrate": calibrate}.items():
@@ -662,7 +680,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
     models : None, estimator, name, dict, or list of these
         The models of the candidates. Estimators are cloned and fitted; ``FrozenEstimator(model)``
         is used as it is. A dict names its models. None tries the default models (linear models,
-        trees, boosting, quantiles and the average of the best few, also for frames with categories
+        trees, boosting, smooth models, quantiles and the average of the best few, also for frames with categories
         and gaps); names such as "linear" try some of them, and "default" all of them beside your
         own.
     scores : None, score, short name, dict, or list of these
@@ -698,6 +716,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
     objective : None, "mean_size", "p95_size", "even", objective, or function (sets, y) -> float
         What the choice minimises. None is "even" if default models are tried, otherwise the mean
         size.
+    effort : "quick", "usual" or "thorough", default="usual"
+        How much time the default models may take: without smooth models; with a Gaussian process
+        on at most 1,500 rows and, from 1,000 training rows on, two small networks; with larger
+        ones.
     support : None or (low, high)
         Where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
     duplicates : "natural", "drop" or "allow", default="natural"
@@ -729,6 +751,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         refit: bool = True,
         search: Any = None,
         objective: Any = None,
+        effort: str = "usual",
         support: tuple[float | None, float | None] | None = None,
         duplicates: Duplicates = "natural",
         n_jobs: int | None = None,
@@ -753,6 +776,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
             random_state=random_state,
         )
         self.support = support
+        self.effort = effort
 
     def predict_p(self, X: Any, y: Any) -> Floats:
         """Compute the conformal p-value of each given y, (n,).
@@ -763,6 +787,16 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
 
     def _check_parameters(self, *, tune: Any, calibrate: Any) -> None:
         super()._check_parameters(tune=tune, calibrate=calibrate)
+        if self.effort not in EFFORTS:
+            names = ", ".join(f'"{name}"' for name in EFFORTS)
+            raise ValueError(f"effort must be one of {names}, got {self.effort!r}.")
+        if self.effort != "usual" and default_names(self.models) == ():
+            raise ValueError(
+                Message(
+                    f"⟨effort={self.effort}⟩ is about the default models, and ⟨models⟩ holds only "
+                    f"your own: leave it out, or add the name default to them."
+                )
+            )
         if self.condition_on is not None and is_label(self.condition_on):
             raise ValueError(
                 f'condition_on="{self.condition_on}" is for classes; a regression takes columns '

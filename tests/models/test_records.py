@@ -411,7 +411,7 @@ def test_an_average_of_models_gives_what_all_its_members_give():
         BayesianRidge().fit(X, Y),
         make_pipeline(StandardScaler(), ResidualSpread(Ridge())).fit(X, Y),
     ]
-    numbers = AveragedModel(fitted).of_fitted(fitted)
+    numbers = AveragedModel(fitted).with_fitted(fitted)
     assert records_of(numbers) == (dco.PointsWithSpread, dco.Points)
     members = [predict_record(model, X) for model in fitted]
     record = predict_record(numbers, X)
@@ -419,7 +419,7 @@ def test_an_average_of_models_gives_what_all_its_members_give():
     np.testing.assert_allclose(record.spread, (members[0].spread + members[1].spread) / 2)
     np.testing.assert_allclose(numbers.predict(X), record.mean)
     fitted = [LogisticRegression().fit(X, LABELS), LinearSVC().fit(X, LABELS)]
-    classes = AveragedModel(fitted).of_fitted(fitted)
+    classes = AveragedModel(fitted).with_fitted(fitted)
     record = predict_record(classes, X, uniforms=np.full(80, 0.5), classes=["dog"])
     assert isinstance(record, dco.ClassProbabilities)
     np.testing.assert_array_equal(record.classes, ["ant", "bee", "cow"])

@@ -16,7 +16,8 @@ from dco.rows.rows import Rows
 from dco.tuning.defaults import Models, suiting_log, suiting_transforms
 from dco.tuning.resampling import Folds, Holdout
 
-SCANT = {"linear", "shallow", "forest"}  # of any numbers, where each is fitted once per fold
+# Of any numbers, where each is fitted once per fold.
+SCANT = {"linear", "shallow", "forest", "smooth"}
 FEW = SCANT | {"quantiles"}
 LOGS = {"linear-log", "boosting-log"}
 
@@ -40,11 +41,12 @@ def draw_table(n=200):
 
 
 def models_of(est):
-    """Return the names of the models in the ranking, but for averages of the best."""
+    """Return the names of the models in the ranking that are not made of others."""
+    names = {row.name.split(" / ")[0] for row in est.ranking_.table}
     return {
-        row.name.split(" / ")[0]
-        for row in est.ranking_.table
-        if not row.name.startswith("average of")
+        name
+        for name in names
+        if name != "stack" and not name.startswith("average of") and not name.endswith("spread")
     }
 
 
@@ -176,8 +178,8 @@ def test_missing_values_of_any_kind_are_one(estimator):
         (399, 3, 0.0, SCANT | {"linear-log"}, "log"),
         (399, 3, -1e3, SCANT, "quantile"),
         (400, 3, 0.0, SCANT | LOGS, "log"),
-        (1000, 3, 0.0, FEW | LOGS, "log"),
-        (6000, None, 0.0, (FEW | LOGS | {"boosting"}) - {"forest"}, "log"),
+        (1000, 3, 0.0, FEW | LOGS | {"networks"}, "log"),
+        (6000, None, 0.0, (FEW | LOGS | {"boosting", "networks"}) - {"forest"}, "log"),
     ],
 )
 def test_what_cannot_pay_is_left_out(n, folds, shift, names, log):
@@ -188,6 +190,30 @@ def test_what_cannot_pay_is_left_out(n, folds, shift, names, log):
 
     assert set(models.make(resampling, None)) == names
     assert suiting_transforms(resampling)[0] == log
+
+
+@pytest.mark.parametrize(
+    ("effort", "smooth"),
+    [("quick", set()), ("usual", {"smooth", "networks"}), ("thorough", {"smooth", "networks"})],
+)
+def test_effort_says_which_smooth_models_are_tried(effort, smooth):
+    X, y = draw_table(1200)
+    rows = Rows(X, y)
+    models = Models({}, None, of_classes=False, alpha=0.1, seed=0, effort=effort)
+
+    names = set(models.make(Holdout(rows, rows), None))
+
+    assert names & {"smooth", "networks"} == smooth
+
+
+def test_an_effort_that_is_unknown_is_refused():
+    with pytest.raises(ValueError, match='effort must be one of "quick", "usual", "thorough"'):
+        dco.DecoupledRegressor(effort="much").fit(np.zeros((20, 1)), np.arange(20.0))
+
+
+def test_an_effort_without_default_models_is_refused():
+    with pytest.raises(ValueError, match="only your own"):
+        dco.DecoupledRegressor(Ridge(), effort="quick").fit(np.zeros((20, 1)), np.arange(20.0))
 
 
 def test_default_models_that_read_none_of_the_given_scores_are_left_out():
@@ -213,8 +239,8 @@ def test_own_models_get_the_transformed_and_levelled_scores_of_default_ones(scal
         "Transformed(AbsoluteResidual, transform='sqrt')",
     }
     levelled = {f"Levelled({name})" for name in plain}
-    names = {row.name.removeprefix("mine / ") for row in est.ranking_.table}
-    assert names == plain | levelled
+    names = {row.name for row in est.ranking_.table if row.name.startswith("mine / ")}
+    assert names == {f"mine / {name}" for name in plain | levelled}
 
 
 def test_without_tuning_rows_one_model_has_one_score():

@@ -89,13 +89,15 @@ def test_evenness_at_any_price_costs_more_than_half():
 
 def test_a_note_says_which_part_is_left_behind_and_its_remedy_helps():
     X, y = eleven_values_by_category(np.random.default_rng(0), 4000)
-    est = dco.DecoupledRegressor(**SIZES).fit(X[:3000], y[:3000])
+    est = dco.DecoupledRegressor(effort="quick", **SIZES).fit(X[:3000], y[:3000])
     (note,) = [note for note in est.notes_ if note.kind == "left-behind"]
     assert "% larger than the smallest" in note.text
 
     price = float(re.search(r"Even\(price=(.*?)\)", note.remedy)[1])
     objective = dco.objectives.Even(price=price)
-    even = dco.DecoupledRegressor(objective=objective, **SIZES).fit(X[:3000], y[:3000])
+    even = dco.DecoupledRegressor(effort="quick", objective=objective, **SIZES).fit(
+        X[:3000], y[:3000]
+    )
     assert even.ranking_.table[0].shortfall < est.ranking_.table[0].shortfall
 
     def worst_coverage(fitted):

@@ -53,6 +53,7 @@ _RANKING_FIELDS = (
 @click.argument("data", type=FILE)
 @opt.column_options
 @opt.models_option
+@opt.effort_option
 @click.option(
     "--scores",
     metavar="LIST",

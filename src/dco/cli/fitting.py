@@ -33,6 +33,7 @@ class FitOrder:
     promise: Promise
     models: list[str] | None
     scores: list[str] | None
+    effort: str | None
     objective: str | None
     support: tuple[float, float] | None
     by: str | None  # evaluate by this column, on the test rows
@@ -120,7 +121,10 @@ def _make_estimator(order: FitOrder, layout: Layout) -> Any:
         "random_state": order.seed,
     }
     if not is_classification:
-        return dco.DecoupledRegressor(support=order.support, **settings)
+        effort = order.effort or "usual"
+        return dco.DecoupledRegressor(effort=effort, support=order.support, **settings)
+    if order.effort is not None:
+        raise ValueError("--effort is for numbers, and the target is labels here: leave it out.")
     if order.support is not None:
         raise ValueError("--range is for numbers, and the target is labels here: leave it out.")
     return dco.DecoupledClassifier(**settings)

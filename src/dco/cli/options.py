@@ -372,7 +372,15 @@ models_option = click.option(
     callback=join_lists,
     help=(
         "linear, forest, boosting; for numbers also linear-log, boosting-log, shallow, quantiles, "
-        "spread."
+        "spread, smooth, networks."
+    ),
+)
+effort_option = click.option(
+    "--effort",
+    type=click.Choice(["quick", "usual", "thorough"]),
+    help=(
+        "How much time the default models for numbers take: without smooth models; with a Gaussian "
+        "process and small networks; with larger ones.  [default: usual]"
     ),
 )
 folds_option = click.option(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from dco.foundations.arrays import AnyArray, Floats
+from dco.models.composed import ComposedModel
 from dco.models.records import predict_record, records_of
 from dco.predictions import (
     ClassDraws,
@@ -22,32 +22,29 @@ from dco.predictions import (
 )
 
 
-class AveragedModel(BaseEstimator):
-    """The average of what its members predict; each member is fitted by itself (`of_fitted`).
+class AveragedModel(ComposedModel):
+    """The average of what its members predict.
 
     Probabilities, means, spreads and quantiles are averaged; draws and mixture components are
-    pooled.
+    pooled. With `weights`, one for each member, it predicts points: the weighted average of theirs.
     """
 
-    def __init__(self, members: Sequence[Any]) -> None:
+    def __init__(self, members: Sequence[Any], weights: Sequence[float] | None = None) -> None:
         self.members = members
-
-    def of_fitted(self, fitted: list[Any]) -> AveragedModel:
-        """Return the average of members that were fitted elsewhere, on the same rows."""
-        average = AveragedModel(self.members)
-        average.fitted_ = fitted
-        if all(hasattr(model, "classes_") for model in fitted):
-            average.classes_ = np.asarray(fitted[0].classes_)
-        return average
+        self.weights = weights
 
     def records(self) -> tuple[type, ...]:
-        """Return the types of record that every member gives."""
+        """Return the types of record that every member gives; with weights, points alone."""
+        if self.weights is not None:
+            return (Points,)
         offered = [records_of(member) for member in self.members]
         common = set(offered[0]).intersection(*offered)
         return tuple(record for record in offered[0] if record in common)
 
     def predict_kind(self, X: Any, kind: type) -> Prediction:
         """Return the average of the members' records of one type."""
+        if self.weights is not None:
+            return Points(self.predict(X))
         return average_records([predict_record(model, X, kind) for model in self.fitted_])
 
     def predict(self, X: Any) -> AnyArray:
@@ -55,7 +52,8 @@ class AveragedModel(BaseEstimator):
         if hasattr(self, "classes_"):
             best = np.argmax(self.predict_proba(X), axis=1)
             return np.asarray(self.classes_[best])
-        return np.asarray(np.mean([model.predict(X) for model in self.fitted_], axis=0))
+        predictions = [model.predict(X) for model in self.fitted_]
+        return np.asarray(np.average(predictions, axis=0, weights=self.weights))
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the average probability of each class."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dco.models.averaged import AveragedModel
+from dco.models.composed import ComposedModel
 from dco.models.routing import route_params
 from dco.models.wrapped import is_frozen
 from dco.rows.rows import Rows
@@ -13,13 +13,14 @@ from dco.rows.rows import Rows
 def fit_model(model: Any, rows: Rows) -> Any:
     """Fit a copy of a model on some rows, with their fit parameters, and return the copy.
 
-    A frozen model is returned as it is. Of an average of models every member is fitted by itself.
+    A frozen model is returned as it is. Of a model that is made of others, every
+    member is fitted by itself.
     """
     if is_frozen(model):
         return model
-    if isinstance(model, AveragedModel):
+    if isinstance(model, ComposedModel):
         fitted_members = [fit_model(member, rows) for member in model.members]
-        return model.of_fitted(fitted_members)
+        return model.with_fitted(fitted_members)
 
     from sklearn.base import clone
 

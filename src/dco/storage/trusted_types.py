@@ -79,6 +79,9 @@ OWN = _full_names("""
     dco.certificate.certificate: Certificate
     dco.certificate.facts: Provenance StructureFacts
     dco.models.averaged: AveragedModel
+    dco.models.gaussian_process: SmallGaussianProcess
+    dco.models.learnt_spread: SpreadModel WithLearntSpread
+    dco.models.networks: SmallNetworks
     dco.models.plain_columns: PlainColumns
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread

@@ -23,6 +23,7 @@ from dco.tuning.contest import CandidateTrial, Contest
 from dco.tuning.cutoffs import choose_threshold_kind
 from dco.tuning.defaults import Models, suiting_transforms
 from dco.tuning.fits import ModelFits
+from dco.tuning.learnt_spreads import learn_spreads
 from dco.tuning.notes import (
     note_below_zero,
     note_empty_sets,
@@ -37,6 +38,7 @@ from dco.tuning.resampling import Resampling
 from dco.tuning.row_weights import EqualClusters, EqualRows, RowWeights
 from dco.tuning.slices import named_slicings
 from dco.tuning.stability import share_of_wins
+from dco.tuning.stacking import stack_models
 from dco.tuning.strategies import Strategy
 
 _MOST_COMPARED_AGAIN = 10  # candidates, in the measure of stability
@@ -295,10 +297,14 @@ def rank_candidates(
 
     if starting.adds_averages:
         averages = average_best_models(candidates, contest, ranking)
-        candidates = [*candidates, *averages]
+        stacks = stack_models(candidates, contest, ranking)
+        candidates = [*candidates, *averages, *stacks]
         ranking = contest.rank(candidates)
 
     if starting.adds_levelled_scores:
+        with_spreads = learn_spreads(candidates, contest, ranking, support=support)
+        candidates = [*candidates, *with_spreads]
+        ranking = contest.rank(candidates)
         levelled = make_levelled_candidates(candidates, contest)
         candidates = [*candidates, *levelled]
         ranking = contest.rank(candidates)

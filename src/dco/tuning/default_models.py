@@ -24,7 +24,11 @@ REGRESSORS = (
     "forest",
     "quantiles",
     "spread",
+    "smooth",
+    "networks",
 )
+# These need columns of unit variance without gaps; the others are trees.
+NEED_SCALING = ("linear", "linear-log", "smooth", "networks")
 # Rarer categories of a column share one code, so that an identifier cannot flood a model.
 _MOST_CATEGORIES = 30
 _RIDGE_PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -39,6 +43,27 @@ class Columns:
 
     numbers: list[Any]
     categories: list[Any]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much time the default models for numbers may take.
+
+    A Gaussian process rests on at most `process_rows` rows, and `n_networks` networks take
+    `network_steps` steps each; 0 means that there is none.
+    """
+
+    process_rows: int = 0
+    n_networks: int = 0
+    network_steps: int = 0
+    boosting_rounds: int = 100
+
+
+EFFORTS = {
+    "quick": Effort(),
+    "usual": Effort(process_rows=1500, n_networks=2, network_steps=1500, boosting_rounds=300),
+    "thorough": Effort(process_rows=4000, n_networks=4, network_steps=8000, boosting_rounds=600),
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +89,7 @@ class Recipe:
     columns: Columns | None = None
     log: str | None = None
     is_small: bool = False
+    effort: Effort = EFFORTS["usual"]
 
 
 def check_default_names(names: Iterable[str], *, of_classes: bool) -> None:
@@ -95,7 +121,7 @@ def make_default_model(name: str, recipe: Recipe) -> Any:
     from sklearn.pipeline import Pipeline
 
     model = _classifier(name) if recipe.of_classes else _regressor(name, recipe)
-    steps = _preparation(recipe.columns, is_linear=name.startswith("linear"))
+    steps = prepare_columns(recipe.columns, needs_scaling=name in NEED_SCALING)
     return Pipeline([*steps, ("model", model)])
 
 
@@ -124,7 +150,13 @@ def _regressor(name: str, recipe: Recipe) -> Any:
     from sklearn.ensemble import HistGradientBoostingRegressor as Boosting
     from sklearn.linear_model import RidgeCV
 
-    from dco.models import QuantilePair, ResidualSpread, TransformedTarget
+    from dco.models import (
+        QuantilePair,
+        ResidualSpread,
+        SmallGaussianProcess,
+        SmallNetworks,
+        TransformedTarget,
+    )
 
     def learn_log(model: Any) -> Any:
         return TransformedTarget(model, recipe.log or "log1p")
@@ -138,9 +170,14 @@ def _regressor(name: str, recipe: Recipe) -> Any:
         case "linear-log":
             return learn_log(RidgeCV(alphas=_RIDGE_PENALTIES))
         case "boosting":
-            return Boosting()
+            return _boosting(recipe.effort)
         case "boosting-log":
-            return learn_log(Boosting())
+            return learn_log(_boosting(recipe.effort))
+        case "smooth":
+            return learn_log_if_suitable(SmallGaussianProcess(recipe.effort.process_rows))
+        case "networks":
+            networks = SmallNetworks(recipe.effort.n_networks, steps=recipe.effort.network_steps)
+            return learn_log_if_suitable(networks)
         case "shallow":
             n_trees = 60 if recipe.is_small else 200
             shallow = Boosting(
@@ -160,7 +197,21 @@ def _regressor(name: str, recipe: Recipe) -> Any:
     raise KeyError(name)
 
 
-def _preparation(columns: Columns | None, *, is_linear: bool) -> list[tuple[str, Any]]:
+def _boosting(effort: Effort) -> Any:
+    """Make boosting as scikit-learn has it, or with more and slower rounds."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    if effort == EFFORTS["quick"]:
+        return HistGradientBoostingRegressor()
+    return HistGradientBoostingRegressor(
+        max_iter=effort.boosting_rounds,
+        learning_rate=24 / effort.boosting_rounds,
+        max_features=0.5,
+        min_samples_leaf=10,
+    )
+
+
+def prepare_columns(columns: Columns | None, *, needs_scaling: bool) -> list[tuple[str, Any]]:
     """Make the steps of a pipeline that prepare columns for a linear model, or for trees.
 
     Linear models get medians for missing numbers, unit variance, and one column for each category
@@ -179,9 +230,9 @@ def _preparation(columns: Columns | None, *, is_linear: bool) -> list[tuple[str,
         ("scale", StandardScaler()),
     ]
     if columns is None:
-        return scaling if is_linear else []
+        return scaling if needs_scaling else []
 
-    if is_linear:
+    if needs_scaling:
         numbers: Any = Pipeline(scaling)
         encoder: Any = OneHotEncoder(
             handle_unknown="infrequent_if_exist",

@@ -21,6 +21,7 @@ from dco.scores.score import Score
 from dco.scores.transformed import Transformed
 from dco.tuning.default_models import (
     CLASSIFIERS,
+    EFFORTS,
     REGRESSORS,
     Recipe,
     check_default_names,
@@ -36,6 +37,8 @@ _SMALL_BELOW = 400
 # Beyond so many training rows a forest costs more than boosting, and loses.
 _FOREST_UP_TO = 1_500
 _FOREST_OF_CLASSES_UP_TO = 5_000
+# Fewer training rows do not train a network.
+_NETWORKS_FROM = 1_000
 _RESIDUALS: tuple[Score, ...] = (AbsoluteResidual(), NormalisedResidual(), QuantileResidual())
 
 
@@ -51,6 +54,7 @@ class Models:
     of_classes: bool
     alpha: Level
     seed: int
+    effort: str = "usual"
 
     def __post_init__(self) -> None:
         check_default_names(self.default_names or (), of_classes=self.of_classes)
@@ -104,6 +108,7 @@ class Models:
             columns=columns_of(rows.X),
             log=None if self.of_classes else suiting_log(resampling.targets),
             is_small=resampling.is_by_folds and len(rows) < _SMALL_BELOW,
+            effort=EFFORTS[self.effort],
         )
 
     def _usual_names(
@@ -137,7 +142,13 @@ class Models:
         if recipe.is_small:
             excluded |= {"boosting", "boosting-log"}
 
-        # 4. The default scores do not need every model that gives more than a point prediction.
+        # 4. Smooth models where the effort allows for them; networks need many rows.
+        if recipe.effort.process_rows == 0:
+            excluded.add("smooth")
+        if recipe.effort.n_networks == 0 or n_rows < _NETWORKS_FROM:
+            excluded.add("networks")
+
+        # 5. The default scores do not need every model that gives more than a point prediction.
         if scores is None:
             excluded.add("spread")  # levelled scores do its work at a fifth of its cost
         if scores is None and resampling.is_by_folds and n_rows < FOLDS_BELOW:

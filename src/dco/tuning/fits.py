@@ -144,6 +144,15 @@ class ModelFits:
         self.requests[candidate.model_name] = request
         self.results[candidate.model_name] = join_parts(fitted_parts, parts)
 
+    def add(self, model_name: str, model: Any, fitted: FittedModel) -> None:
+        """Add a model made of others that were fitted here. It is not fitted by itself."""
+        self.requests[model_name] = Request(
+            model,
+            record_types=tuple(fitted.predictions),
+            with_uniforms=True,  # its predictions have those of its members
+        )
+        self.results[model_name] = fitted
+
     def fitted(self, model_name: str) -> FittedModel:
         """Return a model that was fitted, and did not fail."""
         result = self.results[model_name]

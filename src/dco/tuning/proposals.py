@@ -186,7 +186,7 @@ def average_best_models(
     """
     # 1. List the candidates that predict as the winner does, best first, and their best models.
     candidate_of = {candidate.name: candidate for candidate in candidates}
-    best_first = [candidate_of[row.name] for row in ranking.table]
+    best_first = [candidate_of[row.name] for row in ranking.by_objective()]
     record_type = best_first[0].record_type
     same_type = [candidate for candidate in best_first if candidate.record_type is record_type]
     model_of = {candidate.model_name: candidate.model for candidate in same_type}
@@ -199,7 +199,7 @@ def average_best_models(
     average_name = "average of " + ", ".join(names_of_best)
     fitted_models = [contest.model_fits.fitted(name) for name in names_of_best]
     fitted_average = average_fitted_models(average, fitted_models, record_type)
-    contest.model_fits.results[average_name] = fitted_average
+    contest.model_fits.add(average_name, average, fitted_average)
 
     # 3. Pair it with every score.
     score_of = {candidate.score_name: candidate.score for candidate in same_type}
@@ -224,7 +224,7 @@ def average_fitted_models(
     )
 
     models_by_part = zip(*(fitted.models for fitted in fitted_models), strict=True)
-    average_by_part = tuple(average.of_fitted(list(models)) for models in models_by_part)
+    average_by_part = tuple(average.with_fitted(list(models)) for models in models_by_part)
     return FittedModel(average_by_part, {record_type: average_predictions})
 
 

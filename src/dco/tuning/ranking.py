@@ -68,6 +68,14 @@ class Ranking(ShownAsPrinted):
     n: int  # tuning rows
     objective: str = "mean_size"  # its name
 
+    def by_objective(self) -> list[RankingRow]:
+        """List the rows by their objective alone, whatever they lack to qualify.
+
+        Candidates that are made of others (averages, say) are made in this order, so that they do
+        not depend on how much evenness may cost.
+        """
+        return sorted(self.table, key=lambda row: row.objective)
+
     @property
     def best(self) -> str:
         """The name of the winner."""

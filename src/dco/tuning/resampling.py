@@ -10,10 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray
+from dco.foundations.arrays import AnyArray, Integers
 from dco.rows.rows import Cut, Rows
 from dco.rows.splits import folds
 from dco.tuning.evaluated import ALL_ROWS, Positions
+
+_CROSS_FITTING_FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,3 +129,13 @@ def uniform_seed(seed: int) -> int:
 def fold_seed(seed: int) -> int:
     """Return the seed that deals rows to folds."""
     return int(np.random.SeedSequence(seed).generate_state(2)[1])
+
+
+def cross_fitting_folds(rows: Rows) -> list[tuple[Integers, Integers]]:
+    """Cut tuning rows into folds, for what is learnt from some of them and tried on the others.
+
+    Each fold is a pair: the positions to learn from, and those that are held out. Rows of a cluster
+    stay together.
+    """
+    cuts = folds(len(rows), _CROSS_FITTING_FOLDS, groups=rows.clusters, seed=0)
+    return [(np.concatenate(learn_from), held_out) for learn_from, held_out in cuts]

@@ -7,7 +7,7 @@ the (n - floor(n alpha))-th smallest true-label score. No grid of thresholds is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from numpy.typing import ArrayLike
@@ -18,12 +18,7 @@ from dco.predictions import Prediction
 from dco.scores.names import checked_score
 from dco.scores.score import Score
 from dco.tuning.comparison import Comparison
-from dco.tuning.evaluated import (
-    EvaluatedCandidate,
-    TuningPredictions,
-    evaluate_candidate,
-    evaluate_pairs,
-)
+from dco.tuning.evaluated import TuningPredictions, evaluate_candidate, evaluate_pairs
 from dco.tuning.objectives import Aimed, objective_of
 from dco.tuning.ranking import Ranking
 
@@ -49,19 +44,6 @@ def tune(
 
     evaluated, errors = evaluate_pairs(pairs, y)
     return comparison.rank(evaluated, errors)
-
-
-def rank_evaluated(
-    evaluated: Sequence[EvaluatedCandidate], *, alpha: Level, objective: Aimed = "mean_size"
-) -> Ranking:
-    """Rank candidates as `tune` does, from their scores and set sizes instead of predictions."""
-    lengths = {len(candidate) for candidate in evaluated}
-    if len(lengths) != 1 or 0 in lengths:
-        raise ValueError(
-            "there must be at least one candidate, and all evaluated on the same tuning rows, at "
-            "least one."
-        )
-    return Comparison(as_rational(alpha), objective_of(objective)).rank(evaluated)
 
 
 def direct_tune(
