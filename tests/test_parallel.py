@@ -181,7 +181,6 @@ def ctrl_c_is_an_error():
 
 
 @needs_masks
-@pytest.mark.filterwarnings("ignore:.* still being processed by the workers")  # by joblib
 @pytest.mark.usefixtures("ctrl_c_is_an_error")
 def test_ctrl_c_while_workers_are_started_comes_afterwards():
     backend = InterruptedStart()

@@ -101,12 +101,15 @@ def _start_calls(
         return
 
     calls = [delayed(function)(item) for item in work]
-    with _keep_interrupts_from_children():
-        results = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+    results = None
     try:
+        # Ctrl-C that comes while workers start is raised at the end of this inner context.
+        with _keep_interrupts_from_children():
+            results = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
         yield results
     finally:
-        _end_workers(results)
+        if results is not None:
+            _end_workers(results)
 
 
 class _StoppedEarlyError(Exception):
