@@ -222,7 +222,7 @@ class DecoupledPredictor:
         """Keep notes as plain text in files and copies."""
         return vars(self) | {"notes": tuple(map(Note.plain, self.notes))}
 
-    def at(
+    def calibrate_at(
         self,
         alpha: Level | None = None,
         *,

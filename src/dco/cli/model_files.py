@@ -108,7 +108,7 @@ def stated_promise(model: Any, asked: OtherPromise) -> StatedPromise:
     """
     predictor = model.predictor_
     check_delta(asked.guarantee or predictor.statement.guarantee, asked.delta)
-    calibration = predictor.at(**asdict(asked))
+    calibration = predictor.calibrate_at(**asdict(asked))
     show(note_large_alpha(asked.alpha))
     show(calibration.notes())
 

@@ -78,7 +78,7 @@ def evaluate_in_parts(
     if not counts.rows:
         raise ValueError(f"{data} has no rows; give a table with rows.")
     predictor = model.predictor_
-    return evaluate_counts(predictor, predictor.at(**asdict(promise)), counts)
+    return evaluate_counts(predictor, predictor.calibrate_at(**asdict(promise)), counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def count_file(
     """Count rows, hits and set sizes in one file of a table; this runs in a worker process."""
     model = open_model_once(file)
     predictor = model.predictor_
-    calibration = predictor.at(**asdict(promise))
+    calibration = predictor.calibrate_at(**asdict(promise))
     new_values = NewValues()
     with name_file_in_errors(path):
         counts = PartCounts.total(

@@ -298,7 +298,7 @@ class SetsOfTable:
         """
         # 1. Predict.
         predictor = self.model.predictor_
-        calibration = predictor.at(**asdict(self.options.promise))
+        calibration = predictor.calibrate_at(**asdict(self.options.promise))
         prediction = predictor.structure.prediction(X)
         sets = predictor.sets(X, calibration, prediction=prediction)
         if isinstance(prediction, Points):  # the model need not predict again

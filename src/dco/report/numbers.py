@@ -291,7 +291,7 @@ def size_histogram(sets: Sets) -> SizeHistogram:
 def level_without_rows(estimator: FittedEstimator, alpha: float) -> LevelNumbers:
     """Compute what the calibration implies at one level, before any new row is seen."""
     bound = picked_bound(estimator.certificate_, alpha)
-    thresholds = estimator.predictor_.at(alpha).facts().thresholds
+    thresholds = estimator.predictor_.calibrate_at(alpha).facts().thresholds
     if len(thresholds) != 1 or thresholds[0].group is not None:
         return LevelNumbers(alpha, picked_bound=bound)  # each condition has its own threshold
 
@@ -330,7 +330,7 @@ def measure_level(
     n_covered = int(np.sum(np.asarray(sets.contains(targets))))
     n_unknown_labels = int(np.sum(~np.asarray(sets.knows(targets))))
 
-    law = estimator.predictor_.at(level.alpha).law
+    law = estimator.predictor_.calibrate_at(level.alpha).law
     test = None
     if law is not None:
         test = law.judge(n_covered, n_rows, unknown_labels=n_unknown_labels)
