@@ -44,6 +44,7 @@ from dco.scores.registry import scores_called
 from dco.scores.transformed import support_of
 from dco.tuning import Ranking
 from dco.tuning.choose import Tuning
+from dco.tuning.default_models import EFFORTS
 from dco.tuning.defaults import FOLDS_BELOW, Models
 from dco.tuning.objectives import EVEN, MEAN_SIZE, Objective, objective_of
 
@@ -56,6 +57,7 @@ class Decoupled(HoldsModels, ABC):
 
     predictor_: DecoupledPredictor
     support: tuple[float | None, float | None] | None = None
+    effort: str = "usual"
     # Whether models take missing values and sparse tables, as read in `fit`: tags of many
     # candidates take longer to read than a row takes to predict.
     _accepted_input: Mapping[str, bool] | None = None
@@ -304,6 +306,7 @@ class Decoupled(HoldsModels, ABC):
             of_classes=self._has_classes(),
             alpha=self.alpha,
             seed=seed,
+            effort=self.effort,
         )
 
     def _make_objective(self, models: Models) -> Objective:
@@ -677,7 +680,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
     models : None, estimator, name, dict, or list of these
         The models of the candidates. Estimators are cloned and fitted; ``FrozenEstimator(model)``
         is used as it is. A dict names its models. None tries the default models (linear models,
-        trees, boosting, quantiles and the average of the best few, also for frames with categories
+        trees, boosting, smooth models, quantiles and the average of the best few, also for frames with categories
         and gaps); names such as "linear" try some of them, and "default" all of them beside your
         own.
     scores : None, score, short name, dict, or list of these
@@ -713,6 +716,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
     objective : None, "mean_size", "p95_size", "even", objective, or function (sets, y) -> float
         What the choice minimises. None is "even" if default models are tried, otherwise the mean
         size.
+    effort : "quick", "usual" or "thorough", default="usual"
+        How much time the default models may take: without smooth models; with a Gaussian process
+        on at most 1,500 rows and, from 1,000 training rows on, two small networks; with larger
+        ones.
     support : None or (low, high)
         Where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
     duplicates : "natural", "drop" or "allow", default="natural"
@@ -744,6 +751,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         refit: bool = True,
         search: Any = None,
         objective: Any = None,
+        effort: str = "usual",
         support: tuple[float | None, float | None] | None = None,
         duplicates: Duplicates = "natural",
         n_jobs: int | None = None,
@@ -768,6 +776,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
             random_state=random_state,
         )
         self.support = support
+        self.effort = effort
 
     def predict_p(self, X: Any, y: Any) -> Floats:
         """Compute the conformal p-value of each given y, (n,).
@@ -778,6 +787,16 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
 
     def _check_parameters(self, *, tune: Any, calibrate: Any) -> None:
         super()._check_parameters(tune=tune, calibrate=calibrate)
+        if self.effort not in EFFORTS:
+            names = ", ".join(f'"{name}"' for name in EFFORTS)
+            raise ValueError(f"effort must be one of {names}, got {self.effort!r}.")
+        if self.effort != "usual" and default_names(self.models) == ():
+            raise ValueError(
+                Message(
+                    f"⟨effort={self.effort}⟩ is about the default models, and ⟨models⟩ holds only "
+                    f"your own: leave it out, or add the name default to them."
+                )
+            )
         if self.condition_on is not None and is_label(self.condition_on):
             raise ValueError(
                 f'condition_on="{self.condition_on}" is for classes; a regression takes columns '
