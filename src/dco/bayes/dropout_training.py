@@ -177,23 +177,30 @@ def _default_memory() -> float:
 
 
 def _train_group(trainings: Sequence[Training]) -> list[Layers]:
-    """Train networks of one shape in one run of the compiled program."""
+    """Train networks of one shape side by side, and return the layers of each.
+
+    A data set that several networks share is handed to the compiled program once.
+    """
     jax = require("jax", extra="bayes")
-    tables = list(dict.fromkeys(training.rows for training in trainings))  # each table once
+    datasets = list(dict.fromkeys(training.rows for training in trainings))  # each once
+    is_real_row = trainings[0].is_real_row()  # where batches are not padded: the same for all
     train = _training_program()
-    stacked_layers = train(
-        np.stack([table.features for table in tables]),
-        np.stack([table.codes for table in tables]),
-        trainings[0].is_real_row(),  # the same for one shape
-        _stack_networks(trainings, tables),
+    weights, biases = train(
+        np.stack([rows.features for rows in datasets]),
+        np.stack([rows.codes for rows in datasets]),
+        is_real_row,
+        _stack_networks(trainings, datasets),
     )
 
     # Each array has a first axis of networks: take it apart.
-    weights, biases = jax.tree.map(np.asarray, stacked_layers)
-    return [
-        Layers([layer[network] for layer in weights], [layer[network] for layer in biases])
-        for network in range(len(trainings))
-    ]
+    weights = jax.tree.map(np.asarray, weights)
+    biases = jax.tree.map(np.asarray, biases)
+    networks = []
+    for network in range(len(trainings)):
+        weights_of_network = [layer[network] for layer in weights]
+        biases_of_network = [layer[network] for layer in biases]
+        networks.append(Layers(weights_of_network, biases_of_network))
+    return networks
 
 
 def _stack_networks(trainings: Sequence[Training], tables: Sequence[TrainingRows]) -> NetworkInputs:

@@ -107,22 +107,25 @@ def full_conformal_labels(
     least_effective_draws
         A warning says when a set holds labels whose weights rest on fewer draws.
     """
-    codes = to_numpy(train.codes(y_train))
+    codes = to_numpy(train.codes(y_train))  # the column of each training label
     _check_same_model(train, test, codes)
+
+    # 1. The log probability of each training row's label, (T, n), and of every test label.
     p_train = to_numpy(train.draws).astype(np.float64)
     p_test = to_numpy(test.draws).astype(np.float64)
     p_observed = np.take_along_axis(p_train, codes[None, :, None], axis=2)[:, :, 0]
-
     with np.errstate(divide="ignore"):  # log 0 = -inf is right
         log_p_train = np.log(p_observed)
         log_p_candidates = np.log(p_test)
+
+    # 2. Rank every label, and keep those with a large enough rank.
     n = len(codes)
     n_draws = len(log_p_train)
     ranking = _rank_candidates(log_p_train, log_p_candidates, _log_weights(weights, n_draws))
     members = _find_members(ranking.ranks, n, alpha)
     _warn_collapsed(members, ranking.effective_draws, fewest=least_effective_draws)
 
-    # Labels without a probability have rank 1 everywhere.
+    # 3. Labels without a probability have rank 1 everywhere.
     is_unseen_label_in = _find_members(np.array(1), n, alpha)
     dense = np.full((len(test), test.n_classes), is_unseen_label_in)
     dense[:, : test.n_known] = members
@@ -146,13 +149,25 @@ def full_conformal_intervals(
     weights: ArrayLike | None = None,
     least_effective_draws: float = 20.0,
 ) -> FullConformalSets[IntervalUnions]:
-    """Make prediction sets on the real line, decided at the ascending `candidates` (G,).
+    """Make prediction sets on the real line from posterior draws, decided at given candidates.
 
-    Between candidates nothing is decided, so each run of candidates that are in is widened to the
-    nearest candidates that are out. A set that holds the first or last candidate may go on beyond
-    it: it then reaches to infinity, which says that `candidates` were too narrow. For the decision
-    at one exact response use `full_conformal_p_values`. `train` and `test` are the Gaussian
-    densities of the same T draws; the other parameters are those of `full_conformal_labels`.
+    Between candidates nothing is decided, so each run of candidates in the set is widened to the
+    nearest candidates outside. A set that holds the first or last candidate may go on beyond it: it
+    then reaches to infinity, which says that `candidates` were too narrow. For the decision at one
+    exact response use `full_conformal_p_values`.
+
+    Parameters
+    ----------
+    train, test
+        The Gaussian densities of the same T draws, for the training and for the test rows.
+    y_train
+        The responses of the training rows.
+    candidates
+        (G,): values of y, ascending.
+    weights
+        The draws' own weights v (T,), all equal by default.
+    least_effective_draws
+        A warning says when a set holds candidates whose weights rest on fewer draws.
     """
     check_exact_in_float64(candidates, name="candidates")
     grid = np.asarray(candidates, dtype=np.float64)
@@ -239,16 +254,20 @@ class CandidateRanks:
 def _rank_candidates(
     log_p_train: Floats, log_p_candidates: Floats, log_draw_weights: Floats
 ) -> CandidateRanks:
-    """Count #{i <= n + 1 : σ_i <= σ_{n+1}} for every candidate (see the top of this file).
+    """Count for every candidate how many of the n + 1 rows conform at most as well as it does.
+
+    The n + 1 rows are the training rows and the candidate itself. How well row i conforms is its
+    density under the posterior given all n + 1 rows, σ_i = Σ_t w_t p(y_i | x_i, θ_t), with the
+    weights w_t of `_add_one_in_weights`.
 
     Parameters
     ----------
     log_p_train
-        (T, n): log p(y_i | x_i, θ_t) of the training rows.
+        (T, n): log p(y_i | x_i, θ_t) of the training rows for each of T posterior draws θ_t.
     log_p_candidates
         (T, n_test, candidates): log p(y | x, θ_t) of each candidate y at each test row.
     log_draw_weights
-        (T,): log v_t.
+        (T,): the logarithm of each draw's own weight.
     """
     n_draws, n = log_p_train.shape
     if len(log_p_candidates) != n_draws:
@@ -256,31 +275,51 @@ def _rank_candidates(
             f"train has {n_draws} draws and test has {len(log_p_candidates)}; the draws must be "
             f"the same."
         )
-    shape = log_p_candidates.shape[1:]
-    log_p_all = log_p_candidates.reshape(n_draws, -1)  # one column per candidate
-    n_candidates = log_p_all.shape[1]
+    log_p_of_columns = log_p_candidates.reshape(n_draws, -1)  # one column per candidate and row
+    n_columns = log_p_of_columns.shape[1]
+    train = _ScaledDensities.of(log_p_train)
 
-    # Divide the densities of each training row by their largest, so that sums do not underflow.
-    largest = log_p_train.max(initial=-np.inf, axis=0)
-    log_scale = np.where(np.isfinite(largest), largest, 0.0)
-    scaled_p_train = np.exp(log_p_train - log_scale)
-
-    ranks = np.empty(n_candidates, dtype=np.int64)
-    effective_draws = np.empty(n_candidates)
+    # as many columns at once as memory holds
+    ranks = np.empty(n_columns, dtype=np.int64)
+    effective_draws = np.empty(n_columns)
     batch_size = max(1, CELLS_AT_ONCE // max(n, n_draws))
-    for start in range(0, n_candidates, batch_size):
+    for start in range(0, n_columns, batch_size):
         batch = slice(start, start + batch_size)
-        log_p_new = log_p_all[:, batch]
+        log_p_new = log_p_of_columns[:, batch]
         log_w = _add_one_in_weights(log_p_new, log_draw_weights)
         w = np.exp(log_w)
 
-        with np.errstate(divide="ignore"):  # log 0 = -inf is right
-            log_sigma = np.log(scaled_p_train.T @ w) + log_scale[:, None]
+        log_sigma_train = train.log_means(w)
         log_sigma_new = logsumexp(log_w + log_p_new, axis=0)
-        n_not_above = np.count_nonzero(log_sigma <= log_sigma_new + ROUNDING, axis=0)
-        ranks[batch] = 1 + n_not_above  # the candidate itself is the (n + 1)-th row
+        n_not_above = np.count_nonzero(log_sigma_train <= log_sigma_new + ROUNDING, axis=0)
+        ranks[batch] = n_not_above + 1  # the candidate itself
         effective_draws[batch] = 1 / np.sum(w**2, axis=0)
+
+    shape = log_p_candidates.shape[1:]
     return CandidateRanks(ranks.reshape(shape), effective_draws.reshape(shape))
+
+
+@dataclass(frozen=True, eq=False)
+class _ScaledDensities:
+    """Densities p (T, n) of n rows for T draws, as p = exp(log_scale) * scaled.
+
+    The scale of a row is its largest density, so that weighted sums of `scaled` do not underflow.
+    """
+
+    scaled: Floats
+    log_scale: Floats
+
+    @classmethod
+    def of(cls, log_p: Floats) -> _ScaledDensities:
+        """Scale densities whose logarithms are (T, n)."""
+        largest = log_p.max(initial=-np.inf, axis=0)
+        log_scale = np.where(np.isfinite(largest), largest, 0.0)
+        return cls(scaled=np.exp(log_p - log_scale), log_scale=log_scale)
+
+    def log_means(self, weights: Floats) -> Floats:
+        """Return log Σ_t w_t p_t of every row, (n, columns), for weights (T, columns)."""
+        with np.errstate(divide="ignore"):  # log 0 = -inf is right
+            return np.asarray(np.log(self.scaled.T @ weights) + self.log_scale[:, None])
 
 
 def _add_one_in_weights(log_p_new: Floats, log_draw_weights: Floats) -> Floats:
@@ -356,27 +395,29 @@ def _log_densities(mixture: GaussianMixtures, y: Floats) -> Floats:
 
 
 def widen_to_neighbours(members: Bools, grid: Floats) -> IntervalUnions:
-    """Turn runs of candidates into intervals that reach to the nearest candidates that are out.
+    """Turn runs of members on a grid into intervals that reach to the nearest grid values outside.
 
-    `members` (rows, G) marks which of the ascending candidates `grid` (G,) are in each row's set.
-    On the grid 0, 1, 2, 3, 4 the members 1, 2 become the interval [0, 3], and the members 3, 4
-    become [2, ∞].
+    `members` (rows, G) marks which of the ascending values `grid` (G,) are in each row's set. On
+    the grid 0, 1, 2, 3, 4 the members 1, 2 become the interval [0, 3], and the members 3, 4 become
+    [2, ∞].
     """
-    # A column of 0 on each side: every run starts and ends.
-    is_in = np.pad(members.astype(np.int8), ((0, 0), (1, 1)))
-    # Two runs with one candidate between them both reach it, and so are one.
-    is_in[:, 1:-1] |= is_in[:, :-2] & is_in[:, 2:]
+    # 1. Fill gaps of one value: the runs on both sides reach it, and so are one.
+    is_in = members.copy()
+    is_in[:, 1:-1] |= members[:, :-2] & members[:, 2:]
 
-    # A run from candidate i to candidate j starts with a step up at i and ends with one down at
-    # j + 1. With infinity at both ends, edges[i] is the candidate before i.
-    steps = np.diff(is_in, axis=1)
-    rows, first = np.nonzero(steps == 1)
-    _, one_past_last = np.nonzero(steps == -1)
-    edges = np.concatenate([[-np.inf], grid, [np.inf]])
-    lower = edges[first]
-    upper = edges[one_past_last + 1]
+    # 2. Find where runs start and end. With a column of 0 on each side, a run from column i to
+    # column j has a step up at i and a step down at j + 1.
+    padded = np.pad(is_in.astype(np.int8), ((0, 0), (1, 1)))
+    steps = np.diff(padded, axis=1)
+    rows, first_column = np.nonzero(steps == 1)
+    _, one_past_last_column = np.nonzero(steps == -1)
 
-    # The pieces of row r are those from pointers[r] up to pointers[r + 1].
-    n_pieces = np.bincount(rows, minlength=len(members))
-    pointers = np.concatenate([[0], np.cumsum(n_pieces)]).astype(np.int64)
+    # 3. Look up the grid values beside each run: before_column[i] is the one before column i.
+    before_column = np.concatenate([[-np.inf], grid, [np.inf]])
+    lower = before_column[first_column]
+    upper = before_column[one_past_last_column + 1]
+
+    # 4. The intervals of row r are those from pointers[r] up to pointers[r + 1].
+    n_intervals = np.bincount(rows, minlength=len(members))
+    pointers = np.concatenate([[0], np.cumsum(n_intervals)]).astype(np.int64)
     return IntervalUnions(pointers, lower, upper)

@@ -113,7 +113,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         *,
         memory: float | None = None,
     ) -> list[list[MCDropoutClassifier]]:
-        """Fit a clone of every classifier in `heads` to every data set, many at once.
+        """Fit a clone of every classifier in `heads` to every data set, many networks at once.
 
         It is much faster than one `fit` after the other: networks with the same layer widths and
         the same number and size of batches train side by side in one compiled program.
@@ -236,9 +236,9 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
                 setattr(self, name, getattr(other, name))
 
     def _prepare_training(self, standardised: StandardisedRows) -> Training:
-        """Draw masks, first weights and batches, and collect what training needs.
+        """Draw the dropout masks, first weights and batches, and collect what training needs.
 
-        Each has a generator of its own, so that a network gets the same ones alone or among others.
+        The masks and the scale of the features are kept as attributes, for predictions.
         """
         self._check_parameters()
         self.feature_mean_ = standardised.mean
@@ -247,6 +247,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         hidden = tuple(int(width) for width in self.hidden)
         widths = (n_features, *hidden, len(self.classes_))
 
+        # Each has a generator of its own, so that a change of one leaves the others as they are.
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         start_seed, batch_seed, mask_seed, noise_seed = np.random.SeedSequence(seed).spawn(4)
         self.masks_ = self._draw_masks(np.random.default_rng(mask_seed), hidden)
@@ -369,15 +370,20 @@ def _prediction_program(output: Output) -> Callable[..., Any]:
 def _draws(
     weights: list[JaxArray], biases: list[JaxArray], masks: list[JaxArray], x: JaxArray
 ) -> JaxArray:
-    """Compute p_t of every pass."""
+    """Compute the class probabilities of every pass of a batch of rows x, (T, rows, K).
+
+    A pass is the network with one of the T dropout masks. `weights` and `biases` have one array per
+    layer, and `masks` has one per hidden layer, (T, width).
+    """
     jax = require("jax", extra="bayes")
     jnp = require("jax.numpy", extra="bayes")
-    first = _first_layer(weights, biases, x)
+    first_hidden = _first_hidden_layer(weights, biases, x)  # the same for all passes
 
-    def p_of_pass(masks_of_pass: list[JaxArray]) -> JaxArray:
-        return jnp.exp(_log_p_of_pass(first, weights, biases, masks_of_pass))
+    def run_pass(masks_of_pass: list[JaxArray]) -> JaxArray:
+        log_p = _log_p_of_pass(first_hidden, weights, biases, masks_of_pass)
+        return jnp.exp(log_p)
 
-    return jax.lax.map(p_of_pass, masks)
+    return jax.lax.map(run_pass, masks)
 
 
 def _log_mean(
@@ -406,21 +412,24 @@ def _log_sums_of_powers(
     *,
     highest_power: int,
 ) -> list[JaxArray]:
-    """Compute log Σ_t p_t, log Σ_t p_t², ..., up to the highest power.
+    """Compute log Σ_t p_t, log Σ_t p_t², ..., up to the highest power, each (rows, K).
 
-    In logarithms, because the square of an unlikely label's probability underflows in single
-    precision. Pass by pass, so that memory does not grow with T.
+    p_t are the class probabilities of pass t, the network with the t-th of T dropout masks. The
+    sums are kept in logarithms, because the square of an unlikely label's probability underflows in
+    single precision, and grow pass by pass, so that memory does not grow with T.
     """
     jax = require("jax", extra="bayes")
     jnp = require("jax.numpy", extra="bayes")
-    first = _first_layer(weights, biases, x)
+    first_hidden = _first_hidden_layer(weights, biases, x)  # the same for all passes
 
-    def add_pass(log_sums: list[JaxArray], masks_of_pass: list[JaxArray]) -> Any:
-        log_p = _log_p_of_pass(first, weights, biases, masks_of_pass)
-        new_log_sums = [
-            jnp.logaddexp(log_sum, power * log_p) for power, log_sum in enumerate(log_sums, start=1)
-        ]
-        return new_log_sums, None
+    def add_pass(
+        log_sums: list[JaxArray], masks_of_pass: list[JaxArray]
+    ) -> tuple[list[JaxArray], None]:
+        log_p = _log_p_of_pass(first_hidden, weights, biases, masks_of_pass)
+        new_log_sums = []
+        for power, log_sum in enumerate(log_sums, start=1):
+            new_log_sums.append(jnp.logaddexp(log_sum, power * log_p))
+        return new_log_sums, None  # `scan` wants a second result, for each pass: there is none
 
     n_labels = weights[-1].shape[1]
     log_of_zero = jnp.full((x.shape[0], n_labels), -jnp.inf)
@@ -428,21 +437,26 @@ def _log_sums_of_powers(
     return log_sums  # type: ignore[no-any-return]
 
 
-def _first_layer(weights: list[JaxArray], biases: list[JaxArray], x: JaxArray) -> JaxArray:
+def _first_hidden_layer(weights: list[JaxArray], biases: list[JaxArray], x: JaxArray) -> JaxArray:
     """Compute the first hidden layer before its mask."""
     jax = require("jax", extra="bayes")
     return jax.nn.relu(x @ weights[0] + biases[0])
 
 
 def _log_p_of_pass(
-    first: JaxArray,
+    first_hidden: JaxArray,
     weights: list[JaxArray],
     biases: list[JaxArray],
     masks_of_pass: list[JaxArray],
 ) -> JaxArray:
-    """Compute log p_t, (rows, K), from the first hidden layer and the masks of pass t."""
+    """Compute the log probabilities of all K labels with one dropout mask per layer, (rows, K).
+
+    `first_hidden` is the first hidden layer before its mask, (rows, width), and `masks_of_pass` has
+    one mask (width,) for each hidden layer: 0 for units that are left out. `weights` and `biases`
+    are those of all layers; the first was used already.
+    """
     jax = require("jax", extra="bayes")
-    hidden = first * masks_of_pass[0]
+    hidden = first_hidden * masks_of_pass[0]
     for weight, bias, mask in zip(weights[1:-1], biases[1:-1], masks_of_pass[1:], strict=True):
         hidden = jax.nn.relu(hidden @ weight + bias) * mask
     return jax.nn.log_softmax(hidden @ weights[-1] + biases[-1])

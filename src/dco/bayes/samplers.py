@@ -187,13 +187,14 @@ class FullConditionals:
     def draw_variances(self, rng: np.random.Generator, beta: Floats) -> tuple[Floats, Floats]:
         """Draw the noise variance τ² and the prior width b of each chain, given its coefficients.
 
-        Let GIG(p, A, B) have the density ∝ x^(p-1) exp(-(A x + B / x) / 2). With n rows and d
-        slopes,
+        Let GIG(p, A, B), the generalised inverse Gaussian distribution, have the density
+        ∝ x^(p-1) exp(-(A x + B / x) / 2). With n rows and d slopes,
 
             τ² | β ~ GIG((1 - n) / 2, 1 / c², RSS(β)),   b | β ~ GIG(1 - d, 2, 2 Σ_j |θ_j|)
 
-        The first uses that τ ~ HalfNormal(c) gives τ² the density ∝ (τ²)^(-1/2) exp(-τ² / (2c²)).
-        Returns (τ², b), each with one number per chain.
+        RSS(β) is the residual sum of squares, and c the scale of the prior τ ~ HalfNormal(c), which
+        gives τ² the density ∝ (τ²)^(-1/2) exp(-τ² / (2c²)). `beta` is (chains, d + 1), the slopes θ
+        and the intercept. Return (τ², b), each with one number per chain.
         """
         n_chains = len(beta)
         d = self.n_slopes
@@ -223,7 +224,10 @@ class FullConditionals:
     def draw_coefficients(
         self, rng: np.random.Generator, beta: Floats, noise_variance: Floats, b: Floats
     ) -> Floats:
-        """Draw new coefficients β of each chain, given τ² and b.
+        """Draw new coefficients β of each chain, given the noise variance τ² and prior width b.
+
+        `beta` (chains, k) are the present ones: the d = k - 1 slopes, then the intercept. W is the
+        matrix of inputs, with a column of ones for the intercept.
 
         1. The Laplace prior is a normal one with a random variance (Park and Casella 2008), which
            is drawn given the present slopes. Let S be the diagonal matrix of prior standard
@@ -265,14 +269,14 @@ def nuts_draws(
     warmup: int,
     seed: int,
 ) -> Floats:
-    """Draw from the posterior of every regression problem by NumPyro's NUTS.
+    """Draw from the posterior of every regression problem by NumPyro's NUTS sampler.
 
     Parameters and the array that is returned are those of `gibbs_draws`, with a seed in place of a
     generator. All problems and chains run in one program, compiled once for each shape and kept
     for the process. Single precision suffices: the residual sum of squares is a sum of squares.
     """
     jax = require("jax", extra="bayes")
-    n_problems, k = statistics.least_squares.shape
+    n_problems, k = statistics.least_squares.shape  # k coefficients each, the intercept among them
     problems = statistics.repeat(chains)  # one copy per chain
     keys = jax.random.split(jax.random.key(seed), n_problems * chains)
     arguments = (
@@ -297,34 +301,43 @@ def nuts_draws(
 def _nuts_program(k: int, draws: int, warmup: int) -> Any:
     """Compile NUTS for problems with k coefficients (k - 1 slopes and the intercept).
 
-    The program takes a random key and the five arguments of `_negative_log_posterior` after z,
-    each with a first axis of chains. It returns the draws z, (chains, draws, k + 2).
+    The program runs `_run_nuts_chain` for many chains at once: it takes their random keys, and the
+    five arguments of `_negative_log_posterior` after z, each with a first axis of chains. It
+    returns the draws z, (chains, draws, k + 2): the coefficients, log b and log τ.
+    """
+    jax = require("jax", extra="bayes")
+    run_chain = partial(_run_nuts_chain, n_parameters=k + 2, draws=draws, warmup=warmup)
+    return jax.jit(jax.vmap(run_chain))
+
+
+def _run_nuts_chain(
+    key: JaxArray, *problem: JaxArray, n_parameters: int, draws: int, warmup: int
+) -> JaxArray:
+    """Run one chain of NUTS from a random start, and return its draws after the warm-up.
+
+    `key` is JAX's random key; `problem` holds the arguments of `_negative_log_posterior` after z.
+    The result is (draws, n_parameters).
     """
     jax = require("jax", extra="bayes")
     hmc = require("numpyro.infer.hmc", extra="bayes").hmc
     fori_collect = require("numpyro.util", extra="bayes").fori_collect
+    initialise, take_step = hmc(potential_fn_gen=_potential_of_problem, algo="NUTS")
 
-    initialise, step = hmc(potential_fn_gen=_potential_of_problem, algo="NUTS")
-
-    def run_chain(key: JaxArray, *problem: JaxArray) -> JaxArray:
-        """Run one chain from a random start, and return its draws z after the warm-up."""
-        key_start, key_run = jax.random.split(key)
-        start = jax.random.uniform(
-            key_start, (k + 2,), minval=-NUTS_START_RADIUS, maxval=NUTS_START_RADIUS
-        )
-        state = initialise(
-            start, num_warmup=warmup, dense_mass=True, rng_key=key_run, model_args=problem
-        )
-        return fori_collect(
-            warmup,
-            warmup + draws,
-            partial(step, model_args=problem),
-            state,
-            transform=attrgetter("z"),  # of a sampler's state only the position is kept
-            progbar=False,
-        )
-
-    return jax.jit(jax.vmap(run_chain))
+    key_start, key_run = jax.random.split(key)
+    start = jax.random.uniform(
+        key_start, (n_parameters,), minval=-NUTS_START_RADIUS, maxval=NUTS_START_RADIUS
+    )
+    first_state = initialise(
+        start, num_warmup=warmup, dense_mass=True, rng_key=key_run, model_args=problem
+    )
+    return fori_collect(
+        lower=warmup,
+        upper=warmup + draws,
+        body_fun=partial(take_step, model_args=problem),
+        init_val=first_state,
+        transform=attrgetter("z"),  # of a sampler's state only the position is kept
+        progbar=False,
+    )
 
 
 def _potential_of_problem(*problem: JaxArray) -> Any:

@@ -271,12 +271,15 @@ def _fit_all(
 
     n_inputs = [rows.inputs.shape[1] for rows in datasets]
     for width in sorted(set(n_inputs)):
-        group = [fit for fit, inputs in enumerate(n_inputs) if inputs == width]
-        statistics = _sum_up([datasets[fit] for fit in group])
-        prior_scales = np.asarray([float(models[fit].prior_scale) for fit in group])
+        group = [position for position, inputs in enumerate(n_inputs) if inputs == width]
+        models_of_group = [models[position] for position in group]
+        datasets_of_group = [datasets[position] for position in group]
+
+        statistics = _sum_up(datasets_of_group)
+        prior_scales = np.asarray([float(model.prior_scale) for model in models_of_group])
         draws = _sample(settings, statistics, prior_scales, rng)
-        for fit, chains in zip(group, draws, strict=True):
-            models[fit]._store_draws(chains, datasets[fit])
+        for model, chains, rows in zip(models_of_group, draws, datasets_of_group, strict=True):
+            model._store_draws(chains, rows)
 
 
 def _sum_up(datasets: Sequence[StandardisedRows]) -> SufficientStatistics:

@@ -318,22 +318,18 @@ class Risk:
 
 
 def _read_risks(losses: Any, alpha: Any, bound: Any, where: Any) -> list[Risk]:
-    """Check losses, alpha, bound and marks, which are given for one risk or for several.
+    """Check the arguments of `learn_then_test` that describe the risks, and return the risks.
 
-    Where they are for several, the last three may still be one for all of them.
+    There is one risk, or several: then `losses` is a list of matrices, or an array with the risks
+    as last axis, and `alpha`, `bound` and `where` are one for all risks or one for each.
     """
     matrices = _split_by_risk(losses, "losses", n_axes=2)
     n_risks = len(matrices)
     alphas = _for_each_risk(alpha, "alpha", n_axes=0, n_risks=n_risks)
     bounds = _for_each_risk(bound, "bound", n_axes=0, n_risks=n_risks)
-    marks = _for_each_risk(where, "where", n_axes=2, n_risks=n_risks)
+    wheres = _for_each_risk(where, "where", n_axes=2, n_risks=n_risks)
+    risks = list(map(_read_risk, matrices, alphas, bounds, wheres))
 
-    risks = [
-        _read_risk(matrix, risk_alpha, risk_bound, risk_marks)
-        for matrix, risk_alpha, risk_bound, risk_marks in zip(
-            matrices, alphas, bounds, marks, strict=True
-        )
-    ]
     n_columns = [risk.losses.shape[1] for risk in risks]
     if len(set(n_columns)) > 1:
         raise ValueError(f"every risk needs the same columns, got {n_columns} of them.")
@@ -374,11 +370,19 @@ def _split_by_risk(values: Any, name: str, *, n_axes: int) -> list[Any]:
 
 
 def _for_each_risk(values: Any, name: str, *, n_axes: int, n_risks: int) -> list[Any]:
-    """Return one entry for each risk as `_split_by_risk` does, or a single one for all of them."""
-    if values is None or (n_axes == 0 and np.ndim(values) == 0):
+    """Return one value for each of several risks, from one for all of them or one for each.
+
+    For numbers (n_axes = 0) and 2 risks, 0.1 -> [0.1, 0.1] and [0.1, 0.2] -> [0.1, 0.2]. For
+    matrices (n_axes = 2) one for each is a list of them, or an array with the risks as last axis;
+    None stands for "not given". `name` is the argument's, for the message.
+    """
+    is_one_number = n_axes == 0 and np.ndim(values) == 0
+    if values is None or is_one_number:
         return [values] * n_risks
+
     by_risk = _split_by_risk(values, name, n_axes=n_axes)
-    if len(by_risk) == 1 and not isinstance(values, (list, tuple)):
+    is_list = isinstance(values, (list, tuple))
+    if len(by_risk) == 1 and not is_list:  # one matrix for all risks
         return by_risk * n_risks
     if len(by_risk) != n_risks:
         raise ValueError(

@@ -143,10 +143,23 @@ def prepare_tests(
     random_state: int,
     counted: Bools | None = None,
 ) -> ColumnTests:
-    """Make the test of this name for the columns of a matrix, to be used at level `delta`.
+    """Prepare one test of "the risk exceeds alpha" for each column of a matrix of losses.
 
-    `random_state` draws the order in which "wsr" bets on rows; `counted` marks the rows that count
-    in each column.
+    Parameters
+    ----------
+    losses
+        (n, J) losses in [0, 1], a column for each threshold or setting.
+    alpha
+        The limit of the risk, the mean loss of new rows.
+    name
+        "hoeffding-bentkus", "binomial" or "wsr" (bets on one row after the other, after
+        Waudby-Smith and Ramdas).
+    delta
+        The level at which the tests will be used: their probability to err.
+    random_state
+        The seed of the order in which "wsr" bets on rows, the same for all columns.
+    counted
+        (n, J) marks of the rows that count in each column; None if all do.
     """
     test = make_test(name, alpha, delta=delta)
     test.check(losses if counted is None else losses[counted])

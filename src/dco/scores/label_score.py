@@ -70,7 +70,7 @@ class LabelScore(Score):
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Array:
         """Score the label of each row, (n,); +inf for a label that the model has never seen."""
         record = self.read(prediction)
-        codes = record.codes(y)  # of labels never seen they are at least n_known
+        codes = record.codes(y)  # the column of each label; n_known or more for labels never seen
         xp = namespace(codes)
         is_known = codes < record.n_known
         columns = xp.where(is_known, codes, 0)
@@ -109,19 +109,22 @@ class LabelScore(Score):
     def sizes_at_several(
         self, prediction: ClassRecord, thresholds: Sequence[AnyThreshold] | Floats
     ) -> Array:
-        """Count the labels of each set at several thresholds, (J, n), in one pass over the rows."""
+        """Count the labels in each row's set at each of J thresholds, (J, n).
+
+        The rows are scored once for all thresholds, in blocks that fit into memory.
+        """
         record = self.read(prediction)
         if not len(thresholds):
             return np.zeros((0, len(record)), dtype=np.int64)
 
-        several = [_read_thresholds(threshold, record) for threshold in thresholds]
+        matrices = [_read_thresholds(threshold, record) for threshold in thresholds]
         xp = namespace(record.array)
-        blocks = []
+        counts_of_blocks = []
         for rows in row_blocks(record.array):
-            block_thresholds = [_take_rows(matrix, rows) for matrix in several]
-            counts = self._count_all_members(record.take(rows), block_thresholds)
-            blocks.append(xp.stack(counts))
-        return xp.concat(blocks, axis=1)
+            matrices_of_block = [_take_rows(matrix, rows) for matrix in matrices]
+            counts = self._count_all_members(record.take(rows), matrices_of_block)
+            counts_of_blocks.append(xp.stack(counts))
+        return xp.concat(counts_of_blocks, axis=1)
 
     def _find_all_members(self, record: ClassRecord, thresholds: Array) -> Array:
         """Mark the members of the sets of a block of rows, (n, K).
@@ -134,19 +137,23 @@ class LabelScore(Score):
         unseen_members = _find_unseen_members(record, thresholds)
         return namespace(members).concat([members, unseen_members], axis=1)
 
-    def _count_all_members(self, record: ClassRecord, several: Sequence[Array]) -> Sequence[Array]:
-        """Count the members of the sets of a block of rows, for several matrices of thresholds.
+    def _count_all_members(
+        self, record: ClassRecord, thresholds_list: Sequence[Array]
+    ) -> Sequence[Array]:
+        """Count the labels in the set of each row, for each of several matrices of thresholds.
 
-        Labels that the model has never seen are counted too. There is one array (n,) of counts for
-        each matrix.
+        Labels that the model has never seen (no training row has them) are counted too: they score
+        +inf. The result has one array (n,) of counts for each matrix.
         """
-        of_known_labels = [_of_known_labels(thresholds, record) for thresholds in several]
-        counts = self.count_members(record, of_known_labels)
+        thresholds_of_known = [
+            _of_known_labels(thresholds, record) for thresholds in thresholds_list
+        ]
+        counts = self.count_members(record, thresholds_of_known)
         if record.unseen is None:
             return counts
 
         all_counts = []
-        for count, thresholds in zip(counts, several, strict=True):
+        for count, thresholds in zip(counts, thresholds_list, strict=True):
             unseen_members = _find_unseen_members(record, thresholds)
             all_counts.append(count + count_true(unseen_members))
         return all_counts

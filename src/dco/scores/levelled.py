@@ -33,31 +33,33 @@ class Levelled(CompositeScore):
 
     @classmethod
     def of(cls, score: Score, centres: Floats, scores: Floats, *, alpha: float) -> Levelled | None:
-        """Learn the factors from tuning rows: the (1 - alpha)-quantile of the scores in each fifth.
+        """Learn from tuning rows by what the scores of low and of high predictions are divided.
 
-        Return None where a score is negative, or where a fifth has no positive finite quantile.
+        Rows are cut into fifths by their point prediction. The factor of a fifth is the
+        (1 - alpha)-quantile of its scores, at the median of its predictions. Return None where a
+        score is negative, or where a fifth has no positive finite quantile.
 
         Parameters
         ----------
         score
             The score that is to be divided.
         centres
-            (n,), the point prediction of each tuning row, by which rows are cut into fifths.
+            (n,), the point prediction of each tuning row.
         scores
             (n,), what `score` gives to the tuning rows.
         alpha
             The share of a fifth's rows whose scores may exceed its factor.
         """
-        fifth_of_row = fifths(centres)
         places: list[float] = []
         factors: list[float] = []
+        fifth_of_row = fifths(centres)
         for fifth in np.unique(fifth_of_row):
             in_fifth = fifth_of_row == fifth
             places.append(float(np.median(centres[in_fifth])))
 
-            ascending = np.sort(scores[in_fifth])
-            n_larger = int(len(ascending) * alpha)  # scores that may exceed the factor
-            factors.append(float(ascending[-1 - n_larger]))
+            descending = np.sort(scores[in_fifth])[::-1]
+            n_larger = int(len(descending) * alpha)  # scores that may exceed the factor
+            factors.append(float(descending[n_larger]))
 
         has_negative_score = not np.all(scores >= 0)
         if has_negative_score or min(factors) <= 0 or max(factors) == np.inf:

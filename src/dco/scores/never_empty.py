@@ -59,20 +59,23 @@ class NeverEmpty(CompositeScore, LabelScore):  # type: ignore[override]
         return members | (_is_top(record) & holds_top)
 
     def count_members(self, record: ClassRecord, several: Sequence[Array]) -> list[Array]:
-        """Count the labels that are members by `score`, and the most probable label if it is not.
+        """Count the members by `score` in each row, and the most probable label if it is none.
 
-        `several` are matrices of thresholds; there is one array (n,) of counts for each.
+        `several` are matrices of thresholds; there is one array (n,) of counts for each. The most
+        probable label scores the lowest float, so it is a member at all thresholds from there on.
         """
         if not all(is_by_row(thresholds) for thresholds in several):
             return super().count_members(record, several)
 
-        scores_of_top = self.score.score_one_label(record, _top_label(record))[:, None]
-        counts = []
+        top_label = _top_label(record)
+        score_of_top = self.score.score_one_label(record, top_label)[:, None]
         counts_by_score = self.score.count_members(record, several)
+
+        counts = []
         for count, thresholds in zip(counts_by_score, several, strict=True):
-            is_no_member_by_score = scores_of_top > thresholds
-            is_added = is_no_member_by_score & (thresholds >= LOWEST_SCORE)
-            counts.append(count + count_true(is_added))
+            is_member = thresholds >= LOWEST_SCORE
+            is_no_member_by_score = score_of_top > thresholds
+            counts.append(count + count_true(is_member & is_no_member_by_score))
         return counts
 
 

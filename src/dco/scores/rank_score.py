@@ -119,19 +119,20 @@ class OneLabelPerRow(RankedLabels):
 
     @cached_property
     def is_up_to_label(self) -> Array:
-        """Marks the label of each row and those ranked before it, (n, K).
+        """Which labels are ranked up to the row's own label, that label included, (n, K).
 
-        Of labels that are equally probable, those in earlier columns are ranked before.
+        These are the more probable ones, and of equally probable ones those in earlier columns.
         """
         xp = namespace(self.probabilities)
         is_as_probable = self.probabilities >= self.own_probability
         is_tied = self.probabilities == self.own_probability
-        has_ties = xp.any(count_true(is_tied) > 1)  # with others than itself
+        has_ties = xp.any(count_true(is_tied) > 1)  # every label is tied with itself
         if not has_ties:
             return is_as_probable
 
         columns = xp.arange(self.probabilities.shape[1], device=self.probabilities.device)
-        is_later = columns[None, :] > self.columns[:, None]
+        own_column = self.columns[:, None]
+        is_later = columns[None, :] > own_column
         return is_as_probable & ~(is_tied & is_later)
 
     @cached_property

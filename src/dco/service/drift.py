@@ -33,16 +33,20 @@ class SortedScores:
         self._waiting: list[float] = []
 
     def place(self, score: float, *, uniform: float) -> float:
-        """Return the place of one more score among those so far, in (0, 1), and keep the score.
+        """Return how far up one more score stands among those so far, and keep the score.
 
-        The place is (n_below + v (1 + n_equal)) / (1 + n), where the uniform v breaks ties.
+        That is the share of scores below it, from 0 to 1. The score itself and scores equal to it
+        count by a random part, the `uniform` number v from 0 to 1:
+
+            place = (n_below + v (1 + n_equal)) / (1 + n)
         """
         n_below = bisect_left(self._merged, score) + bisect_left(self._waiting, score)
         n_up_to = bisect_right(self._merged, score) + bisect_right(self._waiting, score)
+        n_equal = n_up_to - n_below
         n = len(self._merged) + len(self._waiting)
-        place = (n_below + uniform * (1 + n_up_to - n_below)) / (1 + n)
+        place = (n_below + uniform * (1 + n_equal)) / (1 + n)
 
-        # To insert into a long list takes long, so that a short one takes the new scores.
+        # Keep it in the short list: to insert into the long one takes long.
         insort(self._waiting, score)
         if len(self._waiting) == _MERGE_AT:
             self._merged = sorted(self._merged + self._waiting)

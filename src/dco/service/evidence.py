@@ -88,26 +88,37 @@ class Evidence:
         )
 
     def after(self, hit: bool | Bools, chance_of_hit: float | Floats) -> Evidence:
-        """Return the evidence after one more row.
+        """Return the evidence for a change after one more row.
 
-        `hit` says whether the set of the row covers it, and `chance_of_hit` is the probability of
-        that if nothing has changed (u, which the urn gives from the rows before). With several
-        streams both are arrays, a value for each.
+        A change may start with any row. The likelihood ratio of a start says how much more likely
+        the rows since are with a change than without one; it is the product of the ratios of these
+        rows. The test martingale is the mean of all starts' ratios, weighted by how likely each
+        start is beforehand: without a change it exceeds x ever with probability at most 1 / x.
+
+        Parameters
+        ----------
+        hit
+            Whether the prediction set of the row covers it; with several streams of rows side by
+            side an array, a value for each.
+        chance_of_hit
+            The probability of that if nothing has changed, given the rows before.
         """
-        # 1. The likelihood ratio of the row, for each alternative.
+        # 1. The likelihood ratio of the row, for each alternative (a size of the change).
         likelihood_ratio = likelihood_ratios(hit, chance_of_hit)
 
-        # 2. A change may start with this row: that start joins the others, its ratio is 1 so far.
-        weight_from_here = weight_of_later_starts(self.n_rows)
-        weight_later = weight_of_later_starts(self.n_rows + 1)
-        weighted_before = self.weighted + weight_from_here - weight_later
+        # 2. A change may start with this row: that start joins the others, with a ratio of 1 so
+        # far.
+        weight_from_here = weight_of_later_starts(self.n_rows)  # of starts with this row or later
+        weight_of_later = weight_of_later_starts(self.n_rows + 1)
+        weighted_before = self.weighted + weight_from_here - weight_of_later
         summed_before = self.summed + 1
 
+        # 3. This row multiplies the ratio of every start.
         weighted = np.minimum(weighted_before * likelihood_ratio, _LARGEST)
         summed = np.minimum(summed_before * likelihood_ratio, _LARGEST)
 
-        # 3. Starts after this row have a ratio of 1, so they add their weight to the martingale.
-        martingale = weighted @ ALTERNATIVE_WEIGHTS + weight_later
+        # 4. Starts after this row have a ratio of 1, so they add their weight to the martingale.
+        martingale = weighted @ ALTERNATIVE_WEIGHTS + weight_of_later
         return Evidence(
             n_rows=self.n_rows + 1,
             weighted=weighted,
@@ -132,7 +143,7 @@ def likelihood_ratios(hit: ArrayLike, chance_of_hit: ArrayLike) -> Floats:
 
 
 def likely_start(hits: ArrayLike, chances_of_hits: ArrayLike, *, reported: int) -> int:
-    """Estimate how many rows came before a change that was first reported after `reported` rows.
+    """Estimate how many rows came before a change, given when it was first reported.
 
     It is the start whose rows are most likely under a change, against none. A change multiplies the
     odds of a hit by one of the `ODDS_FACTORS`.
@@ -140,27 +151,27 @@ def likely_start(hits: ArrayLike, chances_of_hits: ArrayLike, *, reported: int) 
     Parameters
     ----------
     hits
-        Whether each row was a hit, for all rows so far.
+        Whether each row was a hit (covered by its prediction set), for all rows so far.
     chances_of_hits
         The probability of that if nothing had changed, as `Evidence.after` takes it.
     reported
         After how many rows the change was reported; there may be rows after that.
     """
-    # The log likelihood ratio of each row: log(c / (1 - u + c u)) for a hit, without c for a miss.
+    # The log likelihood ratio of each row, with a column for each factor c and u the chance of a
+    # hit: log(c / (1 - u + c u)) for a hit, without the c for a miss. Summed up, cumulative[n] is
+    # that of the first n rows, and cumulative[end] - cumulative[start] that of rows between.
     is_hit = np.asarray(hits, dtype=bool)[:, None]
     u = np.asarray(chances_of_hits, dtype=np.float64)[:, None]
     log_ratios = np.where(is_hit, np.log(ODDS_FACTORS), 0.0) - np.log(1 - u + ODDS_FACTORS * u)
-
-    # cumulative[n] is that of the first n rows together, with a column for each factor c. That of
-    # the rows between a start and an end is cumulative[end] - cumulative[start].
     no_rows = np.zeros((1, len(ODDS_FACTORS)))
     cumulative = np.concatenate([no_rows, log_ratios]).cumsum(axis=0)
 
-    # 1. The start that explains best what there was when the change was reported.
-    start = _position_of_largest(cumulative[reported] - cumulative[:reported])
+    # 1. The start that explains best the rows until the report.
+    first_guess = _position_of_largest(cumulative[reported] - cumulative[:reported])
 
-    # 2. Until when the evidence for that start kept growing: to the last row, if the change lasts.
-    end = reported + _position_of_largest(cumulative[reported:] - cumulative[start])
+    # 2. The change lasts as long as the evidence for that start grows: often to the last row.
+    until_later_rows = cumulative[reported:] - cumulative[first_guess]
+    end = reported + _position_of_largest(until_later_rows)
 
     # 3. The start that explains best all rows until then.
     return _position_of_largest(cumulative[end] - cumulative[:reported])

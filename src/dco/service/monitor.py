@@ -118,13 +118,18 @@ class Monitor:
         return self.report()
 
     def report(self) -> MonitorReport:
-        """Say what is known so far: about all rows, each condition and each slice."""
+        """Say what is known so far: about all rows, each condition and each slice.
+
+        An alarm says that rows are covered less often than the fit allows. A change is a weaker
+        sign of the same, and a drift says that scores differ from those of the calibration rows.
+        """
         with self._lock:
             rows = self._rows
             n_covered = sum(rows.covered)
             is_alarm = self._p_value <= self.error_rate
             is_change = float(self._evidence.detector) >= self.run_length
 
+            # where a change was first reported, and with which row it probably began
             reported = since = coverage_since = None
             if is_alarm or is_change:
                 reported = self._first_report()
@@ -175,7 +180,7 @@ class Monitor:
     # ---------------------------------------------------------------- beginning and continuing
 
     def _start(self) -> None:
-        """Begin before the first row."""
+        """Begin before the first row: with the thresholds of the fit, and without evidence."""
         certificate = self._predictor.certificate
         calibration = self._predictor.calibration
 
@@ -183,21 +188,26 @@ class Monitor:
         fingerprint = certificate.provenance.scores_fingerprint
         self._random = np.random.default_rng([0, *fingerprint.encode()])
 
+        # Scores are compared after rounding to multiples of this step.
         self._step = choose_step(calibration.scored.scores, rounding=calibration.scored.rounding)
+
+        # One threshold for each condition, a group of rows with a threshold of its own.
         self._thresholds = {}
         for condition in calibration.conditions:
-            (value,) = round_scores(np.array([condition.threshold.value]), self._step)
+            threshold = condition.threshold
+            rounded_value = round_scores(np.array([threshold.value]), self._step)[0]
             self._thresholds[condition.name] = WatchedThreshold(
-                float(value),
-                rank=int(condition.threshold.rank or 0),
+                float(rounded_value),
+                rank=int(threshold.rank or 0),
                 scores=round_scores(condition.scores, self._step),
                 random=self._random,
             )
 
+        # What is known of the rows so far: nothing.
         self._rows = TakenRows()
         self._slices: dict[str, _WatchedSlice] = {}
-        self._evidence = Evidence.before_first_row()
-        self._stakes = Stakes.before_first_row()
+        self._evidence = Evidence.before_first_row()  # of a change of coverage
+        self._stakes = Stakes.before_first_row()  # of bets on a drift of scores
         self._timeline = Timeline()
 
     def _continue_from(self, state: Mapping[str, Any]) -> None:
@@ -241,9 +251,10 @@ class Monitor:
     # ---------------------------------------------------------------- taking rows
 
     def _score(self, X: Any, y: Any, by: Any) -> _ScoredBatch:
-        """Compute all that a monitor needs to know of the rows of a batch.
+        """Predict and score the rows of a batch, one value per row for all that is counted later.
 
-        This depends on no other row, so several threads may do it at once.
+        `by` names the slice of each row, if slices are watched. No result depends on other rows, so
+        several threads may do this at once.
         """
         X = self._est.check_features(X)
         y = self._predictor.read_targets(y)
@@ -310,12 +321,21 @@ class Monitor:
     ) -> None:
         """Take one row: count it, and update the evidence for a change and for a drift.
 
-        `score` is rounded; `condition` and `slice_name` say where else the row counts.
+        Parameters
+        ----------
+        score
+            The rounded score of the row.
+        covered
+            Whether its prediction set holds its label.
+        condition
+            The group of rows whose threshold it has; None for rows without one.
+        slice_name
+            The part of the rows in which it counts as well, if slices are watched.
         """
         tie_uniform, place_uniform = self._random.random(2).tolist()
 
-        # 1. The threshold of its condition. A condition without calibration rows has full sets, so
-        # that nothing is learnt from its rows.
+        # 1. The threshold of its condition. A hit is a covered row, but for ties. A condition
+        # without calibration rows has full sets, so that nothing is learnt from its rows.
         is_hit = covered
         chance_of_hit = 1.0
         threshold = self._thresholds.get(condition)
@@ -323,6 +343,8 @@ class Monitor:
             chance_of_hit = threshold.chance_of_hit()
             is_hit = threshold.is_hit(score, uniform=tie_uniform, covered=covered)
             threshold.count(hit=is_hit, covered=covered)
+
+            # A drift shows in the place of the score among earlier ones.
             place = threshold.scores.place(score, uniform=place_uniform)
             self._stakes = self._stakes.after(place)
 

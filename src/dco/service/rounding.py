@@ -12,16 +12,25 @@ import numpy as np
 
 from dco.foundations.arrays import Floats
 
-_STEPS_PER_SPREAD = 2.0**20  # about a millionth of the usual spread is one step
-_DIGITS_KEPT = 46  # of the 53 binary ones of a float
-_ROUNDINGS_PER_STEP = 256.0
+# A step of the rounded scores is at least
+_STEPS_PER_SPREAD = 2.0**20  # ... about a millionth of the usual spread of scores,
+_DIGITS_KEPT = 46  # ... the last but 7 of the 53 binary digits of the largest score,
+_DIFFERENCES_PER_STEP = 256.0  # ... and so many differences between batches.
 
 
 def choose_step(scores: Floats, *, rounding: float) -> float:
-    """Choose the step to which scores are rounded, from those of the calibration rows.
+    """Choose the step to whose multiples scores are rounded, a power of two.
 
-    `rounding` is how much batches were seen to differ. A step is many times as long, so that hardly
-    any score lies where two batches would round it to different sides.
+    A score differs in its last digits when its row comes in another batch. The step is many times
+    as long as such a difference, so that hardly any score lies where two batches would round it to
+    different sides.
+
+    Parameters
+    ----------
+    scores
+        The scores of the calibration rows.
+    rounding
+        By how much scores of one row were seen to differ between batches.
     """
     finite = scores[np.isfinite(scores)].astype(np.float64)
     largest = float(np.abs(finite).max(initial=0.0))
@@ -29,11 +38,13 @@ def choose_step(scores: Floats, *, rounding: float) -> float:
         return 0.0
 
     quarter, three_quarters = np.quantile(finite, [0.25, 0.75])
-    spread = float(three_quarters - quarter) or largest
+    spread = float(three_quarters - quarter)
+    if spread == 0.0:
+        spread = largest
     step = max(
         spread / _STEPS_PER_SPREAD,
         largest * 2.0**-_DIGITS_KEPT,
-        rounding * _ROUNDINGS_PER_STEP,
+        rounding * _DIFFERENCES_PER_STEP,
     )
     return 2.0 ** math.ceil(math.log2(step))
 

@@ -92,10 +92,19 @@ def _none_if_empty(names: list[str | None]) -> list[str | None] | None:
 def read_state(
     state: Mapping[str, Any], settings: MonitorSettings, *, calibration: str
 ) -> TakenRows:
-    """Return the rows of a state; an error says why a monitor cannot continue from it.
+    """Return the rows that a monitor had taken when its state was written.
 
-    It must be a state of the same calibration, begun with the same settings.
+    A state that a monitor cannot continue from is an error that says why.
+
+    Parameters
+    ----------
+    state
+        What `write_state` returned, perhaps by way of a JSON file.
+    settings, calibration
+        The settings of the monitor that is to continue, and the name of the calibration that it
+        watches; the state must be of the same.
     """
+    # 1. Is it a state of this monitor?
     _check_unchanged(state)
     if state["calibration"] != calibration:
         raise ValueError(
@@ -114,6 +123,7 @@ def read_state(
                 )
             )
 
+    # 2. Read the rows.
     n_rows = len(state["covered"])
     rows = TakenRows(
         covered=[digit == "1" for digit in state["covered"]],
@@ -145,14 +155,13 @@ def _checksum(state: Mapping[str, Any]) -> str:
 
 
 def _check_facts_agree(rows: TakenRows, settings: MonitorSettings) -> None:
-    """Refuse a state that no monitor can have written, whatever its checksum says."""
+    """Refuse rows that no monitor can have taken, though the checksum of their state is right."""
     n_rows = len(rows.covered)
-    lengths = {len(rows.scores), len(rows.conditions), len(rows.slices)}
-    has_fingerprints = settings.duplicates == "natural" or len(rows.fingerprints) >= n_rows
-    is_sound = (
-        lengths == {n_rows}
-        and not any(math.isnan(score) for score in rows.scores)
-        and has_fingerprints
-    )
-    if not is_sound:
+    has_equal_lengths = len(rows.scores) == len(rows.conditions) == len(rows.slices) == n_rows
+    has_missing_scores = any(math.isnan(score) for score in rows.scores)
+
+    # A monitor that drops duplicates keeps the fingerprint of every row, to recognise the next.
+    drops_duplicates = settings.duplicates == "drop"
+    lacks_fingerprints = drops_duplicates and len(rows.fingerprints) < n_rows
+    if not has_equal_lengths or has_missing_scores or lacks_fingerprints:
         raise ValueError(_DAMAGED)

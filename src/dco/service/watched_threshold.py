@@ -25,6 +25,17 @@ class WatchedThreshold:
     def __init__(
         self, value: float, *, rank: int, scores: Floats, random: np.random.Generator
     ) -> None:
+        """Begin to watch a threshold, before the first row.
+
+        Parameters
+        ----------
+        value, rank
+            The threshold, and its rank among the calibration scores; n + 1 if it is above all n.
+        scores
+            (n,) the calibration scores.
+        random
+            Draws the probability that a row whose score equals the threshold is a hit.
+        """
         self.value = value
         self.rank = rank
         self.n_calibration = scores.size
@@ -33,13 +44,7 @@ class WatchedThreshold:
         self.n_covered = 0
         self.evidence = Evidence.before_first_row()
         self.scores = SortedScores(scores.tolist())
-
-        n_below = int(np.sum(scores < value))
-        n_equal = int(np.sum(scores == value))
-        self._chance_of_tie = 1.0  # that a row whose score equals the threshold is a hit
-        if n_equal and rank <= scores.size:  # rank n + 1 is beyond all scores, infinite ones too
-            rank_among_equal = rank - n_below
-            self._chance_of_tie = random.beta(rank_among_equal, n_equal - rank_among_equal + 1)
+        self._chance_of_tie = _draw_chance_of_tie(value, rank=rank, scores=scores, random=random)
 
     @property
     def expected_coverage(self) -> float:
@@ -65,3 +70,21 @@ class WatchedThreshold:
         self.n_rows += 1
         self.n_hits += hit
         self.n_covered += covered
+
+
+def _draw_chance_of_tie(
+    threshold: float, *, rank: int, scores: Floats, random: np.random.Generator
+) -> float:
+    """Draw the probability that a new score equal to the threshold counts as below it.
+
+    Calibration scores that are equal count as if each had another place, uniform and independent,
+    among infinitely many. The threshold is the r-th smallest of the m that are equal to it, so its
+    place has the distribution Beta(r, m - r + 1). A new score is below it with just that chance.
+    """
+    n_below = int(np.sum(scores < threshold))
+    n_equal = int(np.sum(scores == threshold))
+    is_above_all = rank > scores.size  # rank n + 1, even where scores are infinite too
+    if n_equal == 0 or is_above_all:
+        return 1.0
+    rank_among_equal = rank - n_below
+    return float(random.beta(rank_among_equal, n_equal - rank_among_equal + 1))

@@ -479,28 +479,27 @@ def _map_ends(
     ends
         (n,) the lower ends, or the upper ones, on the scale of the intervals.
     function, inverse
-        An increasing function to the new scale, and its inverse.
+        An increasing function of an array to the new scale, and its inverse.
     side
         -1.0 for lower ends, 1.0 for upper ones: the direction that leads outwards.
     """
-    largest = np.finfo(np.float64).max
+    largest_float = np.finfo(np.float64).max
     with np.errstate(all="ignore"):
         mapped = np.array(function(ends.astype(np.float64)), dtype=np.float64)
 
-        # 1. Infinite ends stay. A finite end that overflowed inwards starts at the largest float.
-        moving = np.flatnonzero(np.isfinite(ends))
-        if side < 0:
-            mapped[moving] = np.minimum(mapped[moving], largest)
-        else:
-            mapped[moving] = np.maximum(mapped[moving], -largest)
+        # 1. An infinite end stays. A finite one that overflowed inwards, a lower end to inf or an
+        # upper one to -inf, starts at the largest float in its place.
+        outermost = side * np.maximum(side * mapped, -largest_float)
+        mapped = np.where(np.isfinite(ends), outermost, mapped)
 
-        # 2. Move ends outwards until none is inside any more.
-        steps = np.spacing(np.abs(mapped[moving]))
-        while moving.size:
-            is_inside = side * inverse(mapped[moving]) <= side * ends[moving]
-            must_move = is_inside & np.isfinite(mapped[moving])
-            moving = moving[must_move]
+        # 2. Move finite ends outwards until none is inside any more.
+        inner = np.flatnonzero(np.isfinite(ends))  # the ends that may still be inside
+        steps = np.spacing(np.abs(mapped[inner]))
+        while inner.size:
+            is_inside = side * inverse(mapped[inner]) <= side * ends[inner]
+            must_move = is_inside & np.isfinite(mapped[inner])
+            inner = inner[must_move]
             steps = steps[must_move]
-            mapped[moving] += side * steps
+            mapped[inner] += side * steps
             steps *= 2
     return mapped
