@@ -64,6 +64,7 @@ def pick_examples(
     targets, points, sets
         The true value, the point prediction and the set of each evaluated row.
     """
+    # 1. Pick rows by the sizes of their sets.
     sizes = np.asarray(sets.sizes(), dtype=np.float64)
     is_covered = np.asarray(sets.contains(targets))
     kind_of_row = pick_rows(sizes)
@@ -79,6 +80,7 @@ def pick_examples(
         for row, kind in kind_of_row.items()
     ]
 
+    # 2. Add what is in the sets: labels, or intervals.
     rows = list(kind_of_row)
     if isinstance(sets, LabelSets):
         labels_of_rows = labels_by_probability(estimator, X, positions, sets, rows=rows)
@@ -117,19 +119,27 @@ def pick_rows(sizes: Floats) -> dict[int, str]:
 def labels_by_probability(
     estimator: Any, X: Any, positions: Integers, sets: LabelSets, *, rows: list[int]
 ) -> list[list[Any]]:
-    """Return the labels in the sets of some rows, the most probable label of each row first.
+    """List the labels in the sets of some rows, the most probable label of each row first.
 
-    Row k of the sets is row ``positions[k]`` of X.
+    Parameters
+    ----------
+    estimator
+        The fitted classifier; its probabilities order the labels.
+    X, positions
+        All rows, and which of them have a set: `sets` is as long as `positions`.
+    rows
+        The sets whose labels are wanted, counted from 0.
     """
-    probabilities = estimator.predict_proba(take_features(X, positions[rows]))
-    columns_by_probability = np.argsort(-probabilities, axis=1, kind="stable")
+    rows_of_X = positions[rows]
+    probabilities = estimator.predict_proba(take_features(X, rows_of_X))
     classes = estimator.classes_.tolist()
 
     labels_of_rows = []
-    for row, columns in zip(rows, columns_by_probability.tolist(), strict=True):
-        ranked_labels = [classes[column] for column in columns]
-        rank_of_label = {label: rank for rank, label in enumerate(ranked_labels)}
-        labels_of_rows.append(sorted(sets[row].tolist(), key=rank_of_label.__getitem__))
+    for row, probabilities_of_row in zip(rows, probabilities, strict=True):
+        most_probable_first = np.argsort(-probabilities_of_row, kind="stable")
+        labels_in_set = set(sets[row].tolist())
+        labels = [classes[k] for k in most_probable_first if classes[k] in labels_in_set]
+        labels_of_rows.append(labels)
     return labels_of_rows
 
 

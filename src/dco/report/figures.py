@@ -26,7 +26,13 @@ from dco.report.numbers import MOST_CONDITIONS, ReportNumbers, ScoreHistogram
 from dco.report.words import size_axis_name
 
 FORMATS = ("svg", "png")
-HEIGHT = 2.6  # inches, of a figure with one panel
+# Inches.
+HEIGHT = 2.6  # of a figure with one panel
+SCORE_PANEL_HEIGHT = 0.9  # of one of several panels of scores
+CONDITION_LINE_HEIGHT = 0.3  # of one condition in the figure of coverage
+SCORE_AXIS_HEIGHT = 0.6  # of the axis and its name, below all panels
+COVERAGE_AXIS_HEIGHT = 1.2
+
 DOTS_PER_INCH = 160
 NO_SIZES = "Sizes need rows: make the numbers with X and y."
 
@@ -76,7 +82,9 @@ def score_distribution(numbers: ReportNumbers) -> Any:
     """Draw the calibration scores with their threshold; with conditions, one panel for each."""
     histograms = numbers.histograms
     n_panels = len(histograms)
-    height = HEIGHT if n_panels == 1 else 0.9 * n_panels + 0.6
+    height = HEIGHT
+    if n_panels > 1:
+        height = SCORE_PANEL_HEIGHT * n_panels + SCORE_AXIS_HEIGHT
     with drawing_style():
         figure, panels = empty_figure(height=height, panels=n_panels)
         for panel, histogram in zip(panels, histograms, strict=True):
@@ -96,26 +104,36 @@ def draw_scores(panel: Any, numbers: ReportNumbers, histogram: ScoreHistogram) -
 
 
 def panel_title(numbers: ReportNumbers, histogram: ScoreHistogram) -> str:
-    """Name the threshold of a histogram, and its rank: "threshold 0.83, rank 181 of 200"."""
-    # That of its condition, or the one threshold of all rows, whose group is None.
-    threshold = next(
-        threshold
-        for threshold in numbers.certificate.thresholds
-        if threshold.group in (histogram.condition, None)
-    )
+    """Write the title of a histogram of scores: "threshold 0.83, rank 181 of 200".
+
+    A histogram of one condition (a group of rows with a threshold of its own) begins with its name:
+    "north: threshold 0.83, rank 91 of 100".
+    """
     title = f"threshold {threshold_in_words(histogram.threshold)}"
     if histogram.condition is not None:
         title = f"{plain_name(histogram.condition)}: {title}"
+
+    thresholds = numbers.certificate.thresholds
+    of_condition = [one for one in thresholds if one.group == histogram.condition]
+    threshold = of_condition[0] if of_condition else thresholds[0]  # the one of all rows
     if threshold.rank is not None:
         title += f", rank {threshold.rank} of {threshold.n}"
     return title
 
 
 def coverage_law(numbers: ReportNumbers) -> Any:
-    """Draw coverage against its law, or that of each condition against its own."""
-    n_conditions = sum(threshold.group is not None for threshold in numbers.certificate.thresholds)
+    """Draw the coverage that is expected, and what was observed if there are rows.
+
+    What is expected is the law of coverage, its distribution over draws of the calibration rows.
+    With conditions (groups of rows with thresholds of their own), each of the largest has a line.
+    """
+    thresholds = numbers.certificate.thresholds
+    n_conditions = sum(threshold.group is not None for threshold in thresholds)
     n_lines = min(n_conditions, MOST_CONDITIONS)
-    height = 0.3 * n_lines + 1.2 if n_lines else HEIGHT
+    height = HEIGHT
+    if n_lines > 0:
+        height = CONDITION_LINE_HEIGHT * n_lines + COVERAGE_AXIS_HEIGHT
+
     with drawing_style():
         figure, (panel,) = empty_figure(height=height)
         if numbers.evaluation is None:

@@ -1,4 +1,8 @@
-"""What a page of results says first: DCO's sets beside BQ's, by guarantee."""
+"""What a page of results says first: are DCO's sets smaller than those of BQ?
+
+DCO (decoupled conformal optimisation) is the method of this package. BQ (Bayesian quadrature) is
+the published method that it is compared with.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,16 @@ from dataclasses import dataclass
 from dco.report import plots
 
 BASELINE = "BQ"
-COMPARED = {"DCO-PAC": "same guarantee", "DCO-Warmstart": "weaker guarantee"}  # each against BQ
+SAME_GUARANTEE = "DCO-PAC"  # the variant of DCO that promises what BQ promises
+WEAKER_GUARANTEE = "DCO-Warmstart"
+LINE_NAMES = {SAME_GUARANTEE: "same guarantee", WEAKER_GUARANTEE: "weaker guarantee"}
+CSS_CLASSES = {SAME_GUARANTEE: "same", WEAKER_GUARANTEE: "weaker"}
 OPENINGS = {
-    "DCO-PAC": (
+    SAME_GUARANTEE: (
         "With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), "
         "DCO's sets are"
     ),
-    "DCO-Warmstart": (
+    WEAKER_GUARANTEE: (
         "With the usual, weaker promise (coverage on average over calibrations), they are"
     ),
 }
@@ -34,6 +41,7 @@ TOP = 14
 LINE_HEIGHT = 20
 TARGET_HEIGHT = LINE_HEIGHT + 4  # of the name of a target, above its first line
 
+AXIS_MARGIN = 0.08  # of the axis beyond the values on it, as a share of what it shows
 NO_DIFFERENCE = 0.0
 
 
@@ -71,8 +79,8 @@ class Difference:
 class FindingLine:
     """One line of the figure: a dot at the mean difference, and a bar for its interval.
 
-    `target` names the target on its first line, and is empty on the others. `kind` is "same" or
-    "weaker", by the guarantee of the method beside that of BQ.
+    `target` names the target on its first line, and is empty on the others. `kind` is a class of
+    the style sheet: "same" or "weaker", by the guarantee of the method beside that of BQ.
     """
 
     name: str
@@ -100,8 +108,10 @@ class Finding:
             ends += [difference.low, difference.high]
         lowest = min(ends)
         highest = max(ends)
-        margin = 0.08 * (highest - lowest) or 1.0  # an axis cannot have no length
-        return plots.Scale(lowest - margin, highest + margin, LEFT, RIGHT)
+        margin = AXIS_MARGIN * (highest - lowest)
+        if margin == 0:
+            margin = 1.0  # an axis cannot have no length
+        return plots.Scale(lowest - margin, highest + margin, start=LEFT, end=RIGHT)
 
     @property
     def baseline_x(self) -> float:
@@ -109,45 +119,56 @@ class Finding:
         return self.scale.to_pixels(NO_DIFFERENCE)
 
     def lines(self) -> list[FindingLine]:
-        """Return the lines of the figure from top to bottom, by target."""
+        """Return the lines of the figure from top to bottom, one for each difference.
+
+        Lines of one target coverage ("90 %") stand together, below a heading that names it.
+        """
         scale = self.scale
         lines = []
-        y = TOP
+        y = TOP  # pixels from the upper edge
         previous_target = ""
         for difference in sorted(self.differences, key=order_in_figure):
-            is_new_target = difference.target != previous_target
-            previous_target = difference.target
-            y += LINE_HEIGHT
-            if is_new_target:
+            heading = ""
+            if difference.target != previous_target:
+                heading = difference.target
                 y += TARGET_HEIGHT
-            lines.append(finding_line(difference, scale, y=y, names_target=is_new_target))
+            y += LINE_HEIGHT
+            lines.append(finding_line(difference, scale, y=y, heading=heading))
+            previous_target = difference.target
         return lines
 
 
 def finding_line(
-    difference: Difference, scale: plots.Scale, *, y: float, names_target: bool
+    difference: Difference, scale: plots.Scale, *, y: float, heading: str
 ) -> FindingLine:
-    """Draw one difference with its interval at the height `y`."""
+    """Draw how much larger DCO's sets are than BQ's as a line of the figure.
+
+    `scale` is the axis of differences, `y` the height of the line in pixels, and `heading` the text
+    above it ("" for none).
+    """
+    mean_with_sign = f"{difference.mean:+.1f} %".replace("-", "−")
     return FindingLine(
-        name=COMPARED[difference.method],
-        target=difference.target if names_target else "",
+        name=LINE_NAMES[difference.method],
+        target=heading,
         y=y,
         mean_x=scale.to_pixels(difference.mean),
         interval_path=plots.range_path(difference.low, difference.high, scale, y=y),
-        mean=f"{difference.mean:+.1f} %".replace("-", "−"),
-        kind="same" if difference.method == "DCO-PAC" else "weaker",
+        mean=mean_with_sign,
+        kind=CSS_CLASSES[difference.method],
     )
 
 
 def order_in_figure(difference: Difference) -> tuple[str, int]:
     """Return a key that sorts differences by target, and the same guarantee before the weaker."""
-    return difference.target, list(COMPARED).index(difference.method)
+    return difference.target, list(LINE_NAMES).index(difference.method)
 
 
 def find_differences(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Finding | None:
-    """Read a table of paired comparisons, and say how DCO's sets compare with BQ's.
+    """Find in a table by how much the sets of DCO are larger or smaller than those of BQ.
+
+    DCO is our method; BQ (Bayesian quadrature) is the one that it is compared with.
 
     Parameters
     ----------
@@ -161,27 +182,33 @@ def find_differences(
     -------
     None if the table has other columns, or does not compare DCO with BQ.
     """
+    # 1. Look whether this is a table of comparisons.
     size_columns = [name for name in ("width %", "size %") if name in head]
     other_columns = {"target", "first", "second", "low %", "high %"}
     if not size_columns or not other_columns <= set(head):
         return None
 
+    # 2. Take the comparisons with BQ.
     size_column = size_columns[0]
     differences = []
     for cells in rows:
         row = dict(zip(head, cells, strict=False))
-        if row["first"] in COMPARED and row["second"] == BASELINE:
+        if row["first"] in LINE_NAMES and row["second"] == BASELINE:
             differences.append(read_difference(row, size_column))
     if not differences:
         return None
 
+    # 3. Put them into words.
     sentences = sentences_about(differences, are_widths=size_column == "width %")
     title_before_colon = title.partition(":")[0]
     return Finding(title_before_colon, sentences, tuple(differences))
 
 
 def read_difference(row: Mapping[str, str], size_column: str) -> Difference:
-    """Read one comparison from a row of the table, which has a cell for each column."""
+    """Read one comparison of two methods from a row of a table: {"first": "DCO-PAC", ...}.
+
+    `size_column` has the difference of their mean sizes, in per cent.
+    """
     target = f"{100 * float(row['target']):g} %"
     if "features" in row:
         target = f"{row['features']}, {target}"
@@ -206,42 +233,46 @@ def sentences_about(differences: Sequence[Difference], *, are_widths: bool) -> t
 
 
 def summarise(differences: Sequence[Difference], smaller: str, larger: str) -> str:
-    """Say one difference with its interval, or several by the least and the greatest mean.
+    """Put differences of set sizes into words: "3.2 % to 5.0 % narrower, over 2 comparisons".
 
-    "3.2 % to 5.0 % narrower, over 2 comparisons". `smaller` and `larger` are the words for it:
-    "narrower" and "wider".
+    A negative difference means smaller sets. `smaller` and `larger` are the words for these:
+    "narrower" and "wider". A single difference is told with its interval.
     """
     if len(differences) == 1:
         return differences[0].in_words(smaller, larger)
 
-    low = min(difference.mean for difference in differences)
-    high = max(difference.mean for difference in differences)
+    lowest = min(difference.mean for difference in differences)
+    highest = max(difference.mean for difference in differences)
     comparisons = f"over {len(differences)} comparisons"
-    if low < 0 < high:
-        return f"between {-low:.1f} % {smaller} and {high:.1f} % {larger}, {comparisons}"
+    if lowest < 0 < highest:
+        return f"between {-lowest:.1f} % {smaller} and {highest:.1f} % {larger}, {comparisons}"
 
-    comparative = smaller if high <= 0 else larger
-    nearest, farthest = sorted([abs(low), abs(high)])
-    return f"{nearest:.1f} % to {farthest:.1f} % {comparative}, {comparisons}"
+    comparative = smaller if highest <= 0 else larger
+    least_change, greatest_change = sorted([abs(lowest), abs(highest)])
+    return f"{least_change:.1f} % to {greatest_change:.1f} % {comparative}, {comparisons}"
 
 
 def explain_method(name: str) -> str | None:
     """Explain a method of the paper in three sentences: its search, its guarantee and its rule.
 
-    `name` is the cell of a table, with a model or a variant behind it: "CQR (gradient boosting)"
-    is explained as "CQR". None for a name that is no method of the paper.
+    `name` is the cell of a table, which may name a model in brackets and a variant after a comma:
+    "CQR (gradient boosting)" is explained as "CQR", "DCO-PAC, refit" as "DCO-PAC" with a sentence
+    on the variant. None for a name that is no method of the paper.
     """
     from dco.paper import METHODS, TABLE_ROWS  # slow to import
 
+    # 1. Find the method: by the whole name first, then without its additions.
     method_by_name = {method.name: method for method in METHODS.values()} | TABLE_ROWS
     without_model = name.partition(" (")[0]
     without_variant = without_model.partition(",")[0]
-    possible_names = [name, without_model, without_variant]
-    known_names = [known for known in possible_names if known in method_by_name]
-    if not known_names:
+    method = None
+    for method_name in (name, without_model, without_variant):
+        if method is None:
+            method = method_by_name.get(method_name)
+    if method is None:
         return None
-    method = method_by_name[known_names[0]]
 
+    # 2. Write the sentences.
     search = "Searches nothing."
     if method.tuned != "nothing":
         search = f"Chooses its {method.tuned} on {TUNED_ON[method.tuned_on]}."

@@ -28,7 +28,7 @@ Sets: TypeAlias = LabelSets | Intervals | IntervalUnions
 
 LEVELS = (*(k / 200 for k in range(1, 21)), *(k / 100 for k in range(11, 51)))
 BYTES_AT_ONCE = 2**28  # of the sets of several levels, which are made from one prediction
-PICKED_DELTA = 0.05  # how often the bound fails that holds for a level picked by its result
+SIMULTANEOUS_DELTA = 0.05  # how often the bound fails that holds for a level picked by its result
 MOST_CONDITIONS = 12  # that are shown, the largest ones
 
 # A long tail of scores is cut off so many times as far above the median as the 95 % quantile is.
@@ -42,12 +42,12 @@ class LevelNumbers:
 
     Attributes
     ----------
-    threshold, expected
-        The threshold and the expected coverage; None where each condition has its own.
-    low, high
+    threshold, expected_coverage
+        None where each condition (a group of rows with a threshold of its own) has another.
+    likely_low, likely_high
         The range that holds coverage with probability 90 %: the coverage of the rows of the page,
-        or without rows that of all new rows. None where no law is known.
-    picked_bound
+        or without rows that of all new rows. None where the distribution of coverage is unknown.
+    simultaneous_bound
         A lower bound of coverage that holds at all levels at once.
     coverage, mean_size, p95_size
         What was measured on the rows of the page; None without rows.
@@ -55,10 +55,10 @@ class LevelNumbers:
 
     alpha: float
     threshold: float | None = None
-    expected: float | None = None
-    low: float | None = None
-    high: float | None = None
-    picked_bound: float | None = None
+    expected_coverage: float | None = None
+    likely_low: float | None = None
+    likely_high: float | None = None
+    simultaneous_bound: float | None = None
     coverage: float | None = None
     mean_size: float | None = None
     p95_size: float | None = None
@@ -106,17 +106,17 @@ class RowNumbers:
 class ReportNumbers:
     """What a report shows.
 
-    ``levels[start]`` is the level that was certified. `no_law` says why no law of coverage is
-    known; None if one is. `score_edges` are the edges of the bins of all `histograms`. `rows` is
-    None where no rows were given. `n_classes` is None for a regressor.
+    ``levels[certified_position]`` is the level that was certified. `why_no_law` says why the
+    distribution of coverage is not known; None if it is. `score_edges` are the edges of the bins of
+    all `histograms`. `rows` is None where no rows were given. `n_classes` is None for a regressor.
     """
 
     certificate: Certificate
     ranking: Ranking
     n_classes: int | None
-    no_law: str | None
+    why_no_law: str | None
     levels: tuple[LevelNumbers, ...]
-    start: int
+    certified_position: int
     score_edges: Floats
     histograms: tuple[ScoreHistogram, ...]
     rows: RowNumbers | None
@@ -124,7 +124,7 @@ class ReportNumbers:
     @property
     def certified(self) -> LevelNumbers:
         """The figures of the level that was certified."""
-        return self.levels[self.start]
+        return self.levels[self.certified_position]
 
     @property
     def evaluation(self) -> Evaluation | None:
@@ -137,9 +137,9 @@ def report_numbers(
 ) -> ReportNumbers:
     """Compute the numbers that a report shows of a fitted estimator.
 
-    `X` and `y` are rows that were used for nothing else. Without them the report has no coverage
-    and no size: calibration rows are never used in their place. `by` slices the rows, as in
-    ``estimator.evaluate``.
+    `X` and `y` are new rows, which were not used for the fit. Without them the report has no
+    coverage and no set sizes, since both would look better on the calibration rows than they are.
+    `by` slices the rows, as in ``estimator.evaluate``.
     """
     check_arguments(estimator, X, y, by)
     predictor = estimator.predictor_
@@ -164,9 +164,9 @@ def report_numbers(
         certificate=certificate,
         ranking=estimator.ranking_,
         n_classes=n_classes,
-        no_law=predictor.calibration.no_law,
+        why_no_law=predictor.calibration.no_law,
         levels=tuple(levels),
-        start=alphas.index(certificate.alpha),
+        certified_position=alphas.index(certificate.alpha),
         score_edges=score_edges,
         histograms=histograms,
         rows=rows,
@@ -251,27 +251,32 @@ def levels_at_once(estimator: FittedEstimator, n_rows: int) -> int:
 def row_numbers(
     estimator: FittedEstimator, rows: EvaluatedRows, evaluation: Evaluation, y: Any
 ) -> RowNumbers:
-    """Compute what the rows show at the level that was certified.
+    """Describe the rows at the certified level: set sizes, slices, examples, point predictions.
 
-    `y` holds the targets as they were given: a column of a table has the target's name.
+    `evaluation` is that of the `rows`. `y` is only asked for its name: the targets of a pandas
+    table know what their column is called.
     """
+    # 1. Predict: a set and a single value for each evaluated row.
     alpha = estimator.certificate_.alpha
     (sets,) = rows.sets(estimator, [alpha])
-    points = np.asarray(estimator.predict(rows.X))[rows.positions]
+    all_predictions = np.asarray(estimator.predict(rows.X))
+    predictions = all_predictions[rows.positions]
     are_labels = sets.holds_labels
 
-    target = str(getattr(y, "name", None) or "target")
+    # 2. Find the length that a set would have without a model; labels have none.
     typical_range = None
     if not are_labels:
         typical_range = middle_range(rows.targets.astype(np.float64), alpha=alpha)
+
+    target_name = str(getattr(y, "name", None) or "target")
     return RowNumbers(
         evaluation=evaluation,
-        tables=slice_tables(estimator, evaluation, target=target),
+        tables=slice_tables(estimator, evaluation, target=target_name),
         sizes=size_histogram(sets),
-        examples=pick_examples(estimator, rows.X, rows.positions, rows.targets, points, sets),
-        point=point_in_words(rows.targets, points, are_labels=are_labels, number=number),
+        examples=pick_examples(estimator, rows.X, rows.positions, rows.targets, predictions, sets),
+        point=point_in_words(rows.targets, predictions, are_labels=are_labels, number=number),
         typical_range=typical_range,
-        target=target,
+        target=target_name,
     )
 
 
@@ -289,23 +294,28 @@ def size_histogram(sets: Sets) -> SizeHistogram:
 
 
 def level_without_rows(estimator: FittedEstimator, alpha: float) -> LevelNumbers:
-    """Compute what the calibration implies at one level, before any new row is seen."""
-    bound = picked_bound(estimator.certificate_, alpha)
+    """Compute what the calibration rows alone say about the level `alpha`.
+
+    That is the threshold, and the coverage to expect from it. Where each condition (a group of
+    rows) has a threshold of its own, only the bound is known for the level as a whole.
+    """
+    bound = simultaneous_bound(estimator.certificate_, alpha)
     thresholds = estimator.predictor_.calibrate_at(alpha).facts().thresholds
-    if len(thresholds) != 1 or thresholds[0].group is not None:
-        return LevelNumbers(alpha, picked_bound=bound)  # each condition has its own threshold
+    has_conditions = len(thresholds) != 1 or thresholds[0].group is not None
+    if has_conditions:
+        return LevelNumbers(alpha, simultaneous_bound=bound)
 
     (threshold,) = thresholds
-    high = threshold.coverage_high
-    if threshold.coverage_low is not None and high is None:
-        high = 1.0  # where scores are tied the law has no upper end
+    likely_high = threshold.coverage_high
+    if threshold.coverage_low is not None and likely_high is None:
+        likely_high = 1.0  # where calibration scores are tied, only the lower end is known
     return LevelNumbers(
         alpha=alpha,
         threshold=threshold.value,
-        expected=threshold.expected_coverage,
-        low=threshold.coverage_low,
-        high=high,
-        picked_bound=bound,
+        expected_coverage=threshold.expected_coverage,
+        likely_low=threshold.coverage_low,
+        likely_high=likely_high,
+        simultaneous_bound=bound,
     )
 
 
@@ -321,38 +331,41 @@ def measure_levels(
 def measure_level(
     estimator: FittedEstimator, level: LevelNumbers, sets: Sets, targets: AnyArray
 ) -> LevelNumbers:
-    """Add to a level the coverage and the sizes of its sets, and the range its law expects.
+    """Add to the numbers of a level what some rows show: their coverage, and the sizes of sets.
 
-    The range [low, high] is for the coverage of so many rows, and replaces that of all new rows.
+    `sets` and `targets` have one entry for each row. If the distribution of coverage is known, the
+    likely range becomes the one for this number of rows.
     """
+    # 1. Measure.
     sizes = np.asarray(sets.sizes(), dtype=np.float64)
     n_rows = len(sizes)
     n_covered = int(np.sum(np.asarray(sets.contains(targets))))
-    n_unknown_labels = int(np.sum(~np.asarray(sets.knows(targets))))
-
-    law = estimator.predictor_.calibrate_at(level.alpha).law
-    test = None
-    if law is not None:
-        test = law.judge(n_covered, n_rows, unknown_labels=n_unknown_labels)
-
-    return replace(
+    measured = replace(
         level,
-        low=None if test is None else test.low,
-        high=None if test is None else test.high,
         coverage=n_covered / n_rows,
         mean_size=float(sizes.mean()),
         p95_size=size_quantile(sizes, 0.95),
     )
 
+    # 2. Say which coverage was to be expected: fewer rows have a wider range.
+    test = None
+    coverage_law = estimator.predictor_.calibrate_at(level.alpha).law
+    if coverage_law is not None:
+        n_unknown_labels = int(np.sum(~np.asarray(sets.knows(targets))))
+        test = coverage_law.judge(n_covered, n_rows, unknown_labels=n_unknown_labels)
+    if test is None:
+        return replace(measured, likely_low=None, likely_high=None)
+    return replace(measured, likely_low=test.low, likely_high=test.high)
 
-def picked_bound(certificate: Certificate, alpha: float) -> float | None:
-    """Return a coverage that holds at all levels at once with confidence 95 %.
 
-    It therefore holds at a level that is picked by its result, too. With conditions it holds in
-    each of them separately. None where no bound is known.
+def simultaneous_bound(certificate: Certificate, alpha: float) -> float | None:
+    """Return a lower bound of coverage that holds at all levels at once with confidence 95 %.
+
+    So it holds even at a level that somebody picks because its result looks good. With conditions
+    it holds in each of them separately. None where no bound is known.
     """
     try:
-        slack = certificate.simultaneous_slack(PICKED_DELTA)
+        slack = certificate.simultaneous_slack(SIMULTANEOUS_DELTA)
     except ValueError:
         return None
     return max(0.0, 1 - alpha - slack)
@@ -362,9 +375,11 @@ def picked_bound(certificate: Certificate, alpha: float) -> float | None:
 
 
 def score_histograms(estimator: FittedEstimator) -> tuple[Floats, tuple[ScoreHistogram, ...]]:
-    """Count calibration scores in common bins, for each of the largest conditions.
+    """Make a histogram of calibration scores for each condition, all with the same bins.
 
-    The axis ends where a long tail begins; the scores beyond are counted.
+    A condition is a group of rows with a threshold of its own; without conditions there is one
+    histogram, of all rows. Of many conditions the largest are taken. Returns the edges of the bins
+    and the histograms. Scores beyond the last edge are counted together.
     """
     conditions = estimator.predictor_.calibration.conditions
     all_scores = np.concatenate([condition.scores for condition in conditions]).astype(np.float64)
@@ -386,23 +401,27 @@ def score_histograms(estimator: FittedEstimator) -> tuple[Floats, tuple[ScoreHis
 
 
 def score_edges(scores: Floats) -> Floats:
-    """Return the edges of bins for scores: up to the largest, or to where a long tail begins.
+    """Choose bin edges for a histogram of scores: round numbers, from the lowest to the highest.
 
-    Infinite scores and the lowest score (that of a label which belongs to every set) are left out.
+    A few very high scores would squeeze all others into one bar. So the edges end at
+    median + LONG_TAIL * (95 % quantile - median), if the highest score is above that. Scores that
+    are infinite, or mark a label that belongs to every set (`LOWEST_SCORE`), are ignored.
     """
-    usual = np.sort(scores[np.isfinite(scores) & (scores != LOWEST_SCORE)])
-    if usual.size == 0:
-        usual = np.array([0.0, 1.0])
+    # 1. Find the ends.
+    is_ordinary = np.isfinite(scores) & (scores != LOWEST_SCORE)
+    ordinary_scores = np.sort(scores[is_ordinary])
+    if ordinary_scores.size == 0:
+        ordinary_scores = np.array([0.0, 1.0])
 
-    lowest = float(usual[0])
-    highest = float(usual[-1])
-    median = size_quantile(usual, 0.5)
-    p95 = size_quantile(usual, 0.95)
+    lowest = float(ordinary_scores[0])
+    highest = float(ordinary_scores[-1])
+    median = size_quantile(ordinary_scores, 0.5)
+    p95 = size_quantile(ordinary_scores, 0.95)
     if p95 > median:
         highest = min(highest, median + LONG_TAIL * (p95 - median))
 
-    # The edges are multiples of a round step, from below the lowest score to above the highest.
+    # 2. Take the multiples of a round step from below the lowest to above the highest.
     step = nice_step(highest - lowest, MOST_BINS)
-    first = math.floor(lowest / step + ROUNDING_SLACK)
-    last = math.floor(highest / step + ROUNDING_SLACK) + 1
-    return step * np.arange(first, last + 1)
+    first_multiple = math.floor(lowest / step + ROUNDING_SLACK)
+    last_multiple = math.floor(highest / step + ROUNDING_SLACK) + 1
+    return step * np.arange(first_multiple, last_multiple + 1)

@@ -23,7 +23,7 @@ from dco.report.formats import (
     threshold_in_words,
 )
 from dco.report.numbers import (
-    PICKED_DELTA,
+    SIMULTANEOUS_DELTA,
     FittedEstimator,
     ReportNumbers,
     report_numbers,
@@ -122,7 +122,7 @@ def page_html(
         candidates=numbers.ranking.table[:MOST_CANDIDATES],
         first_candidates=FIRST_CANDIDATES,
         candidate_decimals=candidate_decimals(numbers),
-        bound_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
+        bound_confidence=f"{100 * (1 - SIMULTANEOUS_DELTA):g} %",
         data=strict_json(level_arrays(numbers)),
     )
 
@@ -156,40 +156,43 @@ def candidate_decimals(numbers: ReportNumbers) -> int:
 
 
 def level_arrays(numbers: ReportNumbers) -> dict[str, Any]:
-    """Return the data that the script of the page reads when another level is picked.
+    """Collect the numbers that the page shows when its reader moves the slider of levels.
 
-    They are arrays with an entry for each level; those with unknown numbers are left out. `start`
-    is the position of the certified level.
+    They go into the page as JSON, for `page.js`: a list for each quantity, with one value for each
+    level. A quantity that is unknown at some level is left out.
     """
-    levels = numbers.levels
-    arrays: dict[str, list[float | None]] = {
-        "alpha": [level.alpha for level in levels],
-        "expected": [level.expected for level in levels],
-        "coverage": [level.coverage for level in levels],
-        "mean_size": [level.mean_size for level in levels],
-        "p95_size": [level.p95_size for level in levels],
-        "threshold": [level.threshold for level in levels],
-        "bound": [level.picked_bound for level in levels],
+    # 1. A list for each quantity, under the name that `page.js` knows.
+    attribute_of_name = {
+        "alpha": "alpha",
+        "expected": "expected_coverage",
+        "coverage": "coverage",
+        "mean_size": "mean_size",
+        "p95_size": "p95_size",
+        "threshold": "threshold",
+        "bound": "simultaneous_bound",
     }
-    complete = {
-        name: plain_numbers(values) for name, values in arrays.items() if None not in values
-    }
+    values_of_name = {}
+    for name, attribute in attribute_of_name.items():
+        values = [getattr(level, attribute) for level in numbers.levels]
+        if None not in values:
+            values_of_name[name] = json_values(values)
+
+    # 2. The position of the slider, and how sizes are written.
     return {
-        "start": numbers.start,
+        "start": numbers.certified_position,
         "size_decimals": view.size_decimals(numbers),
-        **complete,
+        **values_of_name,
     }
 
 
-def plain_numbers(values: Iterable[float | None]) -> list[float | str]:
-    """Return finite numbers with nine digits, and other values as the page writes them.
+def json_values(values: Iterable[float]) -> list[float | str]:
+    """Round numbers to nine digits; write those that JSON or the page's script cannot hold as text.
 
     Infinity is "∞", and the threshold at the lowest of all scores is "lowest score".
     """
     return [
         threshold_in_words(value) if is_written_as_text(value) else float(f"{value:.9g}")
         for value in values
-        if value is not None
     ]
 
 

@@ -234,11 +234,11 @@ def headings(folder: Path) -> tuple[str, str]:
 
 
 def read_results(folder: Path) -> tuple[Result, ...]:
-    """Read the results of a folder, then those of its folders.
+    """Read the results of a folder, then those of its inner folders.
 
     Where there is a ``tables.md`` (what `dco reproduce` and `dco compare` write), each of its
     headings is a result, and other tables beside it are copies of these, or data. Otherwise each
-    file name is a result; numbers in names are counted by value.
+    file name is a result. Names are sorted with their numbers by value: "run 9" before "run 10".
     """
     # Folders whose names begin with . or _ hold unfinished or hidden files.
     inner_folders = [
@@ -259,16 +259,18 @@ def named_by_folder(result: Result, folder_name: str) -> Result:
 
 
 def results_of_files(folder: Path) -> list[Result]:
-    """Read the results of the files that are directly in a folder."""
+    """Read the results in the files of a folder, but not in its inner folders.
+
+    A file tables.md has all tables of its folder, so that other tables are ignored. Otherwise files
+    with the same name (width.csv, width.png) are one result, and names are in natural order.
+    """
     paths = [path for path in folder.iterdir() if path.is_file()]
     files = sorted(paths, key=lambda path: natural_key(path.stem))
+    table_of_all = folder / "tables.md"
+    has_table_of_all = table_of_all in files
 
-    # Where a file holds all tables, only figures are read besides.
-    results = []
-    readers = READERS
-    if folder / "tables.md" in files:
-        results = results_of_tables(folder / "tables.md")
-        readers = {}
+    results = results_of_tables(table_of_all) if has_table_of_all else []
+    readers = {} if has_table_of_all else READERS
 
     endings = {*readers, *IMAGES}
     names = dict.fromkeys(file.stem for file in files if file.suffix in endings)  # each once
@@ -291,28 +293,52 @@ def results_of_tables(file: Path) -> list[Result]:
 def result_of_name(
     name: str, folder: Path, files: Sequence[Path], readers: Mapping[str, Reader]
 ) -> Result | None:
-    """Read the result of all files with one name: the first table that is not empty, and a figure.
+    """Read the files with one name (width.csv, width.png) as one result: a table and a figure.
 
-    `readers` has the function that reads a file for each ending, such as ".csv". None where there
-    is neither a table nor a figure.
+    Parameters
+    ----------
+    name, folder
+        The name without its ending, and where the files are.
+    files
+        The files of the folder.
+    readers
+        For each ending of a table, such as ".csv", the function that reads it.
+
+    Returns
+    -------
+    None if there is neither a table that is not empty nor a figure.
     """
+    content = first_table(name, folder, files, readers)
+    figure = first_figure(name, folder, files)
+    if not content.blocks and figure is None:
+        return None
+
+    name_in_words = name.replace("-", " ").replace("_", " ")
+    usual_title = name_in_words if content.blocks else f"Figure: {name_in_words}"
+    return Result(content.title or usual_title, content.blocks, figure)
+
+
+def first_table(
+    name: str, folder: Path, files: Sequence[Path], readers: Mapping[str, Reader]
+) -> Content:
+    """Read the first table with this name that is not empty; parameters as in `result_of_name`."""
     content = Content("", ())
     for ending, read in readers.items():
         file = folder / f"{name}{ending}"
-        if file in files and not content.blocks:  # no table so far
+        if file in files:
             content = read(read_text(file))
+        if content.blocks:
+            break
+    return content
 
-    figure = None
+
+def first_figure(name: str, folder: Path, files: Sequence[Path]) -> str | None:
+    """Read the first image with this name, as an address that contains the image itself."""
     for ending, media_type in IMAGES.items():
         file = folder / f"{name}{ending}"
-        if file in files and figure is None:
-            figure = data_address(media_type, file.read_bytes())
-
-    if not content.blocks and figure is None:
-        return None
-    words = name.replace("-", " ").replace("_", " ")
-    usual_title = words if content.blocks else f"Figure: {words}"
-    return Result(content.title or usual_title, content.blocks, figure)
+        if file in files:
+            return data_address(media_type, file.read_bytes())
+    return None
 
 
 def read_text(file: Path) -> str:

@@ -9,33 +9,30 @@ from shlex import quote
 from dco import DecoupledClassifier, DecoupledRegressor, Evaluation, GroupEvaluation
 
 MOST_SLICES = 12  # of one table
-OWN_DIVISIONS = ("condition", "class", "fifth")  # of every evaluation; others were asked for
+AUTOMATIC_SLICES = ("condition", "class", "fifth")  # that nobody asks for by `by=`
 
 
 @dataclass(frozen=True)
 class SliceTable:
-    """Coverage and sizes in the slices of one division of the rows.
-
-    A division is by condition, by class, by fifth of the prediction, or by a column that was asked
-    for. Fifths are five parts of about one size, from the smallest predictions to the largest.
+    """Coverage and set sizes in slices of the rows: by class, say, or by the values of a column.
 
     Attributes
     ----------
     name
-        What the rows are divided by, in words.
+        What the rows are sliced by, in words.
     slices
         The slices that are shown; `n_left_out` others are not.
-    too_low
-        The slices whose whole interval of coverage lies below the promise.
+    undercovered
+        The slices whose whole interval of coverage lies below the promise, 1 - alpha.
     remedy
         What covers these as often as promised; empty where nothing simple does.
     are_conditions
-        Whether the slices are the conditions of the fit, under the same names.
+        Whether the slices are the conditions of the fit, which have thresholds of their own.
     """
 
     name: str
     slices: tuple[GroupEvaluation, ...]
-    too_low: tuple[GroupEvaluation, ...]
+    undercovered: tuple[GroupEvaluation, ...]
     remedy: str
     n_left_out: int
     are_conditions: bool
@@ -44,23 +41,27 @@ class SliceTable:
 def slice_tables(
     estimator: DecoupledClassifier | DecoupledRegressor, evaluation: Evaluation, *, target: str
 ) -> tuple[SliceTable, ...]:
-    """Make a table for each division of the rows; those that were asked for come first.
+    """Make a table of coverage for each way in which an evaluation slices the rows.
 
-    `target` is the name of the targets, which a remedy on the command line needs.
+    The columns that the user named in ``by=`` come first, then the slices that every evaluation
+    has: by condition, by class and by fifth of the prediction. `target` is the name of the target
+    column, for advice on the command line.
     """
-    divisions = dict.fromkeys(row.by for row in evaluation.slices)  # each once, in their order
-    asked_for = [division for division in divisions if division not in OWN_DIVISIONS]
-    own = [division for division in OWN_DIVISIONS if division in divisions]
+    all_slicings = list(dict.fromkeys(row.by for row in evaluation.slices))  # each name once
+    requested = [name for name in all_slicings if name not in AUTOMATIC_SLICES]
+    automatic = [name for name in AUTOMATIC_SLICES if name in all_slicings]
+
+    # Where each class is a condition, one table shows both.
     if are_same_slices(evaluation.slices_by("class"), evaluation.slices_by("condition")):
-        own.remove("class")  # each class is a condition, and one table shows both
+        automatic.remove("class")
+
     return tuple(
-        slice_table(estimator, evaluation, division, target=target)
-        for division in [*asked_for, *own]
+        slice_table(estimator, evaluation, name, target=target) for name in [*requested, *automatic]
     )
 
 
 def are_same_slices(slices: Sequence[GroupEvaluation], others: Sequence[GroupEvaluation]) -> bool:
-    """Decide whether two divisions have the same slices, by their names, sizes and coverages."""
+    """Decide whether two lists have the same slices, by their names, sizes and coverages."""
     facts = {(str(row.group), row.n, row.coverage) for row in slices}
     other_facts = {(str(row.group), row.n, row.coverage) for row in others}
     return bool(facts) and facts == other_facts
@@ -69,63 +70,72 @@ def are_same_slices(slices: Sequence[GroupEvaluation], others: Sequence[GroupEva
 def slice_table(
     estimator: DecoupledClassifier | DecoupledRegressor,
     evaluation: Evaluation,
-    division: str,
+    sliced_by: str,
     *,
     target: str,
 ) -> SliceTable:
-    """Make the table of one division of the rows.
+    """Make the table of coverage and set sizes for the rows, sliced in one way.
 
-    `division` is "condition", "class" or "fifth" (of the prediction), or the name of a column by
-    which slices were asked for. Of many classes those that are covered least often are shown, of
-    other slices the largest. `target` is the name of the targets.
+    Parameters
+    ----------
+    sliced_by
+        "condition" (rows with a threshold of their own), "class", "fifth" (five parts of the rows,
+        from the smallest prediction to the largest), or the name of a column.
+    target
+        The name of the target column, for advice on the command line.
     """
-    slices = evaluation.slices_by(division)
+    # 1. Choose the slices to show: the classes that are covered least often, or the largest others.
+    slices = evaluation.slices_by(sliced_by)
     shown = slices
-    if division == "class":
+    if sliced_by == "class":
         shown = tuple(sorted(slices, key=lambda row: row.coverage)[:MOST_SLICES])
     elif len(slices) > MOST_SLICES:
         shown = tuple(sorted(slices, key=lambda row: -row.n)[:MOST_SLICES])
 
+    # 2. Find those that are covered less often than promised, even at the high end of the interval.
+    #    If all rows together are, advice about single slices would miss the point.
     promised = 1 - estimator.certificate_.alpha
-    too_low = tuple(row for row in shown if row.coverage_high < promised)
+    undercovered = tuple(row for row in shown if row.coverage_high < promised)
     remedy = ""
-    if too_low and evaluation.verdict != "failed":
-        remedy = remedy_for(estimator, division, too_low, target=target)
+    if undercovered and evaluation.verdict != "failed":
+        remedy = remedy_for(estimator, sliced_by, undercovered, target=target)
+
     return SliceTable(
-        name=name_of_division(estimator, evaluation, division),
+        name=name_of_slices(estimator, evaluation, sliced_by),
         slices=shown,
-        too_low=too_low,
+        undercovered=undercovered,
         remedy=remedy,
         n_left_out=len(slices) - len(shown),
         are_conditions=are_same_slices(slices, evaluation.by_condition),
     )
 
 
-def name_of_division(
-    estimator: DecoupledClassifier | DecoupledRegressor, evaluation: Evaluation, division: str
+def name_of_slices(
+    estimator: DecoupledClassifier | DecoupledRegressor, evaluation: Evaluation, sliced_by: str
 ) -> str:
-    """Say what the rows are divided by: "class", "fifth of the prediction", or a column."""
-    if division == "fifth":
+    """Say what the rows are sliced by: "class", "fifth of the prediction", or a column."""
+    if sliced_by == "fifth":
         are_numbers = evaluation.overall.sizes.one_label is None
         return "fifth of the prediction" if are_numbers else "fifth of the largest probability"
-    if division == "condition" and isinstance(estimator.condition_on, str):
+    if sliced_by == "condition" and isinstance(estimator.condition_on, str):
         return estimator.condition_on
-    return division
+    return sliced_by
 
 
 def remedy_for(
     estimator: DecoupledClassifier | DecoupledRegressor,
-    division: str,
-    too_low: Sequence[GroupEvaluation],
+    sliced_by: str,
+    undercovered: Sequence[GroupEvaluation],
     *,
     target: str,
 ) -> str:
-    """Say how to cover these slices as often as promised; empty where nothing simple helps.
+    """Advise how to cover slices as often as promised; "" where nothing simple helps.
 
-    `division` says what the slices are by: "condition", "class" or "fifth" (of the prediction), or
-    a column that was asked for. `target` is the name of the targets.
+    `undercovered` are the slices that are covered too rarely. `sliced_by` and `target` are as in
+    `slice_table`.
     """
-    if division == "fifth":
+    # 1. Too low where predictions are large, say: the model should make wider intervals there.
+    if sliced_by == "fifth":
         if isinstance(estimator, DecoupledClassifier):
             return ""
         return (
@@ -133,16 +143,18 @@ def remedy_for(
             "dco.models.QuantilePair(model), or the default models of dco fit."
         )
 
-    # Thresholds by condition: not where there are some, nor where the calibration takes none.
-    takes_condition = estimator.predictor_.statement.calibrator.takes_condition
-    if division == "condition" or not takes_condition:
+    # 2. A threshold for each slice, unless it has one already or the calibrator cannot give it one.
+    can_have_conditions = estimator.predictor_.statement.calibrator.takes_condition
+    if sliced_by == "condition" or not can_have_conditions:
         return ""
-    if division == "class":
-        if all(row.unknown_labels for row in too_low):
+    if sliced_by == "class":
+        if all(row.unknown_labels for row in undercovered):
             return "The fit does not know these classes: fit again, with rows of them."
         return remedy_by_threshold("class", condition_on="label", column=target)
-    if division in getattr(estimator, "feature_names_in_", ()):
-        return remedy_by_threshold(division, condition_on=division, column=division)
+
+    feature_names = getattr(estimator, "feature_names_in_", ())
+    if sliced_by in feature_names:
+        return remedy_by_threshold(sliced_by, condition_on=sliced_by, column=sliced_by)
     return ""
 
 

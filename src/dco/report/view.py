@@ -36,7 +36,7 @@ from dco.report.slice_tables import SliceTable
 # Figures with a line or a panel for each condition, in pixels.
 LONGEST_NAME_BESIDE_AXIS = 7  # characters; longer names of conditions stand on a line above
 LINE_HEIGHT = 26  # of one condition
-NAME_HEIGHT = 14
+NAME_HEIGHT = 14  # of the name of a condition, above its line
 GAP_BETWEEN_PANELS = 8
 GAP_BELOW_LINES = 6
 PROMISE_NAME_WIDTH = 70  # of the word beside the line of the promise
@@ -48,14 +48,14 @@ BEYOND_SCORE_AXIS = plots.RIGHT - 3.0
 # The right end of an axis of sizes is kept for the bar of all larger sets.
 SIZE_AXIS_END = plots.RIGHT - 28
 BAR_OF_LARGER_SETS = (plots.RIGHT - 22.0, float(plots.RIGHT))
-MIDDLE_OF_THAT_BAR = plots.RIGHT - 11.0
+MIDDLE_OF_BAR_OF_LARGER_SETS = plots.RIGHT - 11.0
 SIZE_LABELS_END = plots.RIGHT - 30  # that bar has no number below it
 HALF_CHARACTER_WIDTH = 4  # of the label of a tick, which is centred
 SHARE_STEPS = 4  # of the axis of shares
 
 # Coverage above the promise, in percentage points.
 SMALLEST_GAP_SHOWN = 0.5  # the axis shows as much to both sides of 0 at least
-ROUNDING_OF_GAPS = 1e-9
+ROUNDING_OF_GAPS = 1e-9  # a gap that rounding keeps from the one at coverage 1 counts as that one
 
 # How far axes reach beyond the values on them, as a share of what they show.
 GAP_AXIS_MARGIN = 0.06
@@ -239,41 +239,47 @@ class TableView:
 
 
 def score_figure(numbers: ReportNumbers) -> ScoreFigure:
-    """Draw a histogram of calibration scores for each condition, one below the other.
+    """Draw the calibration scores: one histogram, or one for each condition below the other.
 
-    Without conditions one histogram takes the whole plot area.
+    A condition is a group of rows with a threshold of its own.
     """
-    edges = numbers.score_edges
     histograms = numbers.histograms
+    edges = numbers.score_edges
     scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, SCORE_AXIS_END)
 
     has_conditions = len(histograms) > 1 or histograms[0].condition is not None
-    names_above = are_too_long_beside_axis([str(histogram.condition) for histogram in histograms])
-    panel_height = plots.BOTTOM - plots.TOP
-    bars_height = panel_height
-    decimals = None
+    names = [str(histogram.condition) for histogram in histograms]
+    names_above = has_conditions and are_too_long_beside_axis(names)
     if has_conditions:
-        panel_height = LINE_HEIGHT + GAP_BETWEEN_PANELS + (NAME_HEIGHT if names_above else 0)
         bars_height = LINE_HEIGHT
+        panel_height = LINE_HEIGHT + GAP_BETWEEN_PANELS + (NAME_HEIGHT if names_above else 0)
         decimals = threshold_decimals(histogram.threshold for histogram in histograms)
+    else:
+        bars_height = plots.BOTTOM - plots.TOP
+        panel_height = bars_height
+        decimals = None
 
-    panels = [
-        score_panel(
+    panels = []
+    base = plots.TOP  # the line on which the bars of a panel stand
+    for histogram in histograms:
+        base += panel_height
+        panel = score_panel(
             histogram,
             edges,
             scale,
-            base=plots.TOP + (position + 1) * panel_height,
+            base=base,
             height=panel_height,
             bars_height=bars_height,
             decimals=decimals,
         )
-        for position, histogram in enumerate(histograms)
-    ]
+        panels.append(panel)
+
+    count_scale = plots.vertical_scale(0, largest_count(histograms[0]))
     return ScoreFigure(
         panels=panels,
         ticks=scale.ticks(),
-        count_ticks=plots.vertical_scale(0, largest_count(histograms[0])).ticks(4),
-        bottom=plots.TOP + len(panels) * panel_height,
+        count_ticks=count_scale.ticks(4),
+        bottom=base,
         names_above=names_above,
         bins=[f"{number(low)} to {number(high)}" for low, high in pairwise(edges)],
     )
@@ -289,10 +295,19 @@ def score_panel(
     bars_height: float,
     decimals: int | None,
 ) -> ScorePanel:
-    """Draw the histogram of one condition above the line `base`.
+    """Draw the histogram of one condition, with a line at its threshold.
 
-    The highest bar has `bars_height`; the rest of the `height` is for the name of the condition.
-    `decimals` are those of the threshold.
+    Parameters
+    ----------
+    histogram, edges
+        The counts, and the edges of their bins.
+    scale
+        The axis of scores, from numbers to pixels.
+    base, height, bars_height
+        Pixels: the line on which the bars stand, the height of the whole panel (bars, and the name
+        of the condition above them), and that of the highest bar.
+    decimals
+        The decimals of the threshold; None for as many as it needs.
     """
     shares_of_largest = histogram.counts / largest_count(histogram)
     bars_top = base - bars_height
@@ -341,28 +356,35 @@ def coverage_figure(numbers: ReportNumbers) -> CoverageFigure:
 
 
 def coverage_of_all_rows(numbers: ReportNumbers) -> CoverageFigure:
-    """Draw the law of coverage, the range that it expects for the rows, and their coverage.
+    """Draw the coverage of a model with one threshold: what is expected, and what was observed.
 
-    What is not known is left out: the law of some kinds of calibration, and without rows their
-    range and their coverage.
+    The law of coverage is its distribution over draws of the calibration rows. It is not known for
+    every kind of calibration; without rows on the page, nothing was observed.
     """
     (threshold,) = numbers.certificate.thresholds
     level = numbers.certified
     promised = 1 - numbers.certificate.alpha
     scale = plots.coverage_scale(promised, coverages_to_show(threshold, level))
 
+    # 1. The law: its density, and the middle 90 % of it.
     law_path = ""
     if threshold.rank is not None:
         law_path = plots.law_path(threshold.rank, threshold.n, scale)
-
     law_middle = None
     middle = law_range(threshold)
     if middle is not None:
-        law_middle = (scale.to_pixels(middle[0]), scale.to_pixels(middle[1]))
+        low, high = middle
+        law_middle = (scale.to_pixels(low), scale.to_pixels(high))
 
+    # 2. The rows of the page: a dot at their coverage, and a bar where it was to be expected.
+    observed_x = None
     range_path = ""
-    if level.coverage is not None and level.low is not None and level.high is not None:
-        range_path = plots.range_path(level.low, level.high, scale, y=plots.RANGE_Y)
+    if level.coverage is not None:
+        observed_x = scale.to_pixels(level.coverage)
+        if level.likely_low is not None and level.likely_high is not None:
+            range_path = plots.range_path(
+                level.likely_low, level.likely_high, scale, y=plots.RANGE_Y
+            )
 
     return CoverageFigure(
         promise=promise_mark(scale.to_pixels(promised)),
@@ -371,13 +393,17 @@ def coverage_of_all_rows(numbers: ReportNumbers) -> CoverageFigure:
         law_path=law_path,
         law_middle=law_middle,
         range_path=range_path,
-        observed_x=None if level.coverage is None else scale.to_pixels(level.coverage),
+        observed_x=observed_x,
     )
 
 
 def coverages_to_show(threshold: CertifiedThreshold, level: LevelNumbers) -> list[float]:
     """Return the coverages that the axis must show: the ends of the law, and what was observed."""
-    values = [value for value in (level.low, level.high, level.coverage) if value is not None]
+    values = [
+        value
+        for value in (level.likely_low, level.likely_high, level.coverage)
+        if value is not None
+    ]
     if threshold.rank is not None:
         values += plots.law_ends(threshold.rank, threshold.n)
     return values
@@ -386,7 +412,11 @@ def coverages_to_show(threshold: CertifiedThreshold, level: LevelNumbers) -> lis
 def coverage_by_condition(
     numbers: ReportNumbers, conditions: Sequence[ConditionNumbers]
 ) -> CoverageFigure:
-    """Draw a line for each condition: the range of its coverage, and what was observed."""
+    """Draw a line for each condition: the likely range of its coverage, and what was observed.
+
+    A condition is a group of rows with a threshold of its own.
+    """
+    # 1. An axis that shows everything.
     promised = 1 - numbers.certificate.alpha
     coverages = [promised]
     for condition in conditions:
@@ -396,14 +426,16 @@ def coverage_by_condition(
             coverages.append(condition.observed)
     scale = plots.coverage_scale(promised, coverages)
 
+    # 2. The lines, one below the other; long names stand above their lines.
     names_above = are_too_long_beside_axis([condition.name for condition in conditions])
-    room_for_name = NAME_HEIGHT if names_above else 0
-    line_height = LINE_HEIGHT + room_for_name
-    first_y = plots.TOP + NAME_HEIGHT + room_for_name
+    height_of_name = NAME_HEIGHT if names_above else 0
+    line_height = LINE_HEIGHT + height_of_name
+    first_y = plots.TOP + NAME_HEIGHT + height_of_name
     lines = [
         condition.line(scale, y=first_y + position * line_height)
         for position, condition in enumerate(conditions)
     ]
+
     return CoverageFigure(
         promise=promise_mark(scale.to_pixels(promised)),
         ticks=plots.coverage_ticks(scale, promised),
@@ -429,7 +461,11 @@ class ConditionNumbers:
     observed: float | None
 
     def line(self, scale: Scale, *, y: float) -> CoverageLine:
-        """Draw the condition as a line of the figure of coverage, at the height `y`."""
+        """Draw the condition as one line of the figure of coverage: a bar and a dot.
+
+        The bar is the likely range of coverage, the dot what was observed. `scale` is the axis of
+        coverage, `y` the height of the line in pixels.
+        """
         rank = self.threshold.rank
         range_path = ""
         if self.range is not None:
@@ -449,15 +485,19 @@ class ConditionNumbers:
 
 
 def largest_conditions(numbers: ReportNumbers) -> list[ConditionNumbers]:
-    """Return the conditions with most calibration rows, as many as are shown, largest first."""
-    evaluated = {}
+    """Return the conditions with most calibration rows, as many as are shown, largest first.
+
+    A condition is a group of rows with a threshold of its own. If rows are evaluated on this page,
+    each condition knows its coverage on them.
+    """
+    evaluation_of = {}
     if numbers.evaluation is not None:
-        evaluated = {str(row.group): row for row in numbers.evaluation.by_condition}
+        evaluation_of = {str(row.group): row for row in numbers.evaluation.by_condition}
 
     conditions = []
     for threshold in numbers.certificate.thresholds:
         name = str(threshold.group)
-        evaluation = evaluated.get(name)
+        evaluation = evaluation_of.get(name)
         conditions.append(
             ConditionNumbers(
                 name=name,
@@ -498,11 +538,19 @@ def law_range(threshold: CertifiedThreshold) -> tuple[float, float] | None:
 
 
 def table_view(numbers: ReportNumbers, table: SliceTable) -> TableView:
-    """Show a table by slice, with a small axis of coverage in each row, the same for all."""
+    """Prepare a table of slices for the page: texts, and coverage drawn on a small axis.
+
+    All rows of the table have the same axis, from below the lowest coverage to 1.
+    """
     promised = 1 - numbers.certificate.alpha
     lowest = min([promised, *(row.coverage_low for row in table.slices)])
     margin = SLICE_AXIS_MARGIN * (1 - lowest)
-    scale = Scale(lowest - margin, 1.0, SLICE_MARGIN, plots.SLICE_WIDTH - SLICE_MARGIN)
+    scale = Scale(
+        low=lowest - margin,
+        high=1.0,
+        start=SLICE_MARGIN,
+        end=plots.SLICE_WIDTH - SLICE_MARGIN,
+    )
 
     decimals = size_decimals(numbers)
     slices = [
@@ -510,7 +558,7 @@ def table_view(numbers: ReportNumbers, table: SliceTable) -> TableView:
             row,
             scale,
             promised=promised,
-            is_too_low=row in table.too_low,
+            is_too_low=row in table.undercovered,
             size_decimals=decimals,
         )
         for row in table.slices
@@ -522,7 +570,11 @@ def table_view(numbers: ReportNumbers, table: SliceTable) -> TableView:
 def slice_view(
     row: GroupEvaluation, scale: Scale, *, promised: float, is_too_low: bool, size_decimals: int
 ) -> SliceView:
-    """Write the row of one slice, and draw its coverage with its interval on the scale."""
+    """Prepare one slice of the rows for the page: texts, and its coverage on the axis `scale`.
+
+    `promised` is the coverage that was promised, 1 - alpha; `is_too_low` says that the whole
+    interval of coverage lies below it.
+    """
     low = row.coverage_low
     high = row.coverage_high
     return SliceView(
@@ -547,7 +599,7 @@ def size_decimals(numbers: ReportNumbers) -> int:
     """
     if numbers.n_classes is not None:
         return 2
-    certified_and_later = numbers.levels[numbers.start :]
+    certified_and_later = numbers.levels[numbers.certified_position :]
     sizes = [level.mean_size for level in certified_and_later if level.mean_size is not None]
     first_finite = next((size for size in sizes if math.isfinite(size)), 0.0)
     return decimals_for([first_finite], digits=3)
@@ -557,25 +609,35 @@ def size_decimals(numbers: ReportNumbers) -> int:
 
 
 def size_figure(numbers: ReportNumbers, rows: RowNumbers) -> SizeFigure:
-    """Draw a histogram of set sizes, with a last bar for all larger sets, and the mean size."""
+    """Draw a histogram of set sizes with a line at the mean size.
+
+    There is a bar for each bin of sizes, and a last one for all sets beyond the last edge. Its
+    height is the share of the rows whose set has such a size.
+    """
     edges = rows.sizes.edges
     counts = rows.sizes.counts.tolist()
+    n_rows = rows.evaluation.n
+    has_labels = numbers.n_classes is not None
     scale = Scale(float(edges[0]), float(edges[-1]), plots.LEFT, SIZE_AXIS_END)
 
-    # The bars: shares of the rows, on an axis of a few round steps.
-    share_step = nice_step(max(counts) / rows.evaluation.n, SHARE_STEPS)
-    heights = [count / rows.evaluation.n / (SHARE_STEPS * share_step) for count in counts]
+    # 1. The bars. The axis of shares ends at a round number, above the highest bar.
+    share_step = nice_step(max(counts) / n_rows, SHARE_STEPS)
+    share_at_top = SHARE_STEPS * share_step
+    heights = [count / n_rows / share_at_top for count in counts]
     bar_ends = [*scale.bar_ends(edges), BAR_OF_LARGER_SETS]
 
+    # 2. The mean, which infinite sets may put beyond the last edge.
     mean = rows.evaluation.mean_size
-    mean_x = MIDDLE_OF_THAT_BAR if mean > edges[-1] else scale.to_pixels(mean)
+    mean_x = MIDDLE_OF_BAR_OF_LARGER_SETS if mean > edges[-1] else scale.to_pixels(mean)
+    mean_label = f"mean {fixed(mean, size_decimals(numbers))}"
 
+    names = names_of_label_bins(edges) if has_labels else names_of_length_bins(edges)
     return SizeFigure(
         bars_path=plots.bars_path(bar_ends, heights),
-        mean=Mark.with_label_inside(mean_x, f"mean {fixed(mean, size_decimals(numbers))}"),
-        ticks=size_ticks(scale, whole_numbers=numbers.n_classes is not None),
+        mean=Mark.with_label_inside(mean_x, mean_label),
+        ticks=size_ticks(scale, whole_numbers=has_labels),
         share_ticks=share_ticks(share_step),
-        bins=list(zip(names_of_bins(numbers, rows), counts, strict=True)),
+        bins=list(zip(names, counts, strict=True)),
     )
 
 
@@ -598,17 +660,18 @@ def share_ticks(step: float) -> list[Tick]:
     ]
 
 
-def names_of_bins(numbers: ReportNumbers, rows: RowNumbers) -> list[str]:
-    """Name the bins of sizes: "2 to 2.5" for lengths, "3" or "4 to 5" for numbers of labels."""
-    edges = rows.sizes.edges
-    if numbers.n_classes is None:
-        names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges)]
-        return [*names, f"{number(edges[-1])} and more"]
+def names_of_length_bins(edges: Floats) -> list[str]:
+    """Name bins of lengths: edges 0, 2, 4 -> "0 to 2", "2 to 4", "4 and more"."""
+    names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges)]
+    return [*names, f"{number(edges[-1])} and more"]
 
-    smallest_counts = [math.ceil(edge) for edge in edges]  # edges lie between them, as 2.5 or 5.5
+
+def names_of_label_bins(edges: Floats) -> list[str]:
+    """Name bins of numbers of labels: edges 0.5, 1.5, 3.5 -> "1", "2 to 3", "4 and more"."""
+    smallest_counts = [math.ceil(edge) for edge in edges]  # of labels in each bin
     names = []
-    for smallest, smallest_of_next in pairwise(smallest_counts):
-        largest = smallest_of_next - 1
+    for smallest, smallest_in_next_bin in pairwise(smallest_counts):
+        largest = smallest_in_next_bin - 1
         names.append(str(smallest) if smallest == largest else f"{smallest} to {largest}")
     return [*names, f"{smallest_counts[-1]} and more"]
 
@@ -617,57 +680,60 @@ def names_of_bins(numbers: ReportNumbers, rows: RowNumbers) -> list[str]:
 
 
 def gap_figure(numbers: ReportNumbers) -> CurveFigure | None:
-    """Draw against the level alpha how far coverage is above the promise, 1 - alpha.
+    """Draw for each level alpha by how much coverage exceeds what is promised, 1 - alpha.
 
-    Coverage is that of the rows of this page, or without any the expected one; None where neither
-    is known. A band shows the range of coverage, where a law gives one.
+    This difference is called a gap, in percentage points: 1.5 if 91.5 % are covered and 90 % are
+    promised. A band shows the gaps of the likely range of coverage, if that is known. None if
+    coverage is not known at every level.
     """
     levels = numbers.levels
     alphas = [level.alpha for level in levels]
     gaps = [gap_in_points(level.alpha, coverage_of(level)) for level in levels]
     if any(math.isnan(gap) for gap in gaps):
         return None
-    low_gaps = [gap_in_points(level.alpha, level.low) for level in levels]
-    high_gaps = [gap_in_points(level.alpha, level.high) for level in levels]
+    low_gaps = [gap_in_points(level.alpha, level.likely_low) for level in levels]
+    high_gaps = [gap_in_points(level.alpha, level.likely_high) for level in levels]
 
     x_scale = Scale(0.0, alphas[-1])
     y_scale = gap_scale(alphas, [gaps, low_gaps, high_gaps])
-    band = ""
+    band_path = ""
     if not any(math.isnan(gap) for gap in [*low_gaps, *high_gaps]):
-        band = plots.band_path(alphas, low_gaps, high_gaps, x_scale, y_scale)
+        band_path = plots.band_path(alphas, low_gaps, high_gaps, x_scale, y_scale)
+
     return CurveFigure(
         curve_path=plots.curve_path(alphas, gaps, x_scale, y_scale),
-        second_path=band,
+        second_path=band_path,
         ticks=y_scale.ticks(5),
         level_ticks=x_scale.ticks(6),
         certified_x=x_scale.to_pixels(numbers.certified.alpha),
-        certified_y=y_scale.to_pixels(gaps[numbers.start]),
+        certified_y=y_scale.to_pixels(gaps[numbers.certified_position]),
         zero_y=y_scale.to_pixels(0.0),
     )
 
 
 def gap_scale(alphas: Sequence[float], curves: Sequence[Sequence[float]]) -> Scale:
-    """Return a vertical scale that shows these curves of coverage above the promise.
+    """Return a vertical axis for curves of gaps, which have one value for each alpha.
 
-    Values that mean coverage 1 are not counted: where scores are tied the law has no upper end, and
-    the band leaves the picture there.
+    A gap is coverage minus 1 - alpha, in percentage points; at coverage 1 it is 100 * alpha. Such
+    gaps are ignored, since they stand for an unknown upper end, and would make the axis very long:
+    the curve may leave the picture there.
     """
-    values = [-SMALLEST_GAP_SHOWN, SMALLEST_GAP_SHOWN]
+    gaps_to_show = [-SMALLEST_GAP_SHOWN, SMALLEST_GAP_SHOWN]
     for curve in curves:
         for alpha, gap in zip(alphas, curve, strict=True):
             gap_at_full_coverage = 100 * alpha
             if gap < gap_at_full_coverage - ROUNDING_OF_GAPS:
-                values.append(gap)
+                gaps_to_show.append(gap)
 
-    lowest = min(values)
-    highest = max(values)
+    lowest = min(gaps_to_show)
+    highest = max(gaps_to_show)
     margin = GAP_AXIS_MARGIN * (highest - lowest)
     return plots.vertical_scale(lowest - margin, highest + margin)
 
 
 def coverage_of(level: LevelNumbers) -> float | None:
     """Return the coverage of the rows of this page, or without any the expected one."""
-    return level.expected if level.coverage is None else level.coverage
+    return level.expected_coverage if level.coverage is None else level.coverage
 
 
 def gap_in_points(alpha: float, coverage: float | None) -> float:
@@ -676,18 +742,25 @@ def gap_in_points(alpha: float, coverage: float | None) -> float:
 
 
 def size_curve_figure(numbers: ReportNumbers) -> CurveFigure:
-    """Draw mean and P95 set size against the level; infinite and unknown sizes are left out."""
+    """Draw the mean and the 95 % quantile of set sizes for each level alpha.
+
+    Sizes that are infinite or unknown are left out.
+    """
     alphas = [level.alpha for level in numbers.levels]
     mean_sizes = [nan_if_unknown(level.mean_size) for level in numbers.levels]
     p95_sizes = [nan_if_unknown(level.p95_size) for level in numbers.levels]
 
-    x_scale = Scale(0.0, alphas[-1])
+    # 1. The axes.
     finite_sizes = [size for size in mean_sizes + p95_sizes if math.isfinite(size)]
     largest = max(finite_sizes, default=0.0)
-    top = (1 + SIZE_AXIS_MARGIN) * largest or 1.0  # an axis cannot have no length
-    y_scale = plots.vertical_scale(0, top)
+    largest_shown = (1 + SIZE_AXIS_MARGIN) * largest
+    if largest_shown == 0:
+        largest_shown = 1.0  # an axis cannot have no length
+    x_scale = Scale(0.0, alphas[-1])
+    y_scale = plots.vertical_scale(0, largest_shown)
 
-    certified_size = mean_sizes[numbers.start]
+    # 2. The curves, and a dot at the level that was certified.
+    certified_size = mean_sizes[numbers.certified_position]
     certified_y = None
     if math.isfinite(certified_size):
         certified_y = y_scale.to_pixels(certified_size)
@@ -713,23 +786,26 @@ def nan_if_unknown(size: float | None) -> float:
 def example_views(
     numbers: ReportNumbers, rows: RowNumbers, names: Sequence[str] | None
 ) -> tuple[list[ExampleView], list[Tick]]:
-    """Show the examples, and return with them the ticks of their common axis.
+    """Prepare the example rows for the page; return them with the ticks of their common axis.
 
-    Sets of labels have no axis, and no ticks. `names` says what each row is called; without names
-    an example goes by the number of its row.
+    Sets of labels are written and have no axis; intervals are drawn on one. `names` has the name of
+    each row; without names an example goes by the number of its row.
     """
     examples = rows.examples
+    ticks: list[Tick] = []
+    set_views: list[LabelSetView | NumberSetView]
     if numbers.n_classes is not None:
-        ticks = []
-        views = [example_view(example, label_set_view(example), names) for example in examples]
+        set_views = [label_set_view(example) for example in examples]
     else:
         scale = example_scale(examples)
         ticks = example_ticks(scale)
-        views = [
-            example_view(example, number_set_view(example, scale), names) for example in examples
-        ]
+        set_views = [number_set_view(example, scale) for example in examples]
 
-    if have_one_size(examples):
+    views = [
+        example_view(example, set_view, names)
+        for example, set_view in zip(examples, set_views, strict=True)
+    ]
+    if have_one_size(examples):  # then "small", "typical" and "large" would mean nothing
         views = [replace(view, kind="same size") for view in views]
     return views, ticks
 
@@ -737,7 +813,10 @@ def example_views(
 def example_view(
     example: Example, set_view: LabelSetView | NumberSetView, names: Sequence[str] | None
 ) -> ExampleView:
-    """Write the texts about one example beside its set."""
+    """Put an example row into words for the page: its name, true value, prediction and outcome.
+
+    `set_view` shows the prediction set of the row.
+    """
     name = f"row {example.row + 1}" if names is None else shortened(names[example.row])
     are_labels = isinstance(set_view, LabelSetView)
     return ExampleView(
@@ -786,9 +865,14 @@ def example_scale(examples: Sequence[Example]) -> Scale:
 
     lowest = min(values)
     highest = max(values)
-    margin = EXAMPLE_AXIS_MARGIN * (highest - lowest) or 1.0  # an axis cannot have no length
+    margin = EXAMPLE_AXIS_MARGIN * (highest - lowest)
+    if margin == 0:
+        margin = 1.0  # an axis cannot have no length
     return Scale(
-        lowest - margin, highest + margin, EXAMPLE_MARGIN, plots.EXAMPLE_WIDTH - EXAMPLE_MARGIN
+        low=lowest - margin,
+        high=highest + margin,
+        start=EXAMPLE_MARGIN,
+        end=plots.EXAMPLE_WIDTH - EXAMPLE_MARGIN,
     )
 
 

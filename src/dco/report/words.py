@@ -58,17 +58,17 @@ def threshold_rank(certificate: Certificate) -> str:
 def infinite_thresholds(certificate: Certificate) -> str:
     """Say that thresholds are infinite and their sets full, why, and what helps.
 
-    Empty where every threshold is finite.
+    Empty where every threshold is finite. Several thresholds belong to conditions, one to each.
     """
-    infinite = [threshold for threshold in certificate.thresholds if math.isinf(threshold.value)]
+    thresholds = certificate.thresholds
+    infinite = [threshold for threshold in thresholds if math.isinf(threshold.value)]
     if not infinite:
         return ""
 
     alpha = f"α = {certificate.alpha:g}"
-    n_thresholds = len(certificate.thresholds)
-    if n_thresholds > 1:
+    if len(thresholds) > 1:
         return (
-            f"{len(infinite)} of {n_thresholds} conditions have too few calibration rows for "
+            f"{len(infinite)} of {len(thresholds)} conditions have too few calibration rows for "
             f"{alpha}: their thresholds are infinite and their sets full."
         )
 
@@ -76,34 +76,40 @@ def infinite_thresholds(certificate: Certificate) -> str:
     sets_are_full = (
         f"The threshold at {alpha} is infinite and every set is full: valid, and useless."
     )
-    if threshold.rank is not None and threshold.rank <= threshold.n:
+    is_score_of_a_row = threshold.rank is not None and threshold.rank <= threshold.n
+    if is_score_of_a_row:
         return f"{sets_are_full} Too many calibration scores are infinite."
     remedy = "Take a level with a finite threshold (see Other levels), or calibrate on more rows."
     return f"{sets_are_full} {remedy}"
 
 
 def coverage_law(numbers: ReportNumbers) -> str:
-    """Say what is known of coverage before any new row is seen."""
-    certified = numbers.certificate.thresholds
-    if all(threshold.rank is None for threshold in certified):
-        return f"No law of coverage is known here: {numbers.no_law}."
-    if len(certified) > 1 or certified[0].group is not None:
+    """Say which distribution ("law") coverage has over draws of the calibration rows.
+
+    It is known if a threshold is the calibration score of some rank, and follows from that rank.
+    """
+    thresholds = numbers.certificate.thresholds
+    if all(threshold.rank is None for threshold in thresholds):
+        return f"No law of coverage is known here: {numbers.why_no_law}."
+    has_conditions = len(thresholds) > 1 or thresholds[0].group is not None
+    if has_conditions:
         return (
             "Each condition has a law of its own: the bars are the ranges that hold coverage with "
             "probability 90 %."
         )
 
-    (threshold,) = certified
+    (threshold,) = thresholds
     assert threshold.rank is not None
-    if threshold.rank > threshold.n:
+    if threshold.rank > threshold.n:  # a rank that no calibration row has
         return "The threshold is infinite, so every set is full and coverage is 1."
     return law_of_one_threshold(threshold, rank=threshold.rank)
 
 
 def law_of_one_threshold(threshold: CertifiedThreshold, *, rank: int) -> str:
-    """Say which Beta law coverage has, with its mean and its 90 % range.
+    """Say which Beta distribution coverage has, with its mean and its 90 % range.
 
-    Where calibration scores are tied, coverage may be higher than the law says.
+    If the threshold is the score of rank r among n calibration scores, coverage follows
+    Beta(r, n + 1 - r). Where some scores are equal, coverage may be higher than that.
     """
     draw = f"Over the draw of {threshold.n} calibration rows"
     law = f"Beta({rank}, {threshold.n + 1 - rank})"
@@ -137,32 +143,39 @@ def coverage_range(threshold: CertifiedThreshold) -> str:
 
 
 def coverage_test(evaluation: Evaluation) -> str:
-    """Say whether the coverage of the rows agrees with its law; empty where no law is known."""
+    """Say whether the coverage of the rows is what the calibration lets one expect.
+
+    Empty where nothing can be expected, since the distribution of coverage is not known.
+    """
     test = evaluation.consistency
     if test is None:
         return ""
-    if test.rank > test.n_cal:  # the threshold is infinite
-        if test.unknown_labels:
-            return f"Every set is full: no known value can be missed; {test.verdict}."
-        return "Every set is full: no known value can be missed."
 
-    usual = f"between {percent(test.low)} and {percent(test.high)}"
-    if test.tied:  # the law has no upper end
-        usual = f"above {percent(test.low)}"
-    promise = (
-        f"If the promise holds, coverage of {test.n_test} rows lies {usual} nine times in ten."
+    threshold_is_infinite = test.rank > test.n_cal
+    if threshold_is_infinite:
+        sets_are_full = "Every set is full: no known value can be missed"
+        return f"{sets_are_full}; {test.verdict}." if test.unknown_labels else f"{sets_are_full}."
+
+    expected_range = f"between {percent(test.low)} and {percent(test.high)}"
+    if test.tied:  # where calibration scores are equal, only the lower end is known
+        expected_range = f"above {percent(test.low)}"
+    expectation = (
+        f"If the promise holds, coverage of {test.n_test} rows lies {expected_range} nine times in "
+        "ten."
     )
     result = f"{percent(test.coverage)} ({p_in_words(test.p_value)}; {test.verdict})"
-    return f"{promise} Observed: {result}."
+    return f"{expectation} Observed: {result}."
 
 
 def size_facts(numbers: ReportNumbers) -> list[tuple[str, str]]:
-    """Return the table of set sizes as (name, value): averages, then shares of unusual sets.
+    """List facts about the sizes of the sets for a table: ("mean size", "2.31") and so on.
 
-    A kind of set that does not occur is left out.
+    Averages come first, then the shares of special sets (empty ones, say) if there are any.
     """
-    assert numbers.evaluation is not None
+    assert numbers.evaluation is not None  # the page has this table only with rows
     sizes = numbers.evaluation.overall.sizes
+
+    # 1. Averages.
     facts = [
         ("mean size", number(sizes.mean)),
         ("median size", number(sizes.median)),
@@ -171,6 +184,7 @@ def size_facts(numbers: ReportNumbers) -> list[tuple[str, str]]:
     if 0 < sizes.infinite < 1:
         facts.append(("mean of the finite sizes", number(sizes.mean_finite)))
 
+    # 2. Shares of special sets. Only sets of labels can hold one label.
     are_labels = sizes.one_label is not None
     everything = "all labels" if are_labels else "the whole line"
     shares = {
@@ -226,9 +240,10 @@ def example_size(example: Example, *, is_labels: bool) -> str:
 
 
 def promise_of_slices(certificate: Certificate, *, are_conditions: bool) -> str:
-    """Say what the guarantee promises about the slices of a table.
+    """Say what the guarantee promises about the slices in a table, which are parts of the rows.
 
-    It holds in each condition (rows with a threshold of their own), but in no other slice.
+    It is about all rows together, or about each condition (rows with a threshold of their own).
+    `are_conditions` says that these slices are the conditions.
     """
     if certificate.guarantee == "none":
         return "Nothing is guaranteed."
@@ -243,9 +258,10 @@ def promise_of_slices(certificate: Certificate, *, are_conditions: bool) -> str:
 
 
 def validity_of_other_levels(numbers: ReportNumbers) -> str:
-    """Say what is guaranteed at a level that the reader picks on the page, by its result.
+    """Warn that the guarantee does not hold at a level that is picked after a look at the results.
 
-    A bound for such a level, where one is known, is one that holds at all levels at once.
+    What holds there, if anything, is the simultaneous bound: a lower bound of coverage that holds
+    at all levels at once.
     """
     if numbers.certificate.guarantee == "none":
         return "Nothing is guaranteed, at this or any other level."
@@ -255,15 +271,12 @@ def validity_of_other_levels(numbers: ReportNumbers) -> str:
             "These rows are not like the calibration rows: for rows like these no bound holds, at "
             "this or any other level."
         )
-    if numbers.certified.picked_bound is None:
-        return (
-            "The guarantee is for a level that was fixed beforehand. For a level picked by its "
-            "result on this page no bound is known here."
-        )
-    return (
-        "The guarantee is for a level that was fixed beforehand. For a level picked by its result "
-        "on this page only the simultaneous bound holds."
-    )
+
+    guarantee = "The guarantee is for a level that was fixed beforehand."
+    picked_level = "For a level picked by its result on this page"
+    if numbers.certified.simultaneous_bound is None:
+        return f"{guarantee} {picked_level} no bound is known here."
+    return f"{guarantee} {picked_level} only the simultaneous bound holds."
 
 
 def control_label(numbers: ReportNumbers) -> str:
