@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from dco.cli.auditing import Audit
 
 
+# Checks that are recomputed from calibration rows, by their names in the report.
+_CHECKS_OF_CALIBRATION_ROWS = {
+    "calibration rows",
+    "calibration fingerprint",
+    "scores",
+    "threshold",
+}
+
+
 @click.command("audit", epilog=opt.example("dco audit model.dco --data patients.csv"))
 @click.argument("model", type=FILE)
 @click.option(
@@ -107,10 +116,10 @@ def _print_audit(result: Audit, data: Path | None, notes: list[str]) -> None:
 
 
 def _verdict(result: Audit, data: Path | None) -> str:
-    """Say in a sentence whether the certificate holds.
+    """Say in a sentence whether the certificate holds, by the names of the checks that failed.
 
-    A certificate is not called wrong if all failed checks are about rows: `data` may be another
-    table than that of the fit.
+    If only rows differ, the certificate is not called wrong: `data` may be another table than that
+    of the fit.
     """
     from dco.cli.auditing import FITTING_ROLES
 
@@ -118,22 +127,23 @@ def _verdict(result: Audit, data: Path | None) -> str:
     if not failed:
         return "Everything that was recomputed holds."
 
-    fitting_rows = {f"{word} rows" for word in FITTING_ROLES.values()}
-    if failed <= fitting_rows:
+    # 1. Training or tuning rows differ, and nothing else: "training rows", "tuning rows".
+    checks_of_fitting_rows = {f"{word} rows" for word in FITTING_ROLES.values()}
+    if failed <= checks_of_fitting_rows:
         return (
             f"{data} is not the table of the fit: its {' and '.join(sorted(failed))} have changed. "
             "Everything else that was recomputed holds."
         )
 
-    row_checks = {"calibration rows", "calibration fingerprint", "scores", "threshold"}
-    only_rows_failed = all(
-        name in row_checks or name in fitting_rows or name.startswith("threshold of")
-        for name in failed
-    )
-    if only_rows_failed and "calibration fingerprint" in failed:
+    # 2. Calibration rows differ, too, and with them everything that is recomputed from rows.
+    checks_by_condition = {name for name in failed if name.startswith("threshold of")}
+    checks_of_rows = _CHECKS_OF_CALIBRATION_ROWS | checks_of_fitting_rows | checks_by_condition
+    if failed <= checks_of_rows and "calibration fingerprint" in failed:
         return (
             f"{data} is not the table of the fit, or its rows or their order have changed: the "
             "calibration rows were not found in it. Everything that can be checked without them "
             "holds."
         )
+
+    # 3. The certificate itself is wrong.
     return "The certificate does not hold: see the lines that FAIL."

@@ -53,10 +53,11 @@ class Audit:
 
 
 def audit(order: AuditOrder) -> Audit:
-    """Check a certificate, as far as the options give something to check it against.
+    """Check a certificate against everything that the options of `dco audit` name.
 
-    A certificate file is checked by itself. The certificate of a model file, or a copy of it, is
-    checked against the model, and against the rows of the fit if a table is given.
+    A certificate file (JSON) is checked by itself: its numbers must agree with one another. The
+    certificate of a model file, or a copy of it, is checked against the model, and against the rows
+    of the fit if a table is given.
     """
     is_certificate = order.model.suffix.lower() == ".json" and order.model.is_file()
     if is_certificate:
@@ -185,23 +186,20 @@ class AuditedTable:
 
     @classmethod
     def of(cls, estimator: Any, hashes: Hashes) -> AuditedTable:
-        """Compare the hashes of a table, one for each row, with those that a model keeps."""
+        """Compare the hashes of a table, one for each row, with those that a model keeps.
+
+        The model keeps a hash of each row that it was fitted on (or of a sample of them, if there
+        are many), so that the same rows are recognised in another file or order.
+        """
         predictor = estimator.predictor_
         stored_table = StoredTable.of(estimator)
         n_rows = len(hashes)
-
-        # 1. Recognise the rows of the fit by their hashes.
         recognised = predictor.kept_rows.recognise(hashes)
         n_missing = predictor.kept_rows.absent(hashes)
 
-        # 2. Count new rows. The fit did not use the rows that `dco fit --test-size` kept for an
-        #    evaluation, so that they have no hash; yet they are not new.
-        n_unused = 0
-        if stored_table is not None:
-            n_unused = stored_table.n_rows - len(stored_table.fitted_rows)
-        margin = 0 if recognised.is_exact else _SAMPLING_ERROR * n_rows
-        n_new_rows = max(0, int(recognised.n_new - n_unused - margin))
-
+        n_new_rows = _count_new_rows(
+            recognised.n_new, n_rows, stored_table, is_exact=recognised.is_exact
+        )
         return cls(
             predictor=predictor,
             hashes=hashes,
@@ -215,27 +213,29 @@ class AuditedTable:
     def find_calibration_rows(self) -> FoundRows:
         """Find the calibration rows of the fit in this table.
 
-        If some of them are missing, other rows are returned; their fingerprint is wrong, so that
-        the checks that follow fail.
+        Rows are tried one set after the other, until one has the fingerprint of the calibration
+        rows. If none has it, some calibration rows are not in this table. Then the rows at their
+        old positions are returned all the same, so that the audit fails at their fingerprint.
         """
         all_rows = np.arange(len(self.hashes))
-        at_the_fit = self._positions_at_the_fit("calibrate")
+        positions_at_the_fit = self._positions_at_the_fit("calibrate")
 
-        # 1. They are where the fit had them, or they are all rows of this table (only calibration
-        #    rows were given), or all rows that neither trained nor tuned.
-        guesses = [at_the_fit, all_rows, self._rows_without_fitting_role()]
-        unmoved = self.pick_rows_of("calibrate", guesses)
-        if unmoved is not None:
-            return FoundRows(unmoved, has_moved=False)
+        # 1. Rows that are where they were at the fit; or all rows, if only calibration rows were
+        #    given; or all that neither trained nor tuned, after `dco recalibrate --rest`.
+        guesses = [positions_at_the_fit, all_rows, self._rows_without_fitting_role()]
+        unmoved_rows = self.pick_rows_of("calibrate", guesses)
+        if unmoved_rows is not None:
+            return FoundRows(unmoved_rows, has_moved=False)
 
-        # 2. They are at other positions.
-        moved = self.pick_rows_of("calibrate", [self.find_by_hashes("calibrate")])
-        if moved is not None:
-            return FoundRows(moved, has_moved=True)
+        # 2. Rows at other positions, which are recognised by their hashes.
+        moved_rows = self.pick_rows_of("calibrate", [self.find_by_hashes("calibrate")])
+        if moved_rows is not None:
+            return FoundRows(moved_rows, has_moved=True)
 
-        # 3. They are not all in this table.
-        wrong_rows = all_rows if at_the_fit is None else at_the_fit
-        return FoundRows(wrong_rows, has_moved=False)
+        # 3. None of these.
+        if positions_at_the_fit is None:
+            return FoundRows(all_rows, has_moved=False)
+        return FoundRows(positions_at_the_fit, has_moved=False)
 
     def find_role(self, role: str) -> Integers | None:
         """Find the rows of a role; None if this table does not have all of them."""
@@ -285,9 +285,10 @@ class AuditedTable:
         return remaining
 
     def describe_row_changes(self, data: Path, *, has_moved: bool) -> str | None:
-        """Say that rows of the fit are missing, or at other positions; None if neither is true.
+        """Write a remark if rows of the fit are missing or have moved; None if all are in place.
 
-        `has_moved` says that the calibration rows were found at other positions than at the fit.
+        `data` is the file of this table, for the text. `has_moved` says that the calibration rows
+        were found at other positions than at the fit.
         """
         if self.n_missing and not self.n_new_rows:
             roles = ", ".join(f"{n} {_ROLES[role]}" for role, n in self.n_missing.items())
@@ -304,6 +305,28 @@ class AuditedTable:
             f"The rows of {data} are in another order than at the fit; the calibration rows were "
             "found."
         )
+
+
+def _count_new_rows(
+    n_unrecognised: int, n_rows: int, stored_table: StoredTable | None, *, is_exact: bool
+) -> int:
+    """Count the rows of a table that the table of the fit did not have, at least.
+
+    Parameters
+    ----------
+    n_unrecognised
+        How many of the `n_rows` rows have a hash that the model does not keep.
+    stored_table
+        What the model knows of the table of the fit; None if it was fitted in Python.
+    is_exact
+        Whether `n_unrecognised` is a count, not an estimate from a sample.
+    """
+    # The rows that `dco fit --test-size` kept for an evaluation have no hash, and are not new.
+    n_unused_rows = 0
+    if stored_table is not None:
+        n_unused_rows = stored_table.n_rows - len(stored_table.fitted_rows)
+    possible_error = 0 if is_exact else _SAMPLING_ERROR * n_rows
+    return max(0, int(n_unrecognised - n_unused_rows - possible_error))
 
 
 def _fitted_rows(stored: StoredTable | None, n_rows: int) -> Integers | None:
@@ -329,10 +352,10 @@ def _check_role(
     table: AuditedTable,
     data: Path,
 ) -> VerificationReport:
-    """Add a check to the report: does the table have the rows that the certificate states?
+    """Check that the training or tuning rows in the table are those that the certificate states.
 
-    `role` is "train" or "tune". If the table does not decide the question, the role stays
-    unchecked, and the report says why.
+    `role` is "train" or "tune". Returns the report with one more check; or, if the table cannot
+    decide, with the role among what stays unchecked, and the reason.
     """
     if certificate.provenance.row_fingerprints.get(role) is None:
         return report
@@ -352,34 +375,35 @@ def _check_role(
 def _compare_role(
     role: str, certificate: dco.Certificate, table: AuditedTable, data: Path
 ) -> Check | None:
-    """Compare the rows of a role in the table with the certificate.
+    """Compare the training or tuning rows in a table with what the certificate states of them.
 
-    Returns None if the table does not decide whether the certificate is right: some rows are
-    missing, but none was replaced.
+    `role` is "train" or "tune"; the certificate states a fingerprint and a number of rows. Returns
+    None if the table cannot decide: some rows are missing, but no others have taken their place.
     """
     name = f"{FITTING_ROLES[role]} rows"
     stated_fingerprint = certificate.provenance.row_fingerprints[role]
     n_stated = certificate.provenance.rows.get(role)
 
-    # 1. The table has the rows that the model was fitted on: the certificate must state the same.
+    # 1. All rows are found: the check holds if the certificate states their fingerprint.
     positions = table.find_role(role)
     if positions is not None:
         fingerprint = table.fingerprint_of(role)
         holds = stated_fingerprint == fingerprint and n_stated == len(positions)
         return Check(name, holds, f"fingerprint of {len(positions)} rows: {fingerprint}")
 
-    # 2. Each row of the role is there exactly once, so that no other rows can be meant: it is the
-    #    fingerprint that is wrong.
+    # 2. All rows are there, each once, and do not have the fingerprint that the model states.
     n_hashes = len(table.predictor.kept_rows.hashes.get(role, ()))
-    has_each_once = n_hashes > 0 and len(table.find_by_hashes(role)) == n_hashes
-    if table.has_all_hashes and has_each_once:
+    has_each_row_once = n_hashes > 0 and len(table.find_by_hashes(role)) == n_hashes
+    if table.has_all_hashes and has_each_row_once:
         detail = f"they are in {data}, and their fingerprint is not {stated_fingerprint}"
         return Check(name, False, detail)
 
-    # 3. Rows of the role are missing, and the table has new rows in their place.
+    # 3. Some rows were replaced: they are missing, and the table has new rows.
     n_missing = table.n_missing.get(role)
     if n_missing and table.n_new_rows:
         new_rows = f"{counted(table.n_new_rows, 'row')} that {are(table.n_new_rows)} not of the fit"
         detail = f"{n_missing} of {n_stated} are not in {data}, which has at least {new_rows}"
         return Check(name, False, detail)
+
+    # 4. Some rows are missing, or cannot be told from others: nothing follows.
     return None

@@ -239,25 +239,13 @@ def _explain(source: TrainingTable, order: CompareOrder) -> str:
 def _run_splits(
     split: Split, settings: Mapping[str, Any], folder: Path, order: CompareOrder, *, quiet: bool
 ) -> list[Any]:
-    """Run the splits that have no record in the folder, and return the records of all.
+    """Run the methods on many random splits of the table, and return the results of all.
 
-    Each split is stored when it is finished. The splits have the seeds `order.seed`,
-    `order.seed + 1`, and so on.
+    The results of a split (its record) are stored in the folder when it is finished; a split that
+    has a record is not run again. The seeds are `order.seed`, `order.seed + 1`, and so on.
+    `settings` is everything that results depend on: records with other settings are not used.
     """
-
-    def make_tables(records: Sequence[Any], options: Options) -> list[Any]:
-        return comparison_tables(records, order.alpha, groups=order.columns.groups)
-
-    # the comparison runs like an experiment of the paper, whose description nobody sees here
-    experiment = Experiment(
-        name="compare",
-        summary="The methods of the paper on a table.",
-        needs="a table",
-        minutes=0,
-        tables=make_tables,
-        run_split=split,
-        row_kinds=(MethodRow, FailedRow),
-    )
+    experiment = _as_experiment(split, order)
     with progress("Splits", order.splits, quiet=quiet) as show_n_done:
         return run_splits(
             experiment,
@@ -268,6 +256,26 @@ def _run_splits(
             scheduler=order.work.scheduler,
             progress=lambda n_done, n_splits, seconds_left: show_n_done(n_done),
         )
+
+
+def _as_experiment(split: Split, order: CompareOrder) -> Experiment:
+    """Describe the comparison as an experiment of the paper, so that the same code runs its splits.
+
+    The texts are for `dco reproduce --list`, which does not list this one.
+    """
+
+    def make_tables(records: Sequence[Any], options: Options) -> list[Any]:
+        return comparison_tables(records, order.alpha, groups=order.columns.groups)
+
+    return Experiment(
+        name="compare",
+        summary="The methods of the paper on a table.",
+        needs="a table",
+        minutes=0,
+        tables=make_tables,
+        run_split=split,
+        row_kinds=(MethodRow, FailedRow),
+    )
 
 
 # --- the folder -----------------------------------------------------------------------------------

@@ -57,6 +57,11 @@ FAMILIES = {
 # The rows that methods may look at (not the test rows); "pool" is "tune" and "calibrate" together.
 ROLES_OF_METHODS: tuple[RoleName, ...] = ("tune", "calibrate", "pool")
 METHODS_OF_TABLES = [method for family in FAMILIES.values() for method in family.methods]
+_METHODS_OF_ONE_CANDIDATE = {
+    name: EFCP if name == "efcp" else METHODS[name]
+    for name in METHODS_OF_TABLES
+    if name not in SELECTIONS
+}
 _PRINTED_NAMES = {
     **{name: method.name for name, method in METHODS.items()},
     **SELECTIONS,
@@ -138,13 +143,15 @@ class Split:
     objective: str = "mean_size"
 
     def __call__(self, seed: int, options: Options) -> list[Row]:
-        """Split the table with this seed, run every method, and measure it on the test rows.
+        """Run every method on one random split of the table, and measure it on the test rows.
 
-        Returns one `MethodRow` for each method, in the order of the tables, after one `FailedRow`
-        for each model that could not be fitted. `options` is there because `Experiment` passes it.
+        `seed` decides the split. Returns a `FailedRow` for each model that could not be fitted,
+        then a `MethodRow` for each method, in the order of the tables. `options` is not used; the
+        caller passes the options of an experiment to every split.
         """
+        # 1. Make the test sets of each method. Warnings are about infinite thresholds, or models
+        #    that did not converge; both are visible in the results.
         with warnings.catch_warnings():
-            # Infinite thresholds and models that did not converge are visible in the results.
             warnings.simplefilter("ignore")
             predicted = self._predict_candidates(seed)
             deployments = [
@@ -152,6 +159,7 @@ class Split:
                 *self._deploy_single_candidates(predicted),
             ]
 
+        # 2. Measure them.
         deployment_of = {deployment.method: deployment for deployment in deployments}
         results: list[Row] = [FailedRow(reason) for reason in predicted.failed]
         for method in METHODS_OF_TABLES:
@@ -177,10 +185,10 @@ class Split:
         return roles
 
     def _predict_candidates(self, seed: int) -> PredictedCandidates:
-        """Fit every model on the training rows, and predict the rows of all other roles with it.
+        """Fit every model on the training rows of a split, and predict its other rows.
 
-        A model that fails is left out, with its error message in `failed`. If every model fails,
-        that is an error.
+        The other rows tune, calibrate or test; "pool" is tuning and calibration rows together. A
+        model that fails is left out, and its error message is stored. It is an error if all fail.
         """
         roles = self.deal(seed)
         positions = {
@@ -211,12 +219,13 @@ class Split:
     def _fit_and_predict(
         self, name: str, model: Any, train_rows: AnyArray, positions: Mapping[str, AnyArray]
     ) -> dict[str, Any]:
-        """Fit a model on the training rows, and predict the rows of each role.
+        """Fit a model on the training rows, and predict the rows of each role with it.
 
-        `positions` are the rows of each role. Returns by role what `PredictedCandidates` keeps: the
-        score and the prediction of each candidate that the model makes.
+        `positions` has the rows of each role, such as "tune". A model becomes several candidates,
+        one for each score that suits it. Returns for each role a score and a prediction of each
+        candidate, by the name of the candidate.
         """
-        is_regression = self.y.dtype.kind == "f"
+        is_regression = self.y.dtype.kind == "f"  # targets are floats, or labels
         fitted_model = fit_candidates(
             name,
             model,
@@ -230,33 +239,36 @@ class Split:
         }
 
     def _deploy_selections(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
-        """Run the methods that choose and calibrate on the same rows (`SELECTIONS`).
+        """Make the test sets of the methods that choose and calibrate on the same rows.
 
-        Their set of a row may be the union of the sets of several candidates.
+        A candidate is a model with a score. These methods (`SELECTIONS`) may choose another
+        candidate for each test row, or several, whose sets they unite.
         """
+        tuning_and_calibration = "pool"  # the name of these rows together
         test_predictions = {
             name: prediction for name, (_, prediction) in predicted.candidates["test"].items()
         }
         for method in SELECTIONS:
             selected = select_and_calibrate(
-                predicted.candidates["pool"],
-                predicted.targets["pool"],
+                predicted.candidates[tuning_and_calibration],
+                predicted.targets[tuning_and_calibration],
                 test_predictions,
                 alpha=self.alpha,
                 method=method,
             )
-            candidate_in_most_sets = next(iter(selected.winners))  # ordered by number of sets
+            chosen_candidates = list(selected.winners)  # the one of most test rows first
             yield Deployment(
                 method=method,
-                candidate=candidate_in_most_sets,
+                candidate=chosen_candidates[0],
                 sets=selected.sets,
                 n_calibration=selected.n,
             )
 
     def _deploy_single_candidates(self, predicted: PredictedCandidates) -> Iterator[Deployment]:
-        """Run the methods that deploy one candidate with one threshold.
+        """Make the test sets of the methods that choose one candidate and calibrate it.
 
-        A method that can use none of the candidates is left out: CQR without a quantile model, say.
+        A candidate is a model with a score. A method without a candidate that suits it is left out:
+        CQR needs a model of quantiles, for example.
         """
         candidates: dict[RoleName, Any] = {}
         targets: dict[RoleName, AnyArray] = {}
@@ -265,10 +277,8 @@ class Split:
             targets[role] = predicted.targets[role]
         scored_candidates = score_on_roles(candidates, targets)
 
-        for name in METHODS_OF_TABLES:
-            if name in SELECTIONS:
-                continue
-            method = METHODS.get(name, EFCP)
+        for name, method in _METHODS_OF_ONE_CANDIDATE.items():
+            # 1. Offer the candidates that the method can use.
             suitable = {
                 candidate: scored
                 for candidate, scored in scored_candidates.items()
@@ -276,16 +286,20 @@ class Split:
             }
             if not suitable:
                 continue
+            first_candidate = next(iter(suitable))
 
+            # 2. Let it choose one of them, and a threshold.
             task = Task(
                 candidates=suitable,
                 y_tune=targets["tune"],
-                fixed=next(iter(suitable)),  # for the methods that tune nothing
+                fixed=first_candidate,  # for the methods that choose nothing
                 alpha=self.alpha,
                 delta=self.delta,
                 objective=self.objective,
             )
             choice = method(task)
+
+            # 3. Make the sets of the test rows.
             score, prediction = predicted.candidates["test"][choice.candidate]
             yield Deployment(
                 method=name,
@@ -344,7 +358,7 @@ def _measure(deployment: Deployment, targets: AnyArray) -> MethodRow:
 def comparison_tables(
     records: Sequence[Any], alpha: float, *, groups: str | None = None
 ) -> list[ResultTable]:
-    """Make one table for each kind of guarantee, with one row for each method.
+    """Make the tables of `dco compare`: one for each kind of guarantee, with a row for each method.
 
     Parameters
     ----------
@@ -356,15 +370,16 @@ def comparison_tables(
         The column whose equal values mark rows that belong together, if there is one; for the
         caption.
     """
-    results = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
+    results_of = group_by(rows_of(records, MethodRow), key=lambda row: row.method)
     caption = _caption(len(records), alpha, groups)
 
     tables = []
     for guarantee, family in FAMILIES.items():
         rows = []
         for method in family.methods:
-            if method in results:
-                rows.append(_table_row(method, results[method], results[family.reference]))
+            if method in results_of:
+                reference_results = results_of[family.reference]
+                rows.append(_table_row(method, results_of[method], reference_results))
         if rows:
             heading = _HEADINGS[guarantee]
             tables.append(ResultTable(heading, caption, _COLUMNS, tuple(rows), digits=4))
@@ -407,9 +422,10 @@ def _table_row(
 
 
 def _caption(n_splits: int, alpha: float, groups: str | None) -> str:
-    """Write the caption of the tables: what the columns are, and what the p-values are about.
+    """Write the caption of the tables: columns, p-values, and what the methods cannot promise.
 
-    `groups` is the column that marks rows which belong together, if there is one.
+    ModSel-CP, EFCP and ROCP are methods of other papers, in the table or missing from it. `groups`
+    is the column whose equal values mark rows that belong together, if there is one.
     """
     about_columns = (
         f"Mean ± standard deviation over {counted(n_splits, 'split')}, alpha = {alpha:g}; n is the "
@@ -419,13 +435,19 @@ def _caption(n_splits: int, alpha: float, groups: str | None) -> str:
     about_p_values = (
         "Splits of one table are not independent: the p-values are about splits of this table."
     )
-    about_modsel = "ModSel-CP makes unions of candidates' sets; the one named is in most."
-    about_efcp = (
+    about_unions = "ModSel-CP makes unions of candidates' sets; the one named is in most."
+    about_weaker_guarantee = (
         "EFCP chooses and calibrates on the same rows: with M candidates and independent rows it "
         "covers at least 1 − alpha − (1/3 + √(log(2M)/2))/√n."
     )
-    about_rocp = "ROCP is left out: it needs a loss matrix."
-    sentences = [about_columns, about_p_values, about_modsel, about_efcp, about_rocp]
+    about_missing_method = "ROCP is left out: it needs a loss matrix."
+    sentences = [
+        about_columns,
+        about_p_values,
+        about_unions,
+        about_weaker_guarantee,
+        about_missing_method,
+    ]
 
     if groups is not None:
         about_groups = (
@@ -462,5 +484,7 @@ def _cell_text(cell: Any) -> str:
         return number(cell.mean)
     if not (math.isfinite(cell.sd) and cell.sd > 0):
         return f"{number(cell.mean)} ± {number(cell.sd)}"
-    decimals = max(0, 1 - math.floor(math.log10(cell.sd)))
+
+    power_of_first_digit = math.floor(math.log10(cell.sd))  # -2 for 0.01234
+    decimals = max(0, 1 - power_of_first_digit)
     return f"{cell.mean:.{decimals}f} ± {cell.sd:.{decimals}f}"

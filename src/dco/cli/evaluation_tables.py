@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dco.cli.printing import print_table, say
@@ -10,37 +11,37 @@ from dco.cli.printing import print_table, say
 if TYPE_CHECKING:  # slow to import
     from dco import Certificate, Evaluation, GroupEvaluation
 
-_MAX_VALUES = 30  # that are printed of a column
+_MAX_PARTS = 30  # conditions, or values of a column, that are printed
 _MAX_CLASSES = 10  # that are printed
 NO_LAW = (
-    "No law of coverage applies to these rows (groups that overlap, or no guarantee), so there is "
-    "no verdict."
+    "No law of coverage applies to these rows (conditions that overlap, or no guarantee), so there "
+    "is no verdict."
 )
 
 
 def print_evaluation(
     evaluation: Evaluation, certificate: Certificate, *, title: str, by: str | None
 ) -> None:
-    """Print an evaluation: all rows, then slices, then the values of a column.
+    """Print an evaluation: all rows, then slices, then one line for each part of the rows.
 
-    `by` is the column that --by names; without it, the values are the conditions of the model
-    (which have thresholds of their own), if it has any.
+    The parts are the values of the column `by`, which --by names. Without it they are the
+    conditions of the model (groups of rows with thresholds of their own), if it has any.
     """
     print_table(["", "value"], _facts_of_all_rows(evaluation), title=title)
     if not evaluation.coverage_tests and evaluation.no_verdict is None:
         say(NO_LAW)
     _print_slices(evaluation)
     if evaluation.by_group:
-        _print_values(evaluation, certificate, by)
+        _print_parts(evaluation, certificate, by)
 
 
 def _facts_of_all_rows(evaluation: Evaluation) -> list[list[str | float]]:
-    """List the facts about all rows to print, each as a pair of its name and its value."""
+    """List what is printed about all rows together: ["coverage", "0.9132"] and so on."""
     overall = evaluation.overall
     sizes = overall.sizes
     test = overall.consistency
 
-    # 1. Coverage, and whether it is what was promised.
+    # 1. Coverage, and whether it is what was promised; too_low lists what was covered too rarely.
     facts: list[list[str | float]] = [
         ["coverage", f"{overall.coverage:.4f}"],
         ["95 % interval of coverage", _interval(overall)],
@@ -71,8 +72,8 @@ def _facts_of_all_rows(evaluation: Evaluation) -> list[list[str | float]]:
     return facts
 
 
-def _interval(group: GroupEvaluation) -> str:
-    return f"{group.coverage_low:.4f} to {group.coverage_high:.4f}"
+def _interval(part: GroupEvaluation) -> str:
+    return f"{part.coverage_low:.4f} to {part.coverage_high:.4f}"
 
 
 def _print_slices(evaluation: Evaluation) -> None:
@@ -116,45 +117,50 @@ def _print_slices(evaluation: Evaluation) -> None:
         )
 
 
-def _print_values(evaluation: Evaluation, certificate: Certificate, by: str | None) -> None:
-    """Print a row for each value of a column, and say what the guarantee says about the values.
+def _print_parts(evaluation: Evaluation, certificate: Certificate, by: str | None) -> None:
+    """Print coverage and set sizes of each part of the rows: a condition, or a value of a column.
 
-    Of many values, those with most rows are printed. `by` is as in `print_evaluation`. Columns for
-    quantiles of sizes and for tests are there if they are known.
+    `by` names the column; without it, the parts are the conditions of the model. Of many parts,
+    those with most rows are printed. Columns whose numbers are not known are left out.
     """
-    groups = evaluation.by_group
-    largest_groups = sorted(groups, key=lambda group: -group.n)[:_MAX_VALUES]
-    groups_to_print = [group for group in groups if group in largest_groups]
+    all_parts = evaluation.by_group
+    parts = _largest_parts(all_parts)
 
     # 1. Coverage and mean size.
     columns = [by or "condition", "rows", "coverage", "95 % interval", "mean size"]
-    rows: list[list[Any]] = [
-        [str(group.group), group.n, f"{group.coverage:.4f}", _interval(group), group.mean_size]
-        for group in groups_to_print
+    lines: list[list[Any]] = [
+        [str(part.group), part.n, f"{part.coverage:.4f}", _interval(part), part.mean_size]
+        for part in parts
     ]
 
-    # 2. Quantiles of sizes.
-    if not any(math.isnan(group.sizes.median) for group in groups_to_print):
+    # 2. Quantiles of sizes, which are not known where the table was read in batches.
+    if not any(math.isnan(part.sizes.median) for part in parts):
         columns += ["median", "95 % up to"]
-        for group, cells in zip(groups_to_print, rows, strict=True):
-            cells += [group.sizes.median, group.sizes.p95]
+        for part, cells in zip(parts, lines, strict=True):
+            cells += [part.sizes.median, part.sizes.p95]
 
-    # 3. The test of each condition.
-    if any(group.consistency is not None for group in groups_to_print):
+    # 3. A test whether the promise held, which only conditions have.
+    if any(part.consistency is not None for part in parts):
         columns += ["expected", "verdict"]
-        for group, cells in zip(groups_to_print, rows, strict=True):
-            cells += _test_cells(group, is_too_low=group.group in evaluation.too_low)
+        for part, cells in zip(parts, lines, strict=True):
+            cells += _test_cells(part, is_too_low=part.group in evaluation.too_low)
 
     title = f"By {by or 'condition'} ({_describe_promise(certificate, by)})"
-    print_table(columns, rows, title=title, optional=["median", "95 % up to", "expected"])
-    n_left_out = len(groups) - len(groups_to_print)
+    print_table(columns, lines, title=title, optional=["median", "95 % up to", "expected"])
+    n_left_out = len(all_parts) - len(parts)
     if n_left_out:
         say(f"and {n_left_out} more, none with more rows: --json lists them all.")
 
 
-def _test_cells(group: GroupEvaluation, *, is_too_low: bool) -> list[str]:
+def _largest_parts(parts: Sequence[GroupEvaluation]) -> list[GroupEvaluation]:
+    """Select the parts with most rows, as many as are printed; they keep their order."""
+    largest_first = sorted(range(len(parts)), key=lambda position: -parts[position].n)
+    return [parts[position] for position in sorted(largest_first[:_MAX_PARTS])]
+
+
+def _test_cells(condition: GroupEvaluation, *, is_too_low: bool) -> list[str]:
     """Write the expected coverage of a condition, and the result of its test."""
-    test = group.consistency
+    test = condition.consistency
     if test is None:
         return ["–", "none"]
     outcome = "too low" if is_too_low else "held"
@@ -162,9 +168,10 @@ def _test_cells(group: GroupEvaluation, *, is_too_low: bool) -> list[str]:
 
 
 def _describe_promise(certificate: Certificate, by: str | None) -> str:
-    """Say what the guarantee promises about the single values of a column.
+    """Say what the guarantee promises about the values of the column `by`, one by one.
 
-    Without `by`, the values are the conditions of the model.
+    Without `by`, say it about the conditions of the model: groups of rows with thresholds of their
+    own.
     """
     if certificate.guarantee == "none":
         return "nothing is guaranteed"

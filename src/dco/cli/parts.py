@@ -44,9 +44,10 @@ def evaluate_in_parts(
     work: Work,
     quiet: bool,
 ) -> Evaluation:
-    """Evaluate a model on all files of a table: count rows and hits in each, and add the counts.
+    """Evaluate a model on a table that need not fit into memory.
 
-    Each process has one batch of rows in memory at a time.
+    Rows, hits (sets that hold the true value) and set sizes are counted in each file by itself, and
+    the counts are added. Each process has one batch of rows in memory at a time.
 
     Parameters
     ----------
@@ -92,7 +93,10 @@ class CountedFile:
 def count_file(
     path: Path, *, file: ModelFile, reading: TargetOptions, promise: OtherPromise
 ) -> CountedFile:
-    """Count rows, hits and set sizes in one file of a table; this runs in a worker process."""
+    """Count rows, hits and set sizes in one file of a table; this runs in a worker process.
+
+    A hit is a row whose set holds the true value. `promise` says at which level sets are made.
+    """
     model = open_model_once(file)
     predictor = model.predictor_
     calibration = predictor.calibrate_at(**asdict(promise))
@@ -121,7 +125,8 @@ def recalibrate_in_parts(
     """Calibrate a model on the rows of a table that need not fit into memory.
 
     Each file is scored in the process that reads it. That process sends back a score, a target, a
-    fingerprint and a group of each row, and features only of the few rows that are scored twice.
+    fingerprint and a cluster of each row (rows that belong together have the same cluster), and
+    features only of the few rows that are scored twice, as a check.
 
     Parameters
     ----------
@@ -149,15 +154,14 @@ def recalibrate_in_parts(
     if sum(plan.n_scored for plan in plans) == 0:
         raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
 
-    # 2. Score them. If the table has labels that the fit did not have, score again: a file cannot
-    #    know the labels of the others before all have been read.
+    # 2. Score them. Scores of labels need all labels of the table, which nobody knows before all
+    #    files were read: if the table has others than the fit, score once more.
     score_with = partial(_score_files, plans, file, reading=reading, work=work, quiet=quiet)
-    known_classes = model.predictor_.structure.classes
-    scored_files = score_with(classes=known_classes)
-    if known_classes is not None:
-        labels = np.concatenate([np.unique(batch.y) for batch in _batches(scored_files)])
-        if np.setdiff1d(labels, known_classes).size:
-            scored_files = score_with(classes=np.union1d(known_classes, labels))
+    classes_of_fit = model.predictor_.structure.classes
+    scored_files = score_with(classes=classes_of_fit)
+    all_classes = _classes_with_new_labels(classes_of_fit, scored_files)
+    if all_classes is not None:
+        scored_files = score_with(classes=all_classes)
 
     # 3. Calibrate on the scores.
     _check_rows_left_out(scored_files, left_out, model.predictor_.certificate, data)
@@ -174,7 +178,10 @@ def _score_files(
     quiet: bool,
     classes: AnyArray | None,
 ) -> list[ScoredFile]:
-    """Score each file as planned, in several processes or on a cluster."""
+    """Score each file as planned, in several processes or on a cluster of machines.
+
+    `classes` are as in `score_file`, the other parameters as in `recalibrate_in_parts`.
+    """
     with progress("Scoring", len(plans), quiet=quiet) as show_n_done:
         return run_many(
             partial(score_file, file=file, reading=reading, classes=classes),
@@ -187,6 +194,18 @@ def _score_files(
 
 def _batches(scored_files: list[ScoredFile]) -> list[ScoredBatch]:
     return [batch for scored_file in scored_files for batch in scored_file.batches]
+
+
+def _classes_with_new_labels(
+    classes_of_fit: AnyArray | None, scored_files: list[ScoredFile]
+) -> AnyArray | None:
+    """Return the classes of the fit and the new labels of a table; None if there is no new one."""
+    if classes_of_fit is None:  # a regression
+        return None
+    labels = np.concatenate([np.unique(batch.y) for batch in _batches(scored_files)])
+    if np.setdiff1d(labels, classes_of_fit).size == 0:
+        return None
+    return np.union1d(classes_of_fit, labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,14 +232,22 @@ class FilePlan:
 
 
 def plan_files(counts: Mapping[Path, int], left_out: Mapping[str, Integers]) -> list[FilePlan]:
-    """Plan which rows of each file of a table are scored.
+    """Plan which rows of each file of a table are scored, and which of them twice.
 
-    `counts` has the number of rows of each file, in the order of the table. `left_out` has, for
-    each role, the rows that are not scored, by their position in the whole table.
+    A few rows are scored a second time, to check that the score of a row does not depend on the
+    rows beside it.
+
+    Parameters
+    ----------
+    counts
+        The number of rows of each file, in the order of the table.
+    left_out
+        For each role, such as "train", its rows by position in the whole table: not scored.
     """
-    all_left_out = np.sort(np.concatenate([np.arange(0), *left_out.values()]))
+    no_rows = np.arange(0)
+    all_left_out = np.sort(np.concatenate([no_rows, *left_out.values()]))
     n_scored = sum(counts.values()) - all_left_out.size
-    score_again = choose_rows_to_score_again(n_scored)
+    score_again = choose_rows_to_score_again(n_scored)  # positions among the scored rows
 
     plans = []
     n_rows_before = 0  # in the files before this one
@@ -248,9 +275,10 @@ class ScoredFile:
 def score_file(
     plan: FilePlan, *, file: ModelFile, reading: TargetOptions, classes: AnyArray | None
 ) -> ScoredFile:
-    """Score the rows of one file, batch by batch, as planned; this runs in a worker process.
+    """Score the calibration rows of one file, batch by batch; this runs in a worker process.
 
-    `classes` are all labels of the table, also those of other files; None for a regression.
+    `plan` says which rows are scored. `classes` are all labels of the table, also those of other
+    files; None for a regression.
     """
     model = open_model_once(file)
     scored_file = ScoredFile(batches=[], hashes_left_out=[], new_values=NewValues())
@@ -296,11 +324,13 @@ def _within(positions: Integers, start: int, length: int) -> Integers:
 
 
 def _rows_of_the_fit(model: Any, n_rows: int, data: Path) -> dict[str, Integers]:
-    """Return the positions of the training and the tuning rows in the table of the fit.
+    """Find the rows of a table that trained and tuned a model, for --rest, which leaves them out.
 
-    `data` is that table, with `n_rows` rows. It is an error if it has another number of rows than
-    the table of the fit, or if rows came in groups.
+    `data` is the table, with `n_rows` rows. It must be the table of the fit, by the number of its
+    rows, and the fit must not have had clusters (rows that belong together, `--groups`). Returns
+    positions in the table for "train" and for "tune".
     """
+    # 1. The table must be that of the fit.
     stored_table = StoredTable.of(model)
     if stored_table is None or stored_table.n_rows != n_rows:
         difference = "the model does not know its table"
@@ -310,12 +340,15 @@ def _rows_of_the_fit(model: Any, n_rows: int, data: Path) -> dict[str, Integers]
             f"--rest is for the table of the fit: {data} has {n_rows:,} rows, and {difference}."
         )
 
-    scored_rows = model.predictor_.calibration.scored
-    if scored_rows.clusters is not None:
+    # 2. A cluster may have rows among those left out and among the rest.
+    has_clusters = model.predictor_.calibration.scored.clusters is not None
+    if has_clusters:
         raise ValueError(
             "--rest would calibrate on rows that belong together with training rows: give DATA of "
             "new groups."
         )
+
+    # 3. The model knows positions among the rows that it was fitted on.
     return {role: stored_table.fitted_rows[model.splits_[role]] for role in ("train", "tune")}
 
 
@@ -325,19 +358,30 @@ def _check_rows_left_out(
     certificate: Certificate,
     data: Path,
 ) -> None:
-    """Check by their fingerprints that the rows left out are those that trained and tuned.
+    """Raise an error unless the rows left out are those that trained and tuned the model.
 
-    `left_out` has the positions of the rows of each role in the table. Their hashes come from the
-    scored files in the order of the table.
+    The files may have changed since the fit, so that other rows are at these positions.
+
+    Parameters
+    ----------
+    scored_files
+        What was read of each file, with hashes of the rows left out.
+    left_out
+        The positions of the rows left out in the table `data`, by role.
+    certificate
+        It states the fingerprint of the rows of each role.
     """
     if not left_out:
         return
 
-    positions_left_out = np.sort(np.concatenate(list(left_out.values())))
+    # 1. Know the hash of the row at each position. Files have the hashes in the order of rows.
+    positions_in_order = np.sort(np.concatenate(list(left_out.values())))
     hashes_of_files = [hashes for scored in scored_files for hashes in scored.hashes_left_out]
-    hashes_left_out = np.concatenate(hashes_of_files)  # one for each of these positions
+    hashes_in_order = np.concatenate(hashes_of_files)
+
+    # 2. Compare the fingerprint of each role.
     for role, positions in left_out.items():
-        hashes_of_role = hashes_left_out[np.searchsorted(positions_left_out, positions)]
+        hashes_of_role = hashes_in_order[np.searchsorted(positions_in_order, positions)]
         stated_fingerprint = certificate.provenance.row_fingerprints.get(role)
         if positions.size and role_fingerprint(hashes_of_role) != stated_fingerprint:
             raise ValueError(

@@ -34,7 +34,7 @@ _NAME = (
 )
 _TIME = (
     "(?:[T ]+(?P<hour>2[0-3]|[01]?[0-9]):(?P<minute>[0-5][0-9])"
-    "(?::(?P<second>[0-5][0-9](?:[.][0-9]{1,9})?))?(?: ?(?P<half>(?i:[ap]m)))?)?"
+    "(?::(?P<second>[0-5][0-9](?:[.][0-9]{1,9})?))?(?: ?(?P<am_or_pm>(?i:[ap]m)))?)?"
 )
 _ISO_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ISO_TIME = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
@@ -48,10 +48,10 @@ _SECONDS_OF_A_DAY = 86400
 
 @dataclass(frozen=True)
 class DateForm:
-    """One way of writing dates: a regular expression with named groups, and an example.
+    """One way of writing dates: a regular expression with named parts, and an example.
 
-    The groups are year, month or name (of the month), day, hour, minute, second, and half ("am" or
-    "pm"). A form without a day means the first of the month, one without an hour midnight.
+    The parts are year, month or name (of the month), day, hour, minute, second, and am_or_pm. A
+    form without a day means the first of the month, one without an hour midnight.
     """
 
     pattern: str
@@ -116,48 +116,54 @@ def read_iso(cells: Any) -> Floats | None:
 
 
 def read_form(cells: Any, form: str) -> Floats | None:
-    """Read dates as seconds since 1970 that are all written in one of the `FORMS`.
+    """Read a column of dates that are all written in one form, as seconds since 1970.
 
-    Returns None if a cell has another form, or is not a day of the calendar.
+    `form` is a name in `FORMS`, such as "day-first". Returns None if a cell has another form, or is
+    not a day of the calendar (February 30).
     """
+    # 1. Take each cell apart: a column of structs with the parts year, month, day and so on.
     texts = compute.cast(cells, _TEXT)
-    fields = compute.extract_regex(texts, f"^{FORMS[form].pattern}$")
-    if fields.null_count > cells.null_count:
+    parts = compute.extract_regex(texts, f"^{FORMS[form].pattern}$")
+    has_cell_of_other_form = parts.null_count > cells.null_count
+    if has_cell_of_other_form:
         return None
 
+    # 2. Count days since 1970; Arrow reads texts such as 2026-01-31.
     try:
-        days = _numbers(compute.cast(_iso_days(fields), arrow.date32()).cast(arrow.int32()))
+        dates = compute.cast(_iso_days(parts), arrow.date32())
     except arrow.ArrowInvalid:  # not a day of the calendar
         return None
-    return _SECONDS_OF_A_DAY * days + _seconds_of_day(fields)
+    days = _numbers(dates.cast(arrow.int32()))
+    return _SECONDS_OF_A_DAY * days + _seconds_of_day(parts)
 
 
 def look_like_dates(cells: Any) -> AnyArray:
     """Mark the cells that look like dates of any form, also with two digits for the year."""
-    # the names of groups are taken out, since a pattern may have each name only once
+    # the names of parts are taken out, since a pattern may have each name only once
     patterns = [re.sub(r"\?P<[a-z]+>", "", form.pattern) for form in FORMS.values()]
     any_form = "|".join([*patterns, _ISO_IN_ZONE, _TWO_DIGIT_YEAR])
     return np.asarray(compute.match_substring_regex(cells, f"^({any_form})$").fill_null(False))
 
 
-def _iso_days(fields: Any) -> Any:
+def _iso_days(parts: Any) -> Any:
     """Write the dates of a column as texts such as 2026-01-31.
 
-    `fields` has the parts that a `DateForm` finds in each cell, as an Arrow column of structs. The
-    day is the first of the month in a form without days.
+    `parts` is an Arrow column of structs: the year, month and so on that a `DateForm` finds in each
+    cell. The day is the first of the month in a form without days.
     """
-    names = {field.name for field in fields.type}
-    year = compute.struct_field(fields, "year")
+    names = {part.name for part in parts.type}
+    year = compute.struct_field(parts, "year")
 
     if "month" in names:
-        month = compute.struct_field(fields, "month")
+        month = compute.struct_field(parts, "month")
     else:
-        month = _month_numbers(compute.struct_field(fields, "name"))
+        month = _month_numbers(compute.struct_field(parts, "name"))
 
     day = arrow.scalar("1", _TEXT)
     if "day" in names:
-        day = compute.struct_field(fields, "day")
+        day = compute.struct_field(parts, "day")
 
+    # Put them together, with two digits for month and day.
     month = compute.utf8_lpad(month, 2, "0")
     day = compute.utf8_lpad(day, 2, "0")
     return compute.binary_join_element_wise(year, month, day, arrow.scalar("-", _TEXT))
@@ -170,24 +176,30 @@ def _month_numbers(names: Any) -> Any:
     return compute.cast(compute.add(positions, 1), _TEXT)
 
 
-def _seconds_of_day(fields: Any) -> Floats | float:
-    """Return the seconds since midnight; 0 where there is no time of day.
+def _seconds_of_day(parts: Any) -> Floats | float:
+    """Return the seconds since midnight of each time; 0 where there is no time of day.
 
-    `fields` are as in `_iso_days`. With am and pm, 12 am is hour 0, and 12 pm is hour 12.
+    `parts` are as in `_iso_days`.
     """
-    if "hour" not in {field.name for field in fields.type}:
+    names = {part.name for part in parts.type}
+    if "hour" not in names:
         return 0.0
 
-    hour = _field_number(fields, "hour")
-    am_or_pm = compute.utf8_lower(compute.struct_field(fields, "half"))
-    has_twelve_hours = np.asarray(compute.not_equal(am_or_pm, "").fill_null(False))
-    is_afternoon = np.asarray(compute.equal(am_or_pm, "pm").fill_null(False))
-    hour = np.where(has_twelve_hours, hour % 12 + 12 * is_afternoon, hour)
-    return 3600 * hour + 60 * _field_number(fields, "minute") + _field_number(fields, "second")
+    # Hours with am or pm: 12 am is hour 0, 1 am is 1, 12 pm is 12, and 1 pm is 13.
+    hour = _part_as_number(parts, "hour")
+    am_or_pm = compute.utf8_lower(compute.struct_field(parts, "am_or_pm"))
+    has_am_or_pm = np.asarray(compute.not_equal(am_or_pm, "").fill_null(False))
+    is_pm = np.asarray(compute.equal(am_or_pm, "pm").fill_null(False))
+    hour_of_24 = np.where(has_am_or_pm, hour % 12 + 12 * is_pm, hour)
+
+    minute = _part_as_number(parts, "minute")
+    second = _part_as_number(parts, "second")
+    return 3600 * hour_of_24 + 60 * minute + second
 
 
-def _field_number(fields: Any, name: str) -> Floats:
-    texts = compute.struct_field(fields, name)
+def _part_as_number(parts: Any, name: str) -> Floats:
+    """Read one part of all dates as numbers; a part that is not written is 0."""
+    texts = compute.struct_field(parts, name)
     texts = compute.if_else(compute.equal(texts, ""), "0", texts)
     return _numbers(texts)
 

@@ -446,17 +446,20 @@ def _empty_csv(file: Path) -> ValueError:
 
 @contextmanager
 def name_file_in_errors(path: Path) -> Iterator[None]:
-    """Put the name of a file before the message of an error about its rows.
+    """Say in an error of the `with` block which file it is about: "sites/north.csv: ...".
 
-    A message that has the name already stays as it is.
+    Only a ValueError is changed, and only if its message does not name the file already. A message
+    may be a `Message`, which Python and the command line spell differently ("alpha=" or "--alpha");
+    it stays one.
     """
     try:
         yield
     except ValueError as error:
-        if type(error) is not ValueError or path.name in str(error):
+        is_plain_value_error = type(error) is ValueError
+        if not is_plain_value_error or path.name in str(error):
             raise
         message = error.args[0] if error.args else ""
-        text = getattr(message, "template", str(message))
+        text = message.template if isinstance(message, Message) else str(message)
         raise ValueError(Message(f"{path}: {text}")) from error
 
 

@@ -30,10 +30,10 @@ class Look:
 
 
 def look_of(column: Column) -> Look | None:
-    """Recognise a column of text that should have been numbers or dates; None for other columns.
+    """Recognise a column of text that was meant as numbers or dates, and say how to mend it.
 
     Nine of ten cells must look alike: numbers with some wrong cells, numbers with the other decimal
-    sign, amounts of money, or dates.
+    sign, amounts of money, or dates. None for other columns.
     """
     cells = column.cells
     if not is_text(cells) or to_floats(cells, column.decimal) is not None:
@@ -49,7 +49,10 @@ def look_of(column: Column) -> Look | None:
 
 
 def _look_of_numbers(column: Column, texts: Any) -> Look | None:
-    """Recognise numbers among which a few cells are none."""
+    """Recognise a column of numbers in which a few cells are something else: 3.2, 4.1, unknown.
+
+    None if fewer than nine of ten cells are numbers.
+    """
     is_filled = np.asarray(texts.is_valid())
     is_number = matches(texts, f"^({_number_pattern(column.decimal)})$")
     if not _are_most(is_number, texts):
@@ -65,21 +68,28 @@ def _look_of_numbers(column: Column, texts: Any) -> Look | None:
 def _look_of_other_decimal(column: Column, texts: Any) -> Look | None:
     """Recognise numbers with the other decimal sign: 1,5 where a point is expected.
 
-    1,549 may also be 1549 with separated thousands. So one cell at least must be a number only with
-    the other sign.
+    1,549 does not decide: with a decimal point it is 1549 with separated thousands. So at least one
+    cell, such as 1,5, must be a number with the other sign and none with the expected one. Returns
+    None if the column does not look so.
     """
     decimal = column.decimal
     other_decimal = OTHER_SIGN[decimal]
-    is_number = matches(texts, f"^({_number_pattern(decimal)})$")
-    has_thousands = matches(texts, f"^({_thousands_pattern(decimal)})$")
-    has_other_decimal = matches(
+
+    # 1. Read each cell with the expected sign and with the other one.
+    is_plain_number = matches(texts, f"^({_number_pattern(decimal)})$")
+    is_number_with_thousands = matches(texts, f"^({_thousands_pattern(decimal)})$")
+    is_number_with_other_sign = matches(
         texts, f"^({_number_pattern(other_decimal)}|{_thousands_pattern(other_decimal)})$"
     )
-    has_surely_other_decimal = has_other_decimal & ~is_number & ~has_thousands
-    if not has_surely_other_decimal.any() or not _are_most(is_number | has_other_decimal, texts):
+    needs_other_sign = is_number_with_other_sign & ~is_plain_number & ~is_number_with_thousands
+
+    # 2. Decide.
+    is_number = is_plain_number | is_number_with_other_sign
+    if not needs_other_sign.any() or not _are_most(is_number, texts):
         return None
 
-    example = column.describe_cell(_first(has_surely_other_decimal))
+    # 3. Say what to do, with an example.
+    example = column.describe_cell(_first(needs_other_sign))
     sign = "commas" if decimal == "." else "points"
     advice = "use --decimal ," if decimal == "." else "leave out --decimal ,"
     return Look(
@@ -89,23 +99,29 @@ def _look_of_other_decimal(column: Column, texts: Any) -> Look | None:
 
 
 def _look_of_money(column: Column, texts: Any) -> Look | None:
-    """Recognise numbers with a currency, a percent sign or separated thousands: € 1,549.34."""
+    """Recognise numbers with a currency, a percent sign or separated thousands: € 1,549.34.
+
+    None if fewer than nine of ten cells are such numbers, or plain ones.
+    """
+    # 1. Match numbers with either decimal sign, with or without a currency.
     decimal = column.decimal
-    number = _number_pattern(decimal)
+    other_decimal = OTHER_SIGN[decimal]
+    plain_number = _number_pattern(decimal)
     any_number = "|".join(
         [
-            number,
+            plain_number,
             _thousands_pattern(decimal),
-            _number_pattern(OTHER_SIGN[decimal]),
-            _thousands_pattern(OTHER_SIGN[decimal]),
+            _number_pattern(other_decimal),
+            _thousands_pattern(other_decimal),
         ]
     )
-    is_money = matches(texts, f"^({_CURRENCY} *({any_number}) *{_CURRENCY})$")
-    if not _are_most(is_money, texts):
+    is_amount = matches(texts, f"^({_CURRENCY} *({any_number}) *{_CURRENCY})$")
+    if not _are_most(is_amount, texts):
         return None
 
-    is_plain_number = matches(texts, f"^({number})$")
-    example = column.describe_cell(_first(is_money & ~is_plain_number))
+    # 2. Show one that is not a plain number.
+    is_plain_number = matches(texts, f"^({plain_number})$")
+    example = column.describe_cell(_first(is_amount & ~is_plain_number))
     return Look(f"looks like numbers with other signs ({example}); write plain numbers")
 
 
