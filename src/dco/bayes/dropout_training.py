@@ -246,12 +246,13 @@ def _train_network(
     Parameters
     ----------
     features, codes
-        The rows of every table, (tables, rows, inputs), and the codes of their labels, (tables,
-        rows).
+        The rows of several data sets ("tables"), (tables, rows, inputs), and the codes 0, 1, ... of
+        their labels, (tables, rows).
     is_real_row
         (steps, batch size): False where a batch is padded.
     network
-        The network, with the number of its table and the rows of each batch.
+        The first weights and biases, the settings, the number of the network's table, and the rows
+        of each batch.
     """
     jax = require("jax", extra="bayes")
     jnp = require("jax.numpy", extra="bayes")
@@ -264,6 +265,7 @@ def _train_network(
     noise = jax.random.key(network.noise_seed)
 
     def take_step(state: Any, batch: Any) -> Any:
+        """Change the layers by the gradient of one batch; `moments` are Adam's running means."""
         layers, moments = state
         step_number, rows, is_real = batch
         x = features[network.table, rows]
@@ -271,8 +273,10 @@ def _train_network(
         key = jax.random.fold_in(noise, step_number)
         gradient = jax.grad(_batch_loss)(layers, x, y, is_real, key, network.dropout)
         update, moments = adam.update(gradient, moments, layers)
-        return (optax.apply_updates(layers, update), moments), None
+        new_layers = optax.apply_updates(layers, update)
+        return (new_layers, moments), None  # `scan` wants a second result: there is none
 
+    # `scan` takes a step for each batch, the first axis of `batches`.
     first_layers = (network.weights, network.biases)
     first_state = (first_layers, adam.init(first_layers))
     batches = (jnp.arange(len(network.batches)), network.batches, is_real_row)

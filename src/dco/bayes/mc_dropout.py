@@ -123,7 +123,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         datasets
             Pairs (X, y).
         heads
-            Classifiers that hold the settings; they are not fitted themselves.
+            Classifiers with the settings to try; they are cloned, and not fitted themselves.
         memory
             The bytes that networks which train at once may need, beside the rows. By default 256
             MiB on a CPU, where more gains nothing, and a quarter of a GPU's memory.
@@ -140,15 +140,16 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
             clones = [clone(head) for head in heads]
             # The rows are checked and standardised once, and shared by the clones.
             features, codes = clones[0]._check_rows(X, y)
-            as_they_are = leave_as_is(features, codes)
-            standardised = standardise(features, codes)
-            for head in clones:
-                head._copy_row_facts(clones[0])
-                rows = standardised if head.standardise else as_they_are
-                trainings.append(head._prepare_training(rows))
+            unchanged_rows = leave_as_is(features, codes)
+            standardised_rows = standardise(features, codes)
+            for classifier in clones:
+                classifier._copy_row_facts(clones[0])
+                rows = standardised_rows if classifier.standardise else unchanged_rows
+                trainings.append(classifier._prepare_training(rows))
             fits.append(clones)
 
-        _train_all([head for clones in fits for head in clones], trainings, memory=memory)
+        all_clones = [classifier for clones in fits for classifier in clones]
+        _train_all(all_clones, trainings, memory=memory)
         return fits
 
     def predict(self, X: ArrayLike) -> AnyArray:

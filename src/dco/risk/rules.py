@@ -76,10 +76,11 @@ def bayesian_quadrature_risk(
 ) -> Threshold:
     """Find the smallest threshold whose risk is at most alpha with probability 1 - delta.
 
-    Bayesian quadrature (Snell and Griffiths 2025): rows get uniform random weights, and the
-    largest possible loss counts once more. A threshold passes if the weighted loss is at most alpha
-    with probability at least 1 - delta over the weights, which `bq_confidence` computes without
-    sampling.
+    The risk of a threshold is the mean loss of new rows. It is judged by Bayesian quadrature (Snell
+    and Griffiths 2025): calibration rows get random weights, uniform among those that sum to 1, and
+    the largest possible loss counts as one row more. A threshold passes if the weighted loss is at
+    most alpha with probability at least 1 - delta over the weights, which `bq_confidence` computes
+    without sampling.
 
     Where every loss given is 0 or `bound`, the guarantee is "pac" (i.i.d. rows): with probability
     at least 1 - delta over the calibration rows the risk is at most alpha. The threshold is then

@@ -87,8 +87,9 @@ class AbsoluteResidual(Score):
 class NormalisedResidual(Score):
     """|y - mean| / (spread + floor)**power, Lei et al. (2018).
 
-    A larger floor and a smaller power even out the widths. Where spread + floor is 0 the score is 0 at the mean and +inf elsewhere. For Gaussian mixtures
-    mean and spread are the mean and the standard deviation of the posterior predictive.
+    A larger floor and a smaller power even out the widths. Where spread + floor is 0 the score is 0
+    at the mean and +inf elsewhere. For Gaussian mixtures mean and spread are the mean and the
+    standard deviation of the posterior predictive.
     """
 
     floor: float = 0.0

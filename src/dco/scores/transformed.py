@@ -74,8 +74,8 @@ class Transformed(CompositeScore):
         exists = (value >= scale.smallest_y) & np.isfinite(g_of_y)
 
         mapped_prediction = self._map_prediction(scale, prediction)
-        any_number = 0.0  # its score is replaced
-        scores = self.score.observed(mapped_prediction, np.where(exists, g_of_y, any_number))
+        placeholder = 0.0  # where g(y) does not exist: the score is replaced below
+        scores = self.score.observed(mapped_prediction, np.where(exists, g_of_y, placeholder))
         scores[~exists] = np.inf
         return scores
 

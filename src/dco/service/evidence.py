@@ -184,15 +184,17 @@ def _position_of_largest(log_ratios: Floats) -> int:
 
 
 def confidence_sequence(hits: int, n_rows: int, *, error_rate: float) -> tuple[float, float]:
-    """Return an interval for the coverage p that holds at all times together.
+    """Return an interval (low, high) for the coverage p, valid at all times together.
 
-    The probability that it ever misses p is at most `error_rate`, for rows that are covered
-    independently with one and the same probability p. It holds all p with
+    After every row there is such an interval; the probability that any of them misses p is at most
+    `error_rate`, for rows that are covered independently with one and the same probability p. It
+    holds all p with
 
         B(H + 1/2, m + 1/2) / B(1/2, 1/2) < p**H (1 - p)**m / error_rate
 
-    for H hits and m misses. The ratio of the two sides is a test martingale (Robbins 1970; Howard,
-    Ramdas, McAuliffe and Sekhon 2021).
+    for H hits (covered rows) and m misses, where B is the Beta function. The left side over
+    p**H (1 - p)**m is a test martingale: it ever exceeds 1 / error_rate with probability at most
+    error_rate (Robbins 1970; Howard, Ramdas, McAuliffe and Sekhon 2021).
     """
     from scipy.optimize import brentq  # slow to import
     from scipy.special import betaln, xlog1py, xlogy
