@@ -38,7 +38,8 @@ def test_rows_like_those_of_the_fit_give_no_alarm(parameters):
     est = fit_ridge(**parameters)
     X, y = draw_rows(400)
     report = dco.Monitor(est).update(X, y)
-    assert (report.alarm, report.since) == (False, None)
+    assert not report.alarm
+    assert report.since is None
     assert report.coverage == np.mean(est.predict_set(X).contains(y))
     assert report.interval[0] < report.coverage < report.interval[1]
 
@@ -93,7 +94,9 @@ def test_a_change_is_dated_from_one(est):
     X, _ = draw_rows(70)
     y = est.predict(X) + np.where(np.arange(70) < 50, 0, 100)
     report = dco.Monitor(est).update(X, y)
-    assert (report.alarm, report.since, report.coverage_since) == (True, 51, 0)
+    assert report.alarm
+    assert report.since == 51
+    assert report.coverage_since == 0
 
 
 def test_a_change_that_ended_is_dated_by_its_first_report():
@@ -114,7 +117,8 @@ def test_drift_of_scores_is_seen_where_coverage_stays(est):
     sizes = np.random.default_rng(3).uniform(0.81, 0.99, size=600)
     residuals = np.where(y > est.predict(X), sizes, -sizes)
     report = dco.Monitor(est).update(X, est.predict(X) + residuals)
-    assert (report.alarm, report.drift) == (False, True)
+    assert not report.alarm
+    assert report.drift
     assert not dco.Monitor(est).update(X, y).drift
 
 
@@ -197,9 +201,11 @@ def test_a_label_that_the_fit_does_not_know_is_in_no_condition_of_labels():
 def test_hits_among_tied_scores_have_the_probability_of_the_urn():
     """Both calibration scores and the new one are equal: k / (n + 1) = 2 / 3 of such rows hit."""
     rng = np.random.default_rng(0)
-    n_runs, n_misses = 150, 0
+    n_runs = 150
+    n_misses = 0
     for run in range(n_runs):
-        X, y = rng.normal(size=(50, 1)), np.full(50, 1.0 + run)  # another seed of the ties
+        X = rng.normal(size=(50, 1))
+        y = np.full(50, 1.0 + run)  # another seed of the ties
         est = dco.DecoupledRegressor(
             FrozenEstimator(Ridge().fit(X, np.zeros(50))),
             dco.scores.AbsoluteResidual(),
@@ -217,7 +223,9 @@ def test_full_sets_never_alarm():
     with pytest.warns(dco.InfeasibleLevelWarning):
         est = fit_ridge(40, calibrate_size=8, alpha=0.01)
     report = dco.Monitor(est).update(*draw_rows(3_000, noise=9))
-    assert (report.coverage, report.p_value, report.alarm) == (1.0, 1.0, False)
+    assert report.coverage == 1.0
+    assert report.p_value == 1.0
+    assert not report.alarm
 
 
 def test_full_sets_do_not_hide_labels_that_the_fit_does_not_know():
