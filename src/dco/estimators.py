@@ -718,7 +718,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         size.
     effort : "quick", "usual" or "thorough", default="usual"
         How much time the default models may take: without smooth models; with a Gaussian process
-        on at most 1,500 rows and, from 1,000 training rows on, two small networks; with larger
+        on at most 1,500 rows and, from 1,200 training rows on, two small networks; with larger
         ones.
     support : None or (low, high)
         Where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.

@@ -17,7 +17,7 @@ from dco.foundations.arrays import Floats
 _LENGTH_SCALES = (0.1, 1e4)
 _SIGNAL_VARIANCES = (1e-3, 1e3)
 _NOISE_VARIANCES = (1e-6, 10.0)
-_MOST_EVALUATIONS = 60  # of the marginal likelihood; more change predictions little
+_MOST_EVALUATIONS = 25  # of the marginal likelihood; more change predictions little
 _ROWS_PREDICTED_AT_ONCE = 2_000  # so that the kernel matrix of new rows stays small
 
 

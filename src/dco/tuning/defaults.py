@@ -38,7 +38,7 @@ _SMALL_BELOW = 400
 _FOREST_UP_TO = 1_500
 _FOREST_OF_CLASSES_UP_TO = 5_000
 # Fewer training rows do not train a network.
-_NETWORKS_FROM = 1_000
+_NETWORKS_FROM = 1_200
 _RESIDUALS: tuple[Score, ...] = (AbsoluteResidual(), NormalisedResidual(), QuantileResidual())
 
 

@@ -18,7 +18,7 @@ from dco.tuning.ranking import Ranking
 from dco.tuning.resampling import Resampling, cross_fitting_folds
 
 STACK = "stack"
-_SMALLEST_WEIGHT = 0.02  # a member with less changes predictions little, and costs a fit
+_SMALLEST_WEIGHT = 0.05  # a member with less changes predictions little, and costs a fit
 _POINT_RECORDS = (Points, PointsWithSpread)
 
 
