@@ -6,7 +6,14 @@ import pytest
 from dco.paper import METHODS, Options, SplitRecord, asymptotics, table_1, tuning_oracle
 from dco.paper.asymptotics import population_threshold
 from dco.paper.tables import Measured
-from dco.paper.tuning_oracle import FLOORS, POPULATION, oracle_size, true_coverage, true_size
+from dco.paper.tuning_oracle import (
+    FLOORS,
+    POPULATION,
+    best_size,
+    oracle_size,
+    true_coverage,
+    true_size,
+)
 
 QUICK = Options(alphas=(0.2,), quick=True)
 
@@ -93,6 +100,27 @@ def test_the_bounds_hold_and_the_uniform_one_is_sharper(oracle):
     for tightened, uniform, paper in rows:
         assert tightened.mean < uniform
         assert paper is None or uniform < paper
+
+
+@pytest.fixture(scope="module")
+def own_rule():
+    return tuning_oracle.make_tables(records(tuning_oracle.run_split, 20), QUICK)[1]
+
+
+def test_the_bounds_of_the_own_rule_of_algorithm_1_are_never_broken(own_rule):
+    assert own_rule.column("broken") == [0] * len(own_rule.rows)
+
+
+def test_the_bound_of_the_own_rule_is_at_the_risk_less_one_error():
+    epsilon = tuning_oracle.tuning_errors(5000, "uniform")
+    bound = tuning_oracle.tuning_bound(5000, 0.2, "uniform", tightened=False)
+    best_at_lower_risk = best_size(0.2 - epsilon.risk_error)
+    assert bound == pytest.approx(best_at_lower_risk + 2 * epsilon.size_error - best_size(0.2))
+
+
+def test_the_own_rule_often_has_a_risk_above_the_level(own_rule):
+    counts = own_rule.column("risk > α")
+    assert min(counts) >= 5  # of 20 tuning sets
 
 
 # ---- Table 1
