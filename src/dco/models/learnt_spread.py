@@ -13,14 +13,17 @@ from dco.predictions import Points, PointsWithSpread, Prediction
 
 
 class SpreadModel:
-    """How far off a model is for a row: learnt from the row's features and its prediction.
+    """How far off a model is for a row: learnt from the row's features.
+
+    The prediction itself is left out on purpose. A forest jumps where a value crosses a split, so a
+    prediction that moves in its last digits would move the spread.
 
     Parameters
     ----------
     preparation : Transformer or None
         Turns the features into numbers; None for features that are numbers already.
     regressor : Regressor
-        Predicts the absolute residual from the features and, as the last column, the prediction.
+        Predicts the absolute residual from the numbers.
     floor_share : float
         Every spread is raised by this share of the mean absolute residual.
     """
@@ -31,24 +34,21 @@ class SpreadModel:
         self.floor_share = floor_share
         self.floor = 0.0
 
-    def fit(self, X: Any, centres: Floats, y: Floats) -> SpreadModel:
-        """Learn from rows that the model was not fitted on: features, its predictions, targets."""
-        residuals = np.abs(y - centres)
+    def fit(self, X: Any, residuals: Floats) -> SpreadModel:
+        """Learn from absolute residuals of rows that the model was not fitted on."""
         self.floor = self.floor_share * float(residuals.mean())
         if self.preparation is not None:
             self.preparation.fit(X)
-        self.regressor.fit(self._columns(X, centres), residuals)
+        self.regressor.fit(self._numbers(X), residuals)
         return self
 
-    def predict(self, X: Any, centres: Floats) -> Floats:
+    def predict(self, X: Any) -> Floats:
         """Return the spread of each row, greater than 0 unless all residuals were 0."""
-        spread = self.regressor.predict(self._columns(X, centres))
+        spread = self.regressor.predict(self._numbers(X))
         return np.asarray(np.maximum(spread, 0) + self.floor)
 
-    def _columns(self, X: Any, centres: Floats) -> Floats:
-        """Put the prediction beside the features."""
-        features = X if self.preparation is None else self.preparation.transform(X)
-        return np.column_stack([np.asarray(features, dtype=np.float64), centres])
+    def _numbers(self, X: Any) -> Any:
+        return X if self.preparation is None else self.preparation.transform(X)
 
 
 class WithLearntSpread(ComposedModel):
@@ -74,7 +74,7 @@ class WithLearntSpread(ComposedModel):
         points: Any = predict_record(self.fitted_[0], X, Points)
         if kind is Points:
             return points  # type: ignore[no-any-return]
-        return PointsWithSpread(points.mean, self.spread.predict(X, points.mean))
+        return PointsWithSpread(points.mean, self.spread.predict(X))
 
     def predict(self, X: Any) -> Floats:
         return np.asarray(self.fitted_[0].predict(X))

@@ -11,13 +11,13 @@ import numpy as np
 from dco.foundations.arrays import Floats
 from dco.models.learnt_spread import SpreadModel, WithLearntSpread
 from dco.predictions import Points, PointsWithSpread
+from dco.rows.rows import Rows
 from dco.scores.names import score_label
 from dco.scores.regression import NormalisedResidual
 from dco.structure import Candidate
 from dco.tuning.candidates import learn_scores
 from dco.tuning.contest import CandidateTrial, Contest
 from dco.tuning.default_models import columns_of, prepare_columns
-from dco.tuning.evaluated import TuningPredictions
 from dco.tuning.fits import FittedModel
 from dco.tuning.ranking import Ranking
 from dco.tuning.resampling import Resampling, cross_fitting_folds
@@ -74,29 +74,28 @@ def add_spread(
     """Return the model with its spread, and what it predicts for the tuning rows."""
     rows = resampling.tuning_rows
     centres = trial.predictions.centres
+    residuals = np.abs(rows.y - centres)
 
-    spread = new_spread_model(rows.X, len(rows), seed=seed).fit(rows.X, centres, rows.y)
+    spread = new_spread_model(rows.X, len(rows), seed=seed).fit(rows.X, residuals)
     model = WithLearntSpread(trial.candidate.model, spread)
 
-    spreads = cross_fitted_spreads(centres, resampling, seed=seed)
+    spreads = cross_fitted_spreads(rows, residuals, seed=seed)
     records = tuple(
         PointsWithSpread(centres[positions], spreads[positions])
         for positions in trial.predictions.positions
     )
-    predictions: TuningPredictions = replace(trial.predictions, records=records)
-    fits = tuple(model.with_fitted([fit]) for fit in trial.fit.models)
-    return model, FittedModel(fits, {PointsWithSpread: predictions})
+    predictions = replace(trial.predictions, records=records)
+    fitted = tuple(model.with_fitted([fitted_model]) for fitted_model in trial.fit.models)
+    return model, FittedModel(fitted, {PointsWithSpread: predictions})
 
 
-def cross_fitted_spreads(centres: Floats, resampling: Resampling, *, seed: int) -> Floats:
+def cross_fitted_spreads(rows: Rows, residuals: Floats, *, seed: int) -> Floats:
     """Return the spread of each tuning row by a model that has not seen its residual."""
-    rows = resampling.tuning_rows
     spreads = np.empty(len(rows))
     for learn_from, held_out in cross_fitting_folds(rows):
-        rows_there = rows.take(learn_from)
         spread = new_spread_model(rows.X, len(learn_from), seed=seed)
-        spread.fit(rows_there.X, centres[learn_from], rows_there.y)
-        spreads[held_out] = spread.predict(rows.take(held_out).X, centres[held_out])
+        spread.fit(rows.take(learn_from).X, residuals[learn_from])
+        spreads[held_out] = spread.predict(rows.take(held_out).X)
     return spreads
 
 
