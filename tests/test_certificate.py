@@ -596,7 +596,8 @@ def rounded() -> Any:
     otherwise.
     """
     W, y = wide_rows()
-    est = dco.DecoupledRegressor(RoundsByPlace(), random_state=0).fit(W, y)
+    score = dco.scores.AbsoluteResidual()
+    est = dco.DecoupledRegressor(RoundsByPlace(), score, random_state=0).fit(W, y)
     rows = np.sort(est.splits_.calibrate)
     return est, np.asfortranarray(W[rows]), y[rows]
 

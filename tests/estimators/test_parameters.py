@@ -36,7 +36,10 @@ SHARED = {
 
 @pytest.mark.parametrize(
     ("estimator", "expected"),
-    [(dco.DecoupledClassifier, SHARED), (dco.DecoupledRegressor, {**SHARED, "support": None})],
+    [
+        (dco.DecoupledClassifier, SHARED),
+        (dco.DecoupledRegressor, {**SHARED, "effort": "usual", "support": None}),
+    ],
     ids=["classifier", "regressor"],
 )
 def test_parameters_and_their_defaults(estimator, expected):
