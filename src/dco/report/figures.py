@@ -162,7 +162,10 @@ def size_distribution(numbers: ReportNumbers) -> Any:
 
 
 def size_against_alpha(numbers: ReportNumbers) -> Any:
-    """Draw mean and P95 size at every level; infinite sizes are left out."""
+    """Draw the mean and the 95 % quantile (P95) of set sizes for each level alpha.
+
+    Infinite sizes are left out. A dashed line marks the level that was certified.
+    """
     if numbers.rows is None:
         raise ValueError(NO_SIZES)
 

@@ -145,7 +145,7 @@ def report_numbers(
     predictor = estimator.predictor_
     certificate = estimator.certificate_
 
-    # 1. The calibration alone: a threshold for each level, and histograms of its scores.
+    # 1. What the calibration rows say: a threshold for each level, and histograms of their scores.
     score_edges, histograms = score_histograms(estimator)
     alphas = level_grid(certificate.alpha)
     levels = [level_without_rows(estimator, alpha) for alpha in alphas]

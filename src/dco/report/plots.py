@@ -44,6 +44,9 @@ SLICE_HEIGHT = 14
 
 GAP_BESIDE_BAR = 0.5  # to each side, so that neighbouring bars are a pixel apart
 ROUNDING_SLACK = 1e-9  # a value that rounding pushed over the end of an axis still gets its tick
+TICK_DIGITS = 12  # of the value at a tick: no more than float64 computes exactly
+LARGEST_REACH_IN_STEPS = 6  # of the axis of coverage, from the promise to one end
+EDGE_OF_MODE = 1e-9  # how near the mode of a law comes to 0 and 1
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,23 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 1)
 
     def ticks(self, most: int = 6, *, whole_numbers: bool = False) -> list[Tick]:
-        """Put ticks at round numbers along the axis; about `most` of them, or fewer.
+        """Put about `most` ticks along the axis, at round numbers such as 0, 0.5, 1.
 
-        Counts want `whole_numbers`: a tick at 2.5 labels would mean nothing.
+        With `whole_numbers`, ticks are at whole numbers only: 2.5 labels would mean nothing.
         """
+        # 1. Choose a round step.
         step = nice_step(self.high - self.low, most)
         if whole_numbers:
             step = float(max(1, math.ceil(step)))
 
-        # The ticks are multiples of the step, from the first inside the axis to the last.
-        first = math.ceil(self.low / step - ROUNDING_SLACK)
-        last = math.floor(self.high / step + ROUNDING_SLACK)
-        values = [float(f"{k * step:.12g}") for k in range(first, last + 1)]  # 0.3, not 0.30000...4
-        positions = map(self.to_pixels, values)
-        return list(map(Tick, positions, tick_labels(values)))
+        # 2. Take its multiples on the axis. They are rounded, since 3 * 0.1 is 0.30000000000000004.
+        first_multiple = math.ceil(self.low / step - ROUNDING_SLACK)
+        last_multiple = math.floor(self.high / step + ROUNDING_SLACK)
+        multiples = range(first_multiple, last_multiple + 1)
+        values = [float(f"{multiple * step:.{TICK_DIGITS}g}") for multiple in multiples]
+
+        labels = tick_labels(values)
+        return [Tick(self.to_pixels(x), label) for x, label in zip(values, labels, strict=True)]
 
     def bar_ends(self, edges: Floats) -> list[tuple[float, float]]:
         """Return the left and the right end of each bar of a histogram with these bin edges."""
@@ -142,6 +148,9 @@ def bars_path(
         The left and right end of each bar, in pixels.
     heights
         The height of each bar as a share: 0 is no bar, 1 reaches from `base` to `top`.
+    top, base
+        The upper edge of the highest possible bar, and the line on which bars stand, in pixels
+        from the top of the figure.
     """
     path = ""
     for (left, right), height in zip(bar_ends, heights, strict=True):
@@ -220,10 +229,10 @@ def coverage_ticks(scale: Scale, promised: float) -> list[Tick]:
     """Put a tick at the promised coverage, and others in round steps to both sides of it."""
     step = nice_step((scale.high - scale.low) / 2, 3)
 
-    # Six steps fit into the axis at most; where it is cut at 1, all of them on one side.
+    # Three steps fit into half of the axis, so that six do on one side if the promise is at an end.
     ticks = []
-    for k in range(-6, 7):
-        coverage = promised + k * step
+    for n_steps in range(-LARGEST_REACH_IN_STEPS, LARGEST_REACH_IN_STEPS + 1):
+        coverage = promised + n_steps * step
         if scale.low - ROUNDING_SLACK <= coverage <= scale.high + ROUNDING_SLACK:
             ticks.append(Tick(scale.to_pixels(coverage), percent_of_tick(coverage)))
     return ticks
@@ -246,32 +255,34 @@ def law_ends(rank: int, n: int) -> tuple[float, float]:
 
 
 def law_path(rank: int, n: int, scale: Scale) -> str:
-    """Draw the law of coverage, the density of Beta(rank, n + 1 - rank), as a closed SVG path.
+    """Draw the distribution of coverage, the density of Beta(rank, n + 1 - rank), as an SVG path.
 
-    `scale` is the axis of coverage. The highest point of the density touches the top of the plot
-    area. For rank n + 1 coverage is 1 for certain: an upright bar of two pixels.
+    The threshold is the score of this rank among n calibration scores; `scale` is the axis of
+    coverage. The highest point of the density touches the top of the plot area. For rank n + 1
+    the threshold is infinite and coverage is 1 for certain: an upright bar of two pixels.
     """
     if rank > n:
         left_of_one = coordinate(scale.to_pixels(1.0) - 1)
         return f"M{left_of_one} {LAW_BASE}V{TOP}h2V{LAW_BASE}Z"
 
-    # 1. The part of the density that is on the axis.
+    # 1. Find the part of the density that is on the axis.
     low, high = law_ends(rank, n)
-    left = max(scale.low, low)
-    right = min(scale.high, high)
-    if right <= left:
+    lowest_coverage = max(scale.low, low)
+    highest_coverage = min(scale.high, high)
+    if highest_coverage <= lowest_coverage:
         return ""
 
-    # 2. The vertical scale: from 0 to the density at the mode.
+    # 2. Make a vertical scale: from 0 to the density at the mode.
     law = coverage_law_of_rank(rank, n)
-    density_scale = Scale(0.0, float(law.pdf(mode_of_law(rank, n))), start=LAW_BASE, end=TOP)
+    highest_density = float(law.pdf(mode_of_law(rank, n)))
+    density_scale = Scale(0.0, highest_density, start=LAW_BASE, end=TOP)
 
-    # 3. The outline: up from the base line, along the density, and down again.
-    coverages = np.linspace(left, right, LAW_POINTS)
-    density = curve_path(coverages.tolist(), law.pdf(coverages).tolist(), scale, density_scale)
-    density_points = density.removeprefix("M")  # its first point is drawn to, not moved to
-    start = coordinate(scale.to_pixels(left))
-    return f"M{start} {LAW_BASE}L{density_points}V{LAW_BASE}Z"
+    # 3. Draw the outline: up from the base line, along the density, and down again.
+    coverages = np.linspace(lowest_coverage, highest_coverage, LAW_POINTS)
+    curve = curve_path(coverages.tolist(), law.pdf(coverages).tolist(), scale, density_scale)
+    curve_to_draw_to = curve.removeprefix("M")  # the pen is down already
+    start = coordinate(scale.to_pixels(lowest_coverage))
+    return f"M{start} {LAW_BASE}L{curve_to_draw_to}V{LAW_BASE}Z"
 
 
 def mode_of_law(rank: int, n: int) -> float:
@@ -280,4 +291,4 @@ def mode_of_law(rank: int, n: int) -> float:
     At 0 and at 1 themselves a density may be infinite.
     """
     mode = (rank - 1) / (n - 1) if n > 1 else 0.5
-    return min(max(mode, 1e-9), 1 - 1e-9)
+    return min(max(mode, EDGE_OF_MODE), 1 - EDGE_OF_MODE)

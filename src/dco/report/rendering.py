@@ -33,12 +33,21 @@ FILTERS = {
 def render_template(
     name: str, *, script: str | None = None, images: bool = False, **values: object
 ) -> str:
-    """Fill a template of this folder with values, and return the page.
+    """Fill an HTML template with values, and return the page.
 
-    The content policy of the page, which the browser enforces, allows its one style and its
-    `script` (a file of this folder), with `images` also images inside the page, and nothing else.
-    A value that the template needs and does not get is an error.
+    A browser that opens the page runs nothing that data smuggle into it: values are escaped, and a
+    content security policy allows the style sheet, the script and images of the page alone.
+
+    Parameters
+    ----------
+    name, script
+        Files of this folder: the template, and a script for the page.
+    images
+        Whether the page contains images.
+    values
+        What the template inserts. A name that it needs and does not get is an error.
     """
+    # 1. Prepare the templates.
     jinja = require("jinja2", extra="report")
     environment = jinja.Environment(
         loader=jinja.FunctionLoader(source_of),
@@ -49,7 +58,7 @@ def render_template(
     )
     environment.filters |= FILTERS
 
-    # Style and script are known to the policy by their digests.
+    # 2. Write the policy. It knows style and script by their digests.
     style = source_of("page.css")
     code = "" if script is None else source_of(script)
     policy = [
@@ -63,6 +72,7 @@ def render_template(
     if images:
         policy.append("img-src data:")
 
+    # 3. Fill the template.
     template = environment.get_template(name)
     return str(template.render(values, policy="; ".join(policy), style=style, code=code))
 

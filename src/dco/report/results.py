@@ -347,13 +347,15 @@ def read_text(file: Path) -> str:
 
 
 def read_markdown(text: str) -> Content:
-    """Read headings, paragraphs and pipe tables; all else is shown as it is written.
+    """Read a title, paragraphs and tables from Markdown; all else becomes a paragraph as it is.
 
-    The first heading is the title; later ones are paragraphs.
+    The first heading is the title; later ones are paragraphs. Tables are of lines "| a | b |".
     """
     title = ""
     blocks: list[Paragraph | Table] = []
     stripped_lines = map(str.strip, text.splitlines())
+
+    # Neighbouring lines of one kind belong together.
     for kind, neighbours in groupby(stripped_lines, key=kind_of_line):
         lines = list(neighbours)
         if kind == "heading":

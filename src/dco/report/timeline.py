@@ -21,11 +21,18 @@ from dco.report.rendering import data_address, render_template
 from dco.report.results import Paragraph, Result, Table
 from dco.service import report_tables
 
+FIGURE_WIDTH = 7.2  # inches
+FIGURE_HEIGHT = 5.2
 SMALLEST_P_VALUE = 1e-6  # that is drawn; smaller ones are drawn there
+P_VALUE_LIMITS = (SMALLEST_P_VALUE / 2, 2)  # of the axis: a little beyond the smallest and beyond 1
 
 
 def timeline_html(monitor: Monitor, *, title: str) -> str:
-    """Make one self-contained page about a monitor; without rows it has no figure."""
+    """Make an HTML page about a monitor, which watches whether the promise of a model still holds.
+
+    The page has what the monitor says, a figure over time (if it has seen rows), and its tables.
+    """
+    # 1. Collect what is shown.
     report = monitor.report()
     lines = [Paragraph(line) for line in str(report).splitlines()]
     results = [Result("What is known", tuple(lines))]
@@ -35,6 +42,8 @@ def timeline_html(monitor: Monitor, *, title: str) -> str:
         explanation = Paragraph(f"{table.explanation.capitalize()}.")
         results.append(Result(table.title, (Table.of(table.columns, table.cells), explanation)))
 
+    # 2. Put it into the template, which also serves pages of results: `findings` and `explained`
+    #    are about methods that are compared there.
     return render_template(
         "results.html",
         images=True,
@@ -57,24 +66,27 @@ def timeline_image(monitor: Monitor) -> str:
 
 
 def timeline_figure(monitor: Monitor) -> Any:
-    """Draw coverage over the rows as they arrived, and below it the p-values of alarm and drift."""
-    with drawing_style():
-        figure, (above, below) = empty_figure(width=7.2, height=5.2, panels=2)
-        MonitorDisplay.from_monitor(monitor, ax=above)
-        above.set_xlabel("")
+    """Draw what a monitor saw over time: coverage above, the p-values of its two tests below.
 
-        timeline = monitor.timeline()
-        draw_p_values(below, timeline["p_value"], ORANGE, "coverage (alarm)")
-        draw_p_values(below, timeline["drift_p_value"], BLUE, "scores (drift)")
-        alarm_at = monitor.error_rate
-        below.axhline(alarm_at, **DASHED, label=f"alarm at p = {alarm_at:g}")
-        below.set(
-            yscale="log",
-            ylim=(SMALLEST_P_VALUE / 2, 2),
-            xlabel="rows",
-            ylabel="p-value at any time",
+    One test raises the alarm if coverage is too low, the other says whether scores have changed
+    (drift). The x-axis counts the rows as they arrived.
+    """
+    timeline = monitor.timeline()
+    alarm_level = monitor.error_rate
+    with drawing_style():
+        figure, (coverage_panel, p_value_panel) = empty_figure(
+            width=FIGURE_WIDTH, height=FIGURE_HEIGHT, panels=2
         )
-        below.legend(**LEGEND_ABOVE, ncols=3)
+        MonitorDisplay.from_monitor(monitor, ax=coverage_panel)
+        coverage_panel.set_xlabel("")
+
+        draw_p_values(p_value_panel, timeline["p_value"], ORANGE, "coverage (alarm)")
+        draw_p_values(p_value_panel, timeline["drift_p_value"], BLUE, "scores (drift)")
+        p_value_panel.axhline(alarm_level, **DASHED, label=f"alarm at p = {alarm_level:g}")
+        p_value_panel.set(
+            yscale="log", ylim=P_VALUE_LIMITS, xlabel="rows", ylabel="p-value at any time"
+        )
+        p_value_panel.legend(**LEGEND_ABOVE, ncols=3)
     return figure
 
 
