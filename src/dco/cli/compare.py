@@ -105,7 +105,7 @@ def command(as_json: bool, **options: Any) -> None:
 
 
 def _facts(comparison: Comparison, order: CompareOrder) -> dict[str, Any]:
-    """Collect what --json prints."""
+    """Collect what --json prints: the tables, what failed, and the command that comes next."""
     from dco.cli.comparison import ADVICE
 
     return {
@@ -122,9 +122,10 @@ def _facts(comparison: Comparison, order: CompareOrder) -> dict[str, Any]:
 
 
 def _print_comparison(comparison: Comparison, order: CompareOrder, notes: list[str]) -> None:
-    """Print the tables of all kinds of guarantee, the notes, and what to do next."""
+    """Print the tables of a comparison, one for each kind of guarantee, and what to do next."""
     from dco.cli.comparison import ADVICE, CANDIDATE, round_for_reading
 
+    # 1. The tables.
     say(comparison.reason)
     for table in comparison.tables:
         print_table(
@@ -135,6 +136,8 @@ def _print_comparison(comparison: Comparison, order: CompareOrder, notes: list[s
         )
     say(comparison.tables[0].caption)  # all tables have the same
     print_notes([*comparison.failed, *notes])
+
+    # 2. The advice to fit on rows that were not in the tables, and how.
     say(f"Records and tables are in {order.out}.", ADVICE)
     if comparison.held_out is None:
         say("--hold-out 0.3 would have kept such rows.")

@@ -158,7 +158,10 @@ def _check_classes(source: TrainingTable) -> None:
 
 
 def _hold_rows_out(source: TrainingTable, order: CompareOrder) -> _RowPositions:
-    """Draw the rows that --hold-out keeps out of the comparison, whole groups at a time."""
+    """Draw the rows that --hold-out keeps out of the comparison.
+
+    Rows that belong together (the same value in the column `--groups`) stay together.
+    """
     splits = dco.assign_roles(
         len(source.y),
         tune=0,
@@ -338,16 +341,21 @@ def _held_out_format(data: Path) -> str:
 def _write_outputs(
     folder: Path, tables: Sequence[Any], held_out: Table, held_out_format: str
 ) -> None:
-    """Write the tables, and the rows held out if there are any: all files, or none of them."""
-    # All tables have the same caption: it is printed under the first only.
-    without_caption = [replace(table, caption="") for table in tables[1:]]
-    pages = [round_for_reading(table).to_markdown() for table in [tables[0], *without_caption]]
-    json_of_tables = ",\n".join(table.to_json() for table in tables)
+    """Write the tables as Markdown and JSON, and the rows held out: all files, or none of them.
 
+    `held_out` are the rows of --hold-out, which no method has seen; there may be none.
+    """
+    # 1. The tables. They have the same caption, which is printed under the first only.
+    without_caption = [replace(table, caption="") for table in tables[1:]]
+    tables_to_read = [round_for_reading(table) for table in [tables[0], *without_caption]]
+    markdown = [table.to_markdown() for table in tables_to_read]
+    json_of_tables = ",\n".join(table.to_json() for table in tables)
     contents: dict[Path, str | bytes] = {
-        folder / "tables.md": "\n".join([*pages, ADVICE, ""]),
+        folder / "tables.md": "\n".join([*markdown, ADVICE, ""]),
         folder / "tables.json": f"[{json_of_tables}]\n",
     }
+
+    # 2. The rows held out.
     if len(held_out):
         buffer = io.BytesIO()
         write_tables([held_out.cells], buffer, held_out_format)

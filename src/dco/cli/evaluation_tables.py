@@ -77,9 +77,10 @@ def _interval(part: GroupEvaluation) -> str:
 
 
 def _print_slices(evaluation: Evaluation) -> None:
-    """Print a table of coverage by class, and by fifth of the rows, sorted by prediction.
+    """Print a table of coverage by class and by fifth of the rows.
 
-    Of many classes, those are printed whose coverage may be the lowest.
+    Fifths are five equal parts of the rows, from the smallest prediction to the largest. Of many
+    classes, those are printed whose coverage may be the lowest.
     """
     classes = evaluation.slices_by("class")
     fifths = evaluation.slices_by("fifth")
@@ -89,10 +90,8 @@ def _print_slices(evaluation: Evaluation) -> None:
     # 1. Say in the title which slices there are.
     kinds = ["by class"] if classes else []
     if fifths:
-        is_regression = evaluation.overall.sizes.one_label is None
-        sorted_by = "prediction"
-        if not is_regression:
-            sorted_by = "the probability of the most probable label"
+        has_labels = evaluation.overall.sizes.one_label is not None
+        sorted_by = "the probability of the most probable label" if has_labels else "prediction"
         kinds.append(f"by fifth of the rows, sorted by {sorted_by}")
     title = (
         f"Coverage {' and '.join(kinds)} (the intervals hold for all at once; the promise is about "

@@ -80,7 +80,7 @@ _RANKING_FIELDS = (
     help=(
         "Give each value of this column its own threshold, so that the promise holds for each; "
         "each class, if it is the target. label-clusters: rare classes share a threshold. Repeat "
-        "it for groups that overlap."
+        "it for conditions that overlap."
     ),
 )
 @click.option(
@@ -143,7 +143,12 @@ def command(
     """
     from dco.cli.fitting import FitOrder, fit_table
 
-    _check_options_agree(test_size=test_size, **options)
+    _check_options_agree(
+        tune_folds=options["tune_folds"],
+        tune_size=options["tune_size"],
+        by=options["by"],
+        test_size=test_size,
+    )
     outputs = {"out": out, "report": report, "certificate": certificate}
     check_outputs(outputs, force=force, inputs=[data])
     check_page(report)
@@ -170,12 +175,8 @@ def _check_options_agree(
     tune_size: int | float | None,
     by: str | None,
     test_size: int | float | None,
-    **others: Any,
 ) -> None:
-    """Refuse combinations in which one option would have no effect.
-
-    `others` are options of `dco fit` that are not checked here.
-    """
+    """Refuse combinations in which one option would have no effect; None is not given."""
     if tune_folds is not None and tune_size is not None:
         raise click.UsageError(
             "--tune-folds ranks candidates on the training rows: leave --tune-size out."
@@ -238,7 +239,7 @@ def _write_outputs(
 
 
 def _facts(fitted: FittedTable) -> dict[str, Any]:
-    """Collect what --json prints."""
+    """Collect what --json prints: the task, the ranking, the certificate and the evaluation."""
     certificate = fitted.model.certificate_
     ranking = [
         {field: getattr(candidate, field) for field in _RANKING_FIELDS}
@@ -278,31 +279,39 @@ def _print_fit(fitted: FittedTable, notes: list[str]) -> None:
 
 
 def _print_ranking(ranking: Ranking) -> None:
-    """Print a table of the best candidates with their results on the tuning rows."""
+    """Print the best candidates with their results on the tuning rows, and explain the columns.
+
+    A candidate is a model with a score. It is feasible if its sets miss no more tuning rows than
+    they may.
+    """
     candidates = ranking.table
     best = candidates[:_MAX_CANDIDATES]
 
-    # 1. Choose the columns: heading -> attribute of a candidate.
-    columns = {
+    # 1. Choose the columns, as heading: attribute of a candidate.
+    attribute_of_heading = {
         "candidate": "name",
         "mean size": "mean_size",
         "95 % up to": "p95_size",
         "missed": "miscoverage",
     }
     if ranking.objective not in _OBJECTIVES_WITH_COLUMN:
-        columns[ranking.objective] = "objective"
+        attribute_of_heading[ranking.objective] = "objective"
     has_shortfall = any(candidate.shortfall for candidate in candidates)
     if has_shortfall:
-        columns["shortfall"] = "shortfall"
-    headings = list(columns)
-    rows = [[getattr(candidate, name) for name in columns.values()] for candidate in best]
+        attribute_of_heading["shortfall"] = "shortfall"
 
+    # 2. Fill the rows. Whether candidates are feasible is said only if some are not.
+    headings = list(attribute_of_heading)
+    rows = [
+        [getattr(candidate, attribute) for attribute in attribute_of_heading.values()]
+        for candidate in best
+    ]
     if not all(candidate.feasible for candidate in candidates):
         headings.append("feasible")
         for row, candidate in zip(rows, best, strict=True):
             row.append("yes" if candidate.feasible else "no")
 
-    # 2. Print the table, and explain its columns.
+    # 3. Print the table, and explain its columns.
     title = f"{counted(len(candidates), 'candidate')} on the tuning rows, best first"
     print_table(headings, rows, title=title, optional=["95 % up to"])
     if len(candidates) > _MAX_CANDIDATES:

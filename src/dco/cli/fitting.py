@@ -13,7 +13,7 @@ from dco.cli.option_records import AskedColumns, Promise, Work
 from dco.cli.options import check_names
 from dco.cli.tables.fitted import KnownRows, StoredTable
 from dco.cli.tables.layout import Layout, need_column
-from dco.cli.tables.rows import name_rows, read_groups
+from dco.cli.tables.rows import name_rows, read_as_text
 from dco.cli.training import TrainingTable, derive_seed, read_training_table
 from dco.foundations.arrays import Integers
 from dco.foundations.display import counted
@@ -103,7 +103,11 @@ def fit_table(order: FitOrder) -> FittedTable:
 
 
 def _make_estimator(order: FitOrder, layout: Layout) -> Any:
-    """Make the unfitted estimator that the options ask for."""
+    """Make the unfitted estimator that the options of `dco fit` ask for.
+
+    `layout` says whether the target is labels or numbers. An option that is for the other task is
+    an error.
+    """
     is_classification = layout.task == "classification"
     check_names(order.scores, list(short_names(classes=is_classification)), option="--scores")
     settings: dict[str, Any] = {
@@ -153,7 +157,10 @@ def _choose_condition(layout: Layout) -> str | list[str] | None:
 
 
 def _draw_test_rows(table: TrainingTable, order: FitOrder) -> _RowPositions:
-    """Draw the rows to evaluate on, whole groups at a time; the others are fitted."""
+    """Divide the rows of a table at random: rows to fit on, and test rows to evaluate on.
+
+    Rows that belong together (the same value in the column `--groups`) stay together.
+    """
     n_rows = len(table.y)
     splits = dco.assign_roles(
         n_rows,
@@ -177,8 +184,9 @@ def _evaluate_rows(
 ) -> EvaluatedRows:
     """Evaluate a fitted estimator on some rows of the table, by their positions.
 
-    `by` is a column whose values get an evaluation of their own. A condition of the model needs no
-    `by`: the estimator evaluates its values anyway.
+    `by` is a column whose values slice the rows: each slice gets an evaluation of its own. The
+    conditions of the model (columns whose values have thresholds of their own) are evaluated
+    anyway, without `by`.
     """
     layout = table.layout
     table_rows = table.table.take(rows)
@@ -186,7 +194,7 @@ def _evaluate_rows(
     known_rows = KnownRows(
         X=table.X.iloc[rows].reset_index(drop=True),
         y=table.y[rows],
-        by=None if slice_column is None else read_groups(table_rows, slice_column),
+        by=None if slice_column is None else read_as_text(table_rows, slice_column),
         by_name=slice_column,
         names=None if layout.key is None else name_rows(table_rows, layout.key),
         target=layout.target,

@@ -78,8 +78,9 @@ class Commands(click.Group):
         A word that names no command is an error that suggests the most similar one.
         """
         name = args[0]
-        is_no_command = name not in COMMANDS and not name.startswith("-")
-        if is_no_command and not ctx.resilient_parsing:  # click completes words with the latter
+        is_option = name.startswith("-")
+        is_for_completion = ctx.resilient_parsing  # the shell completes a word: no error is shown
+        if name not in COMMANDS and not is_option and not is_for_completion:
             nearest = get_close_matches(name.lower(), COMMANDS, n=1)
             advice = f"there are {', '.join(COMMANDS)}."
             if nearest:
@@ -151,7 +152,7 @@ def _is_closed_pipe(error: BaseException) -> bool:
 
 
 def _explain(error: Exception) -> str:
-    """Say in a sentence or two what went wrong and what to do."""
+    """Say in a sentence or two what went wrong and what to do, for an error that ends a command."""
     from dco.cli.spelling import spell_error
     from dco.foundations.errors import DcoError
 

@@ -62,12 +62,15 @@ class Measured:
 
 
 def measure(order: EvaluateOrder) -> Measured:
-    """Evaluate a model on all rows of a table at once."""
+    """Evaluate a model on all rows of a table at once: coverage, set sizes, and slices of the rows.
+
+    A column that --by names slices the rows. If it is a condition of the model (its values have
+    thresholds of their own), the estimator slices by it anyway.
+    """
     model = open_model(order.model, order.trust)
     rows = rows_with_targets(model, order.data, order.reading)
     promise = stated_promise(model, order.promise)
 
-    # a column that is a condition needs no by=: the estimator evaluates its values anyway
     by = None if rows.by_name in condition_columns(model) else rows.by_name
     evaluation = model.evaluate(
         rows.X,
@@ -87,7 +90,10 @@ def measure(order: EvaluateOrder) -> Measured:
 
 
 def measure_in_parts(order: EvaluateOrder, *, quiet: bool) -> Measured:
-    """Evaluate a model on a table of any size, batch by batch; without slices and comparisons."""
+    """Evaluate a model on a table that need not fit into memory, batch by batch.
+
+    Without slices of the rows, and without comparisons with simple guesses.
+    """
     model = open_model(order.model, order.trust)
     promise = stated_promise(model, order.promise)
     evaluation = evaluate_in_parts(

@@ -38,11 +38,14 @@ class LevelType(click.ParamType[float]):
 def _advise_percentage(text: str, number: Fraction, *, is_alpha: bool) -> str:
     """Say what somebody meant who wrote 5 or 90 as a level; "" if that cannot be guessed.
 
-    A number above 50 for alpha, the share of misses, was meant as the share of hits.
+    `text` is what was written, `number` its value. A number above 50 for alpha, the share of
+    misses, was meant as the share of hits.
     """
-    if not 1 < number < 100 or text.endswith("%"):
+    may_be_percentage = 1 < number < 100 and not text.endswith("%")
+    if not may_be_percentage:
         return ""
-    if not is_alpha or number <= 50:
+    is_share_of_hits = is_alpha and number > 50
+    if not is_share_of_hits:
         return f" Did you mean {text}%?"
     confidence = number / 100
     return (

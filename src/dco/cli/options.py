@@ -46,20 +46,23 @@ def combine(*options: Decorator) -> Decorator:
 
 
 def as_record(name: str, record: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Add options to a command, and pass their values to it as one argument, `name`.
+    """Add options to a command, and pass their values to it together, as one argument.
 
-    The argument is `record(...)`, a class or a function, called with the options that have the
-    names of its parameters. These may include options that the command has already. For example,
-    ``as_record("work", Work, jobs_option(), scheduler_option)`` gives the command a ``work``.
+    For example, with ``as_record("work", Work, jobs_option(), scheduler_option)`` the command gets
+    ``work=Work(jobs=..., scheduler=...)`` in place of two arguments. `record` is a class or a
+    function; it takes every option of the command that has the name of one of its parameters.
     """
     parameters = inspect.signature(record).parameters
 
     def decorate(command: Any) -> Any:
         @wraps(command)
-        def command_with_record(**values: Any) -> Any:
-            fields = {field: values.pop(field) for field in parameters if field in values}
-            values[name] = record(**fields)
-            return command(**values)
+        def command_with_record(**option_values: Any) -> Any:
+            fields = {}
+            for parameter in parameters:
+                if parameter in option_values:
+                    fields[parameter] = option_values.pop(parameter)
+            option_values[name] = record(**fields)
+            return command(**option_values)
 
         return combine(*options)(command_with_record)
 
@@ -124,9 +127,10 @@ def _choose_alpha_or_usual(alpha: float | None, confidence: float | None) -> flo
 
 
 def _guarantee_options(*, default: str | None) -> Decorator:
-    """Add the options --guarantee and --delta.
+    """Add the options --guarantee (marginal or pac) and --delta, the probability that pac fails.
 
-    `default` is the guarantee without the option; None stands for that of a fitted model.
+    `default` is the guarantee without the option. None is for commands that take a fitted model:
+    help then says "that of the model".
     """
     default_delta = _OF_MODEL if default is None else _USUAL_DELTA
     return combine(
@@ -391,17 +395,20 @@ folds_option = click.option(
 
 
 def objective_option(default: str | None) -> Decorator:
-    """Add the option --objective; the default None leaves the choice to the estimator."""
-    text = (
+    """Add the option --objective: what the best candidate is best at, such as the mean set size.
+
+    The default None leaves the choice to the estimator.
+    """
+    help_text = (
         "What the search minimises. even: the mean size, among candidates that cover each class, "
         "each fifth of the rows by prediction and each --by value nearly as promised."
     )
     if default is None:
-        text += "  [default: even for numbers, mean_size for labels]"
+        help_text += "  [default: even for numbers, mean_size for labels]"
     return click.option(
         "--objective",
         type=NameType("objective", _OBJECTIVES),
         default=default,
         show_default=default is not None,
-        help=text,
+        help=help_text,
     )

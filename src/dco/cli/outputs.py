@@ -35,18 +35,21 @@ def check_outputs(
 ) -> None:
     """Check several outputs as `check_output` does, and that no two of them are the same file.
 
-    `outputs` has the files by the names of their options; None is not asked for.
+    `outputs` has the files by the names of their options, such as "report"; None is not asked for.
     """
-    option_of: dict[Path, str] = {}
+    option_of_file: dict[Path, str] = {}
     for option, path in outputs.items():
         if path is None:
             continue
         check_output(path, force=force, inputs=inputs)
-        first_option = option_of.setdefault(path.resolve(), option)
-        if first_option != option:
+
+        file = path.resolve()
+        if file in option_of_file:
             raise ValueError(
-                f"--{first_option} and --{option} both name {path}; give them different names."
+                f"--{option_of_file[file]} and --{option} both name {path}; give them different "
+                "names."
             )
+        option_of_file[file] = option
 
 
 def finish_from_here() -> None:

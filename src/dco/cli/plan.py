@@ -149,7 +149,10 @@ def _print_plan(plan: Plan, planned_splits: Sequence[PlannedSplit], fit: str) ->
 
 
 def fit_command(plan: Plan, tune_folds: int | None) -> str:
-    """Write the `dco fit` command that deals the rows to roles as planned."""
+    """Write the `dco fit` command that gives each role (training, tuning ...) its planned rows.
+
+    `tune_folds` is the number of folds, if candidates are ranked by cross-validation.
+    """
     words = ["dco", "fit", "DATA.csv", "--target", "COLUMN", "--alpha", f"{plan.alpha:g}"]
     if plan.delta is not None:
         words += ["--guarantee", plan.guarantee, "--delta", f"{plan.delta:g}"]
@@ -202,7 +205,10 @@ def _draw_ranges(planned_splits: Sequence[PlannedSplit], alpha: float, width: in
     level = 1 - alpha
     lowest = min(*(planned.coverage_low for planned in planned_splits), level)
     highest = max(*(planned.coverage_high for planned in planned_splits), level)
-    characters_per_unit = (width - 1) / (highest - lowest or 1.0)
+    length_of_scale = highest - lowest
+    if length_of_scale == 0:
+        length_of_scale = 1.0  # all ranges are one point
+    characters_per_unit = (width - 1) / length_of_scale
 
     def position(coverage: float) -> int:
         return round((coverage - lowest) * characters_per_unit)

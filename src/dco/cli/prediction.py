@@ -123,7 +123,10 @@ def predict(order: PredictOrder, *, quiet: bool) -> Predicted:
 
 
 def _check_files(order: PredictOrder) -> None:
-    """Refuse an output that cannot be written, and options that are for folders."""
+    """Check the options for a table that is one file, before anything is read.
+
+    An output that cannot be written is an error, and so is --scheduler, which is for folders.
+    """
     if order.work.scheduler is not None:
         raise ValueError(
             f"--scheduler distributes the files of a Parquet folder, and {order.data} is one file; "
@@ -185,10 +188,10 @@ class _Run:
 
         `now` is put behind the number of rows: " predicted now" if there were rows before.
         """
-        rows = counted(new_values.rows, "row") + now
+        rows = counted(new_values.n_rows, "row") + now
         predictor = self.model.predictor_
-        show(predictor.calibration.note_new_conditions(new_values.conditions, rows))
-        show(predictor.kept_rows.note_gaps(new_values.gaps, new_values.rows))
+        show(predictor.calibration.note_new_conditions(new_values.new_conditions, rows))
+        show(predictor.kept_rows.note_gaps(new_values.new_gaps, new_values.n_rows))
         show(new_values.notes())
 
 
@@ -229,14 +232,17 @@ class SetsOfTable:
     def open(
         cls, model: Any, data: Path, options: SetsOptions, *, notes_key: bool = True
     ) -> SetsOfTable:
-        """Check that a table has the columns that the model and the options name.
+        """Prepare the sets of a table: find the columns that the model and the options need in it.
 
-        With `notes_key`, a note says if the table lacks the key that the fit had.
+        It is an error if one of them is missing. The key is the column that names the rows; with
+        `notes_key`, a note says if the table lacks the one that the fit had.
         """
         # 1. The columns of the model. A key that an option names is no feature.
         names = column_names(data)
-        features = [name for name in names if name != options.key]
-        layout = layout_of(model, features, target=None, path=data, decimal=options.decimal)
+        possible_features = [name for name in names if name != options.key]
+        layout = layout_of(
+            model, possible_features, target=None, path=data, decimal=options.decimal
+        )
 
         # 2. The columns that options name.
         need_column(names, options.key, path=data, option="--key")
@@ -244,13 +250,14 @@ class SetsOfTable:
         for name in columns_to_keep:
             need_column(names, name, path=data, option="--keep")
 
-        # 3. The column that names the rows: that of the option, or that of the fit.
+        # 3. The key: that of the option, or that of the fit.
         key = options.key
         if key is None and layout.key in names:
             key = layout.key
         elif key is None and layout.key is not None and notes_key:
             show([_note_no_key(layout.key)])
 
+        # 4. The columns to copy, the key first and each once.
         columns_with_key = [*columns_to_keep] if key is None else [key, *columns_to_keep]
         copied_columns = list(dict.fromkeys(columns_with_key))
         return cls(
@@ -268,7 +275,8 @@ class SetsOfTable:
     def batches(self, new_values: NewValues) -> Iterator[tuple[Table, Any]]:
         """Read the table in batches; yield each batch as a `Table` and as features for the model.
 
-        Values that the fit never saw are counted in `new_values`.
+        What the fit never saw is added to `new_values`: categories, conditions (groups of rows with
+        thresholds of their own), and missing cells in a column that had none.
         """
         predictor = self.model.predictor_
         for table in read_batches(
@@ -276,46 +284,43 @@ class SetsOfTable:
         ):
             X = read_model_features(self.model, table, self.layout)
             new_values.count(X, self.layout)
-            new_values.conditions.update(predictor.calibration.new_conditions(X))
-            new_values.gaps.update(predictor.kept_rows.gaps(X))
+            new_values.new_conditions.update(predictor.calibration.new_conditions(X))
+            new_values.new_gaps.update(predictor.kept_rows.gaps(X))
             yield table, X
 
     def make_sets(
         self, table: Table, X: Any, *, kind: str, signature: str, first_row: int = 0
     ) -> Any:
-        """Make the sets of one batch, as an Arrow table that is ready to be written.
+        """Make the prediction sets of one batch, as an Arrow table that is ready to be written.
 
         Parameters
         ----------
         table, X
             The batch as `batches` yields it: its cells, and its features.
         kind
-            The format of the output, as in `tables.files`.
+            The format of the output, such as `CSV`.
         signature
-            The text that says which model and promise the sets are from.
+            A text that says which model and which guarantee the sets are from; the table stores it.
         first_row
-            The number of the first row of the file, if rows have no key.
+            The number of the first row of the file, if rows have no key (a column that names them).
         """
-        # 1. Predict.
+        # 1. Predict sets and points. A model of points has made them on the way to the sets.
         predictor = self.model.predictor_
         calibration = predictor.calibrate_at(**asdict(self.options.promise))
         prediction = predictor.structure.prediction(X)
         sets = predictor.sets(X, calibration, prediction=prediction)
-        if isinstance(prediction, Points):  # the model need not predict again
-            points = prediction.mean
-        else:
-            points = self.model.predict(X)
+        points = prediction.mean if isinstance(prediction, Points) else self.model.predict(X)
 
-        # 2. Put the columns together.
+        # 2. Put them beside the columns that are copied from the table.
         copied: dict[str, Any] = {}
         if self.key is None:
             copied["row"] = table.positions + first_row
         for name in self.copied_columns:
             copied[name] = table.cells.column(name)
-        rows = sets_table(copied, points, sets, text=kind == CSV)
+        output = sets_table(copied, points, sets, text=kind == CSV)
         if kind == CSV and not self.options.no_escape:
-            rows = without_formulas(rows)
-        return rows.replace_schema_metadata({SIGNATURE_KEY: signature})
+            output = without_formulas(output)
+        return output.replace_schema_metadata({SIGNATURE_KEY: signature})
 
 
 def _note_no_key(key: str) -> Note:
@@ -330,10 +335,11 @@ def _note_no_key(key: str) -> Note:
 
 
 def _predict_file(run: _Run, promise: StatedPromise) -> Predicted:
-    """Write the sets of one file.
+    """Write the prediction sets of one file.
 
-    The sets of each batch are a file (a part) in a folder beside the output. When all are there,
-    they are put together. A stopped run leaves the folder, for --resume.
+    The sets of each batch are written to a file of their own (a part), in a folder beside the
+    output. When all parts are there, they are put together. A stopped run leaves the folder, so
+    that --resume can continue.
     """
     order = run.order
     sets = SetsOfTable.open(run.model, order.data, order.sets)
@@ -370,8 +376,8 @@ def _write_parts(
 ) -> dict[Path, int]:
     """Write the sets of each batch to a file of its own, unless an earlier run has written it.
 
-    Returns the files with their numbers of rows. All batches are read, since values that the fit
-    never saw are counted in `new_values`.
+    Returns the files with their numbers of rows. Batches of an earlier run are read all the same,
+    since `new_values` counts what the fit never saw.
     """
     order = run.order
     kind = output_format(order.out)
@@ -427,10 +433,10 @@ class _Partition:
 
 
 def _predict_folder(run: _Run, promise: StatedPromise) -> Predicted:
-    """Write the sets of each file of a folder to a file of the same name in the output folder.
+    """Write the prediction sets of each file of a folder to a file of the same name elsewhere.
 
-    Finished files wait in a folder for unfinished work until all are there. A stopped run leaves
-    that folder, for --resume.
+    Finished files wait in a folder inside the output folder until all are there. A stopped run
+    leaves that folder, so that --resume can continue.
     """
     # 1. Check all files before anything is written.
     order = run.order
@@ -446,7 +452,8 @@ def _predict_folder(run: _Run, promise: StatedPromise) -> Predicted:
     unfinished = order.out / UNFINISHED
     with _new_folder(order.out), hold_folder(unfinished, order.out):
         # 2. Write the sets of each file, unless an earlier run has written them.
-        old_outputs = _begin_folder(run, list(counts), outputs, unfinished)
+        old_outputs = _find_old_outputs(order.out, set(outputs.values()))
+        _begin_folder(run, list(counts), names, unfinished)
         partitions = _partitions_to_do(run, counts, unfinished)
         with _kept_only_to_resume(unfinished, resume=order.resume):
             new_values = _write_partitions(partitions, run)
@@ -478,61 +485,64 @@ def _new_folder(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _begin_folder(
-    run: _Run, files: list[Path], outputs: dict[Path, Path], unfinished: Path
-) -> list[Path]:
-    """Begin or continue the work in an output folder, and return old files to remove at the end.
+def _find_old_outputs(out: Path, new_outputs: set[Path]) -> list[Path]:
+    """Find the files of an earlier run in an output folder that this run does not replace.
 
-    These are sets of an earlier run that no file of this run replaces: a reader of the folder would
-    take them for sets of this run. Any other Parquet file in the folder is an error.
-
-    Parameters
-    ----------
-    files
-        The files of the table.
-    outputs
-        Where the sets of each file go, by its name in the folder; in the order of `files`.
-    unfinished
-        The folder for files that are finished before all are.
+    They must be removed at the end: who reads the folder would take them for sets of this run. A
+    Parquet file that `dco predict` did not write is an error. `new_outputs` are the files that this
+    run writes.
     """
-    # 1. Find sets of an earlier run.
-    order = run.order
-    old_outputs = [path for path in parquet_files(order.out) if path not in outputs.values()]
+    old_outputs = [path for path in parquet_files(out) if path not in new_outputs]
     for path in old_outputs:
         if not is_signed(path):
             raise ValueError(
-                f"{order.out} has {path.relative_to(order.out)}, which is neither an output of "
-                "this run nor of an earlier one; choose another folder, or remove the file."
+                f"{out} has {path.relative_to(out)}, which is neither an output of this run nor of "
+                "an earlier one; choose another folder, or remove the file."
             )
+    return old_outputs
 
-    # 2. Begin, or continue a stopped run with the same options on the same files.
+
+def _begin_folder(run: _Run, files: list[Path], names: list[Path], unfinished: Path) -> None:
+    """Begin to write an output folder, or continue a stopped run.
+
+    A run is continued only if options and contents of the files are the same.
+
+    Parameters
+    ----------
+    files, names
+        The files of the table, and their names inside its folder.
+    unfinished
+        The folder in which finished files wait for the others.
+    """
+    order = run.order
     digests = run_many(
         file_digest,
         [file.absolute() for file in files],  # a worker may have another directory
         n_jobs=order.work.jobs,
         scheduler=order.work.scheduler,
     )
-    digest_of_table = {str(name): digest for name, digest in zip(outputs, digests, strict=True)}
+    digest_of_name = {str(name): digest for name, digest in zip(names, digests, strict=True)}
+
     has_plan = (unfinished / PLAN).exists()
     has_other_files = any(path != unfinished for path in order.out.iterdir())
     begin_or_continue(
         unfinished,
-        run.identity(digest_of_table),
+        run.identity(digest_of_name),
         in_use=order.out if has_plan or has_other_files else None,
         resume=order.resume,
         force=order.force,
     )
-    return old_outputs
 
 
 def _partitions_to_do(run: _Run, counts: dict[Path, int], unfinished: Path) -> list[_Partition]:
-    """List the files whose sets are not written yet; `counts` has the number of rows of each file.
+    """List the files of a folder whose prediction sets are not written yet.
 
-    Files without rows are left out.
+    `counts` has the number of rows of each file; files without rows are left out. Finished sets are
+    in the folder `unfinished`, where they wait for the others.
     """
     order = run.order
     partitions = []
-    first_row = 0
+    first_row = 0  # of the file, in the whole table
     for file, n_rows in counts.items():
         partition = _Partition(
             data=file.absolute(),
@@ -550,7 +560,10 @@ def _partitions_to_do(run: _Run, counts: dict[Path, int], unfinished: Path) -> l
 
 
 def _write_partitions(partitions: list[_Partition], run: _Run) -> NewValues:
-    """Write the sets of files, here or on a cluster; return counts of what the fit never saw."""
+    """Write the prediction sets of files, in processes here or on a cluster of machines.
+
+    Returns counts of what the fit never saw, such as new categories.
+    """
     for folder in {partition.out.parent for partition in partitions}:
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -567,9 +580,10 @@ def _write_partitions(partitions: list[_Partition], run: _Run) -> NewValues:
 
 
 def write_partition(partition: _Partition) -> NewValues:
-    """Write the sets of one file, in a worker process; return counts of what the fit never saw.
+    """Write the prediction sets of one file of a folder; this runs in a worker process.
 
-    The output gets its name when it is complete.
+    The output gets its name when it is complete. Returns counts of what the fit never saw, such as
+    new categories.
     """
     model = open_model_once(ModelFile(partition.model, partition.options.trust))
     sets = SetsOfTable.open(model, partition.data, partition.options, notes_key=False)

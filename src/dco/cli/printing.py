@@ -155,8 +155,11 @@ def _make_columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[_
 
 
 def _make_column(name: str, values: list[Any]) -> _Column:
-    """Turn the values of a column into text, and measure how wide the column must be."""
-    from rich.cells import cell_len
+    """Turn the values of a column into text, and measure how wide the column must be.
+
+    `name` is its heading. Widths are in characters of a terminal, where "水" takes two.
+    """
+    from rich.cells import cell_len as width_of
 
     cells = [printable(value if isinstance(value, str) else number(value)) for value in values]
     are_numbers = all(cell == "–" or re.fullmatch(_NUMBER, cell) for cell in cells)
@@ -164,14 +167,14 @@ def _make_column(name: str, values: list[Any]) -> _Column:
     words = name.split()
     for cell in cells:
         words += [cell] if _must_stay_whole(cell) else cell.split()
-    longest_word = max((cell_len(word) for word in words), default=0)
+    longest_word = max((width_of(word) for word in words), default=0)
 
     return _Column(
         name=name,
         cells=cells,
         is_numeric=are_numbers,
         min_width=min(longest_word, _LONGEST_WORD),
-        full_width=max(cell_len(text) for text in [*cells, name]),
+        full_width=max(width_of(text) for text in [*cells, name]),
     )
 
 
@@ -201,11 +204,13 @@ def _print_grid(console: Any, columns: Sequence[_Column]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    # 1. Give each column its width.
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    width_to_give = console.width - _min_table_width(columns)
+    width_left_over = console.width - _min_table_width(columns)
     for column in columns:
-        extra_width = max(0, min(width_to_give, column.full_width - column.min_width))
-        width_to_give -= extra_width
+        wanted_width = column.full_width - column.min_width
+        extra_width = max(0, min(width_left_over, wanted_width))
+        width_left_over -= extra_width
         table.add_column(
             Text(column.name),
             justify="right" if column.is_numeric else "left",
@@ -213,6 +218,7 @@ def _print_grid(console: Any, columns: Sequence[_Column]) -> None:
             overflow="fold",
         )
 
+    # 2. Print the rows.
     for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, row))
     console.print(table)
@@ -248,10 +254,9 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on standard error while the `with` block runs.
 
-    The block gets a function to call with the number of steps done so far. `total` is the number of
-    all steps; if it is None, a running clock is shown. While candidates are searched, the bar says
-    which model is being fitted. Nothing is shown with `quiet`, or where standard error is no
-    terminal.
+    The block gets a function to call with the number of steps done so far; `total` is the number of
+    all steps, or None for a running clock. During a fit the bar says by itself which model is being
+    fitted. Nothing is shown with `quiet`, or where standard error is no terminal.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda n_done: None
@@ -296,11 +301,13 @@ def search_in_words(search: SearchProgress) -> str:
 
 @contextmanager
 def collected_notes(target: str | None = None) -> Iterator[list[str]]:
-    """Collect the warnings of the `with` block as sentences, each of them once.
+    """Collect the Python warnings of the `with` block as sentences for the user, each of them once.
 
-    The block gets an empty list, which is filled when the block ends. Sentences name options of the
-    command line, and the column `target` where a warning is about the label.
+    The block gets an empty list, which is filled when the block ends. Sentences name options
+    instead of parameters (--alpha for alpha=), and the column `target` where they are about the
+    label.
     """
+    # 1. Run the block.
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -310,10 +317,11 @@ def collected_notes(target: str | None = None) -> Iterator[list[str]]:
         )
         yield notes
 
+    # 2. Put its warnings into words.
     for warning in caught:
         if issubclass(warning.category, _SILENT_WARNINGS):
             continue
-        assert isinstance(warning.message, Warning)  # Python allows a text here, too
+        assert isinstance(warning.message, Warning)  # the type allows a text, too
         sentence = _in_one_line(spell_error(warning.message, target=target))
         if sentence not in notes:
             notes.append(sentence)

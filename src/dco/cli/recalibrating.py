@@ -29,14 +29,15 @@ class RecalibrateOrder:
 def recalibrate_model(order: RecalibrateOrder, *, quiet: bool) -> Any:
     """Calibrate a model on the rows of a table, and return it as a new estimator.
 
-    If the fit had groups, they are read from the same column. `quiet` shows no progress bar.
+    If the fit had clusters (rows that belong together, `--groups`), they are read from the same
+    column of the table. `quiet` shows no progress bar.
     """
     old_model = open_model(order.model, order.trust)
     layout = fitted_layout(old_model)
-    group_column = None if layout is None else layout.groups
-    reading = replace(order.reading, by=group_column)
+    cluster_column = None if layout is None else layout.groups
+    reading = replace(order.reading, by=cluster_column)
 
-    if order.in_parts:
+    if order.in_parts:  # file by file: the table need not fit into memory
         return recalibrate_in_parts(
             old_model,
             ModelFile(order.model.resolve(), order.trust),

@@ -122,9 +122,10 @@ def _page_of_model(
     reading: TargetOptions,
     trust: tuple[str, ...],
 ) -> str:
-    """Make the HTML page about a model file, with coverage and sizes on the rows of `data`.
+    """Make the HTML page about a model file, with coverage and set sizes on the rows of `data`.
 
-    Without `data` the page has neither. Without `title`, the page is named after the target.
+    Without `data` the page has neither. Without `title`, the page is named after the target column,
+    if that is known. `reading` says how the columns of `data` are read.
     """
     from dco.cli.model_files import fitted_layout, open_model
 

@@ -46,7 +46,11 @@ def sets_table(copied: Mapping[str, Any], points: AnyArray, sets: Any, *, text: 
 
 
 def _set_columns(points: AnyArray, sets: Any, *, text: bool) -> dict[str, Any]:
-    """Make the columns of point predictions, sets and sizes, by name."""
+    """Make the columns of the output for the predictions of some rows, by name.
+
+    `points` are single values, one for each row; `sets` become the column of sets (or of their
+    ends) and of their sizes. With `text`, a set of labels is written as text, for a CSV.
+    """
     has_texts = points.dtype.kind in "OU"
     columns = {"prediction": arrow.array(points.tolist() if has_texts else points)}
     for name, values in sets.columns().items():
@@ -92,30 +96,31 @@ def without_formulas(table: Any) -> Any:
 def _escape_formulas(column: Any) -> Any:
     """Put an apostrophe before cells that a spreadsheet would run as a formula: =A1 -> '=A1.
 
-    Shows a note if there are such cells. Columns that are no text do not change.
+    Columns that are no text do not change. A note is shown if there are such cells.
     """
-    # 1. Find the cells.
+    # 1. Leave columns alone that are no text.
     texts = column
     if types.is_dictionary(column.type):
         texts = column.cast(column.type.value_type)
     if not (types.is_string(texts.type) or types.is_large_string(texts.type)):
         return texts
-    is_formula = compute.and_not(
-        compute.match_substring_regex(texts, _FORMULA),
-        compute.match_substring_regex(texts, _NUMBERS),
-    )
+
+    # 2. Find the cells. "-3.2" begins like a formula and is a number.
+    begins_like_formula = compute.match_substring_regex(texts, _FORMULA)
+    is_numbers = compute.match_substring_regex(texts, _NUMBERS)
+    is_formula = compute.and_not(begins_like_formula, is_numbers)
     if not compute.any(is_formula).as_py():
         return texts
 
-    # 2. Put an apostrophe before them.
+    # 3. Put an apostrophe before them, and say so.
+    apostrophe = arrow.scalar("'", texts.type)
+    no_separator = arrow.scalar("", texts.type)
+    escaped = compute.binary_join_element_wise(apostrophe, texts, no_separator)
     note = (
         "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets "
         "would run it."
     )
     show([Note("formulas", note, "--no-escape keeps it unchanged.")])
-    apostrophe = arrow.scalar("'", texts.type)
-    no_separator = arrow.scalar("", texts.type)
-    escaped = compute.binary_join_element_wise(apostrophe, texts, no_separator)
     return compute.if_else(is_formula, escaped, texts)
 
 
@@ -148,15 +153,18 @@ def write_tables(tables: Iterable[Any], sink: Path | BytesIO, kind: str) -> None
 
 @contextmanager
 def _open_writer(sink: Path | BytesIO, kind: str, schema: Any) -> Iterator[Any]:
-    """Open a writer of Arrow tables with this schema, for a file of this format."""
-    target = str(sink) if isinstance(sink, Path) else sink
+    """Open a file, or a buffer in memory, to write Arrow tables to it.
+
+    `kind` is the format: CSV, FEATHER or PARQUET. `schema` has the columns of the tables.
+    """
+    destination = str(sink) if isinstance(sink, Path) else sink
     if kind == CSV:
-        writer = csv.CSVWriter(target, schema)
+        writer = csv.CSVWriter(destination, schema)
     elif kind == FEATHER:
         options = ipc.IpcWriteOptions(compression="lz4")
-        writer = ipc.new_file(target, schema, options=options)
+        writer = ipc.new_file(destination, schema, options=options)
     else:
-        writer = parquet.ParquetWriter(target, schema)
+        writer = parquet.ParquetWriter(destination, schema)
     with writer:
         yield writer
 

@@ -14,8 +14,8 @@ from dco.cli.tables.infer import infer_layout
 from dco.cli.tables.layout import Layout, need_column
 from dco.cli.tables.rows import (
     note_missing_targets,
+    read_as_text,
     read_features,
-    read_groups,
     read_targets,
     without_missing_targets,
 )
@@ -90,7 +90,7 @@ def read_training_table(
         reason=inferred.reason,
         X=read_features(table, inferred.layout),
         y=read_targets(table, inferred.layout),
-        groups=None if asked.groups is None else read_groups(table, asked.groups),
+        groups=None if asked.groups is None else read_as_text(table, asked.groups),
         n_rows=n_rows,
         n_left_out=n_left_out,
     )

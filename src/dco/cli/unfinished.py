@@ -32,15 +32,15 @@ def find_plan_to_continue(
 ) -> Path | None:
     """Find the stopped run that --resume continues; return the file of its plan.
 
-    Returns None if a new run begins. That is an error without --force if the output holds something
-    already; so is --resume if no stopped run has the same plan.
+    Returns None if a new run begins. It is an error if the output holds something already and
+    neither --resume nor --force is given, or if no stopped run has the same plan.
 
     Parameters
     ----------
     plan_files
         The files in which a stopped run may have left its plan.
     plan
-        The plan of this run: JSON data.
+        What this run is to do, as JSON data: its options, and digests of the files it reads.
     in_use
         The file or folder of outputs if it holds something already; None if it is new or empty.
     resume, force
@@ -69,13 +69,13 @@ def begin_or_continue(
 ) -> None:
     """Keep the work in a folder if it is continued, or empty the folder and write a new plan.
 
-    Parameters are as in `find_plan_to_continue`. The plan is written last: a run that is killed
-    before leaves none.
+    Parameters are as in `find_plan_to_continue`.
     """
     plan_file = folder / PLAN
     if find_plan_to_continue([plan_file], plan, in_use=in_use, resume=resume, force=force):
         return
 
+    # The plan goes first and comes last: a run that is killed in between leaves none.
     plan_file.unlink(missing_ok=True)
     for path in folder.rglob("[!.]*"):  # not the lock
         if path.is_file():
@@ -96,19 +96,26 @@ def _has_plan(plan_file: Path, plan: Any) -> bool:
 def hold_folder(folder: Path, out: Path) -> Iterator[None]:
     """Lock the folder of unfinished work for the `with` block: two runs must not write one output.
 
-    `out` is the output, for messages; an error of the disk becomes a sentence that says what to do.
-    Afterwards the folder is removed if it is empty, or if there is nothing that --resume could
-    continue.
+    The folder is made if it is new, and removed at the end unless it has work that --resume can
+    continue. `out` is the output, for messages about the disk.
     """
-    existed_before = folder.exists()
+    is_new = not folder.exists()
+    # The lock is closed before an empty folder is removed: a network disk keeps the name of a file
+    # that is open.
+    with (
+        _explain_disk_errors(out),
+        _remove_if_empty(folder),
+        lock_folder(folder),
+        _remove_if_failed_for_good(folder, is_new=is_new),
+    ):
+        yield
+
+
+@contextmanager
+def _explain_disk_errors(out: Path) -> Iterator[None]:
+    """Turn errors of the disk in the `with` block into sentences that say what to do."""
     try:
-        with lock_folder(folder):
-            try:
-                yield
-            except BaseException as error:
-                if not existed_before and not _can_be_continued(folder, error):
-                    shutil.rmtree(folder, ignore_errors=True)
-                raise
+        yield
     except BlockingIOError:
         raise ValueError(
             f"Another run is writing {out} right now; wait until it ends, or choose another --out."
@@ -117,10 +124,27 @@ def hold_folder(folder: Path, out: Path) -> Iterator[None]:
         if error.errno is None:  # a sentence of our own
             raise
         raise OSError(f"{_advice(error, out)} run again with --resume.") from error
+
+
+@contextmanager
+def _remove_if_empty(folder: Path) -> Iterator[None]:
+    """Remove the folder after the `with` block, unless something is left in it."""
+    try:
+        yield
     finally:
-        # after the lock is closed: a network disk keeps a name for an open file
-        with suppress(OSError):  # not empty: there is something to continue
+        with suppress(OSError):  # it is not empty
             folder.rmdir()
+
+
+@contextmanager
+def _remove_if_failed_for_good(folder: Path, *, is_new: bool) -> Iterator[None]:
+    """Remove a new folder if the `with` block fails in such a way that --resume is of no use."""
+    try:
+        yield
+    except BaseException as error:
+        if is_new and not _can_be_continued(folder, error):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _can_be_continued(folder: Path, error: BaseException) -> bool:

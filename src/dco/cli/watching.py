@@ -42,10 +42,10 @@ class Watched:
 
 
 def watch_table(order: WatchOrder) -> Watched:
-    """Give the rows of a table to the monitor of a model, and store its new state.
+    """Give new labelled rows to the monitor of a model, which watches whether its promise holds.
 
-    The state of earlier calls, if the state file has one, is continued, unless --restart begins a
-    new one. State and page are written only when all rows have been taken.
+    The monitor continues from the state that earlier calls stored, unless there is none or
+    --restart is given. Its new state, and the page, are written when all rows have been taken.
     """
     # 1. Continue the monitor of earlier calls, or begin a new one.
     estimator = open_model(order.model, order.trust)
@@ -62,7 +62,7 @@ def watch_table(order: WatchOrder) -> Watched:
     show(new_values.notes())
     if has_unfinished_line(order.data):
         show([_note_unfinished_line(order.data)])
-    if not new_values.rows:
+    if not new_values.n_rows:
         raise ValueError(f"{order.data} has column names and no rows; give a table with rows.")
 
     # 3. Write the new state, and the page.

@@ -178,19 +178,21 @@ def first_rounded_row(cells: Any, decimal: str = ".") -> int | None:
     Returns its row, or None if float64 holds all numbers of the column. Columns of floats are not
     searched: they hold float64 already.
     """
-    # 1. Take the numbers that may be too long, and their rows.
+    # 1. Take the numbers that may be too long for float64, exactly, and note their rows.
     if is_text(cells):
         texts = _with_points(with_gaps(cells), decimal)
         rows = np.flatnonzero(matches(texts, _LONG_NUMBER))
-        numbers = np.array([Decimal(texts[row].as_py()) for row in rows.tolist()], dtype=object)
+        exact_numbers = np.array(
+            [Decimal(texts[row].as_py()) for row in rows.tolist()], dtype=object
+        )
     elif types.is_integer(cells.type) or types.is_decimal(cells.type):
         rows = np.flatnonzero(cells.is_valid())
-        numbers = cells.drop_null().to_numpy()
+        exact_numbers = cells.drop_null().to_numpy()
     else:
         return None
 
-    # 2. Find the first that changes as a float.
-    position = first_inexact_position(numbers)
+    # 2. Find the first that changes when it becomes a float.
+    position = first_inexact_position(exact_numbers)
     return None if position is None else int(rows[position])
 
 

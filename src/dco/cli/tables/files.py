@@ -226,11 +226,11 @@ def _cut_evenly(stored_batches: Iterable[Any], rows: int, path: Path) -> Iterato
 
 
 def read_sample(path: Path, rows: int, *, seed: int, decimal: str = ".") -> tuple[Table, int]:
-    """Draw `rows` rows at random, without replacement and in their order.
+    """Draw `rows` rows of a table at random, without replacement; they keep their order.
 
-    One batch is in memory at a time: the number of rows to draw from it is hypergeometric. The draw
-    does not depend on how rows are cut into files. Returns the rows drawn, and the number of rows
-    of the whole table.
+    One batch is in memory at a time. First the number of rows to draw from it is drawn, which has a
+    hypergeometric distribution, then the rows. The draw does not depend on how rows are cut into
+    files. Returns the rows drawn, and the number of rows of the whole table.
     """
     rng = np.random.default_rng(seed)
     n_rows = sum(row_counts(path).values())
@@ -239,9 +239,13 @@ def read_sample(path: Path, rows: int, *, seed: int, decimal: str = ".") -> tupl
     samples = []
 
     for batch in read_batches(path, column_names(path)):
+        # 1. Draw how many of the rows that are still to be drawn lie in this batch.
         n_drawn = len(batch)
         if n_to_draw < n_not_read:
-            n_drawn = int(rng.hypergeometric(n_to_draw, n_not_read - n_to_draw, len(batch)))
+            n_not_to_draw = n_not_read - n_to_draw
+            n_drawn = int(rng.hypergeometric(n_to_draw, n_not_to_draw, len(batch)))
+
+        # 2. Draw these rows.
         drawn = rng.choice(len(batch), n_drawn, replace=False)
         samples.append(batch.take(np.sort(drawn)))
         n_not_read -= len(batch)
@@ -271,7 +275,10 @@ def _read_files(
 def _read_file(
     file: Path, columns: Sequence[str], *, complete_lines: bool = False
 ) -> Iterator[Any]:
-    """Read a file as Arrow tables with these columns; empty tables are left out."""
+    """Read some columns of a CSV, Parquet or Feather file as Arrow tables, as the file is cut.
+
+    Tables without rows are left out. `complete_lines` is for a CSV, as in `read_batches`.
+    """
     file_format = table_format(file)
     if file_format == CSV:
         batches = _read_csv(file, columns, complete_lines=complete_lines)
@@ -329,19 +336,20 @@ class _CsvHead:
 
 
 def _read_csv_head(file: Path) -> _CsvHead:
-    """Read the column names of a CSV file, and find the sign between its cells.
+    """Read the column names of a CSV file, and find its delimiter (the sign between cells).
 
-    A .tsv is cut at tabs; otherwise the delimiter is the sign that the line with the names has most
-    often. A quoted name may contain delimiters and line breaks. Blank lines before the names are
-    skipped, as Arrow does.
+    A .tsv is cut at tabs. Otherwise the delimiter is the sign, such as a comma, that is most
+    frequent in the line with the names; signs in quoted names do not count. Blank lines before the
+    names are skipped, as Arrow does.
     """
     open_file = gzip.open if _is_gzip(file) else open
     with open_file(file, "rt", encoding="utf-8-sig", newline="") as stream:
         head = stream.read(_HEAD_CHARACTERS)
 
-    # 1. Find the first line that is not blank, without what stands between quotes.
-    without_quoted = re.sub(r'"[^"]*("|$)', '""', head)
-    first_line = next((line for line in without_quoted.splitlines() if line), "")
+    # 1. Find the line with the names: the first that is not blank. Quoted names are emptied first,
+    #    since they may contain delimiters and line breaks.
+    with_quotes_emptied = re.sub(r'"[^"]*("|$)', '""', head)
+    first_line = next((line for line in with_quotes_emptied.splitlines() if line), "")
     if not first_line.strip():
         raise _empty_csv(file)
 
@@ -354,22 +362,23 @@ def _read_csv_head(file: Path) -> _CsvHead:
 
 
 def _read_csv(file: Path, columns: Sequence[str], *, complete_lines: bool) -> Iterator[Any]:
-    """Read the cells of a CSV file as text, in batches; an empty cell is missing.
+    """Read some columns of a CSV file as text, in batches; an empty cell is missing.
 
     With `complete_lines`, a last line without a line break is left out.
     """
     delimiter = _read_csv_head(file).delimiter
+    all_as_text = arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(columns, arrow.string()),
+        include_columns=list(columns),
+        strings_can_be_null=True,
+        null_values=[""],
+    )
     with _open_csv(file, complete_lines=complete_lines) as source:
         yield from arrow_csv.open_csv(
             source,
             read_options=arrow_csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(columns, arrow.string()),
-                include_columns=list(columns),
-                strings_can_be_null=True,
-                null_values=[""],
-            ),
+            convert_options=all_as_text,
         )
 
 
@@ -408,21 +417,23 @@ class _FirstBytes(io.RawIOBase):
 def end_of_last_line(file: Path) -> int:
     """Return the position in bytes just after the last line break of a CSV file.
 
-    A line break between quotation marks is part of a cell and ends no line.
+    A line break between quotation marks is part of a cell and ends no line. So the file is cut at
+    its quotation marks: pieces are in turn outside and inside of quotes.
     """
     end = 0  # after the last line break so far
-    position = 0  # of the piece of text that is searched
+    piece_start = 0
     is_quoted = False
     with open(file, "rb") as stream:
         while block := stream.read(_CSV_BLOCK_BYTES):
             for index, piece in enumerate(block.split(b'"')):
-                if index > 0:  # a quotation mark stands before this piece
-                    position += 1
+                is_after_quotation_mark = index > 0
+                if is_after_quotation_mark:
+                    piece_start += 1
                     is_quoted = not is_quoted
                 last_break = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
                 if last_break >= 0 and not is_quoted:
-                    end = position + last_break + 1
-                position += len(piece)
+                    end = piece_start + last_break + 1
+                piece_start += len(piece)
     return end
 
 

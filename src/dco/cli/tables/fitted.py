@@ -15,8 +15,8 @@ from dco.cli.tables.layout import Layout, NumberFeature, need_column
 from dco.cli.tables.rows import (
     NewValues,
     name_rows,
+    read_as_text,
     read_features,
-    read_groups,
     read_targets,
     without_missing_targets,
 )
@@ -71,7 +71,7 @@ class StoredTable:
 def layout_of(
     model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None
 ) -> Layout:
-    """Return the layout by which a table is read for a fitted model.
+    """Say what each column of a table is for, when the table is read for a fitted model.
 
     Parameters
     ----------
@@ -88,26 +88,27 @@ def layout_of(
     if stored_table is None:
         return _layout_from_python(model, names, target=target, path=path, decimal=decimal)
 
-    layout = stored_table.layout
-    dropped = layout.dropped
-    if layout.target is not None:
+    layout_of_fit = stored_table.layout
+    dropped = layout_of_fit.dropped
+    if layout_of_fit.target is not None:
         # the table may have the target of the fit besides another column with true values
-        dropped = (*dropped, layout.target)
+        dropped = (*dropped, layout_of_fit.target)
     return replace(
-        layout,
-        target=target or layout.target,
+        layout_of_fit,
+        target=target or layout_of_fit.target,
         dropped=dropped,
-        decimal=decimal or layout.decimal,
+        decimal=decimal or layout_of_fit.decimal,
     )
 
 
 def _layout_from_python(
     model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None
 ) -> Layout:
-    """Make the layout for a model that was fitted in Python; parameters as in `layout_of`.
+    """Say what each column is for, when a table is read for a model that was fitted in Python.
 
-    All features are numbers. If the fit had no names of columns, all columns of the table but the
-    target are features, in their order.
+    Such a model stores no layout, and its features are numbers. If it does not know the names of
+    its features either, all columns of the table but the target are features, in their order.
+    Parameters are as in `layout_of`.
     """
     feature_names = getattr(model, "feature_names_in_", None)
     if feature_names is None:
@@ -140,7 +141,7 @@ class KnownRows:
 
     X: Any
     y: AnyArray
-    by: AnyArray | None  # the value of the column `by_name` in each row, for slices or groups
+    by: AnyArray | None  # the value of the column `by_name` in each row, for slices or clusters
     by_name: str | None
     names: list[str] | None  # of the rows, if the table has a column that names them
     target: str | None
@@ -178,7 +179,11 @@ class _TargetReader:
 
     @classmethod
     def open(cls, model: Any, path: Path, options: TargetOptions) -> _TargetReader:
-        """Check that the table at `path` has the columns that the model and the options name."""
+        """Prepare to read a table: find the columns that the model and the options need in it.
+
+        It is an error if one of them is missing. `path` is the table; `options` may name another
+        target than that of the fit, and a column `by` whose values slice the rows.
+        """
         names = column_names(path)
         layout = layout_of(model, names, target=options.target, path=path, decimal=options.decimal)
 
@@ -189,14 +194,16 @@ class _TargetReader:
         target_option = "the model" if options.target is None else "--target"
         need_column(names, target, path=path, option=target_option)
 
-        # 2. The column of slices or groups.
+        # 2. The column of slices, or of clusters (rows that belong together).
         by_option = "the model" if options.by == layout.groups else "--by"
         need_column(names, options.by, path=path, option=by_option)
 
-        # 3. All columns to read. A table without the column of row names can be read, too.
+        # 3. All columns to read: features, and these. The one with names of rows may be missing.
         key = layout.key if layout.key in names else None
-        also = [name for name in (target, options.by, key) if name is not None]
-        columns = layout.columns_to_read(path, names, ignore_new=options.ignore_new, also=also)
+        no_features = [name for name in (target, options.by, key) if name is not None]
+        columns = layout.columns_to_read(
+            path, names, ignore_new=options.ignore_new, also=no_features
+        )
         return cls(model, layout, target, by=options.by, key=key, columns=columns)
 
     def read(self, table: Table) -> KnownRows:
@@ -205,7 +212,7 @@ class _TargetReader:
         return KnownRows(
             X=read_model_features(self.model, table, self.layout),
             y=read_targets(table, self.layout, classes=classes),
-            by=None if self.by is None else read_groups(table, self.by),
+            by=None if self.by is None else read_as_text(table, self.by),
             by_name=self.by,
             names=None if self.key is None else name_rows(table, self.key),
             target=self.target,
@@ -228,7 +235,7 @@ def read_rows_with_targets(
     model, path, options
         The fitted estimator, the table, and how to read it.
     new_values
-        Gets the counts of what the fit never saw.
+        Counts of categories that the fit never saw; they grow while rows are read.
     refuse_missing
         Whether a missing target is an error. Otherwise such rows are left out if the fit left them
         out, too.
@@ -236,18 +243,20 @@ def read_rows_with_targets(
         Leave out the last line of a CSV if it has no line break.
     """
     reader = _TargetReader.open(model, path, options)
-    leaves_out = reader.layout.drop_missing_target and not refuse_missing
-    for table in read_batches(
+    leaves_out_missing = reader.layout.drop_missing_target and not refuse_missing
+    for batch in read_batches(
         path, reader.columns, decimal=reader.layout.decimal, complete_lines=complete_lines
     ):
-        labelled_table = table
-        if leaves_out:
-            labelled_table = without_missing_targets(table, reader.target)
-            new_values.left_out += len(table) - len(labelled_table)
-        if len(labelled_table) == 0:
+        # 1. Leave out rows without a target.
+        labelled_batch = batch
+        if leaves_out_missing:
+            labelled_batch = without_missing_targets(batch, reader.target)
+            new_values.n_without_target += len(batch) - len(labelled_batch)
+        if len(labelled_batch) == 0:
             continue
 
-        rows = reader.read(labelled_table)
+        # 2. Read the others.
+        rows = reader.read(labelled_batch)
         new_values.count(rows.X, reader.layout)
         yield rows
 
@@ -255,9 +264,10 @@ def read_rows_with_targets(
 def rows_with_targets(model: Any, path: Path, options: TargetOptions) -> KnownRows:
     """Read features and known targets of a whole table for a fitted model.
 
-    Shows notes about rows without a target, which are left out if the fit left them out, and about
-    values that the fit never saw.
+    Rows without a target are left out if the fit left such rows out, and are an error otherwise.
+    Notes are shown about rows left out, and about categories that the fit never saw.
     """
+    # 1. Read the table, without rows that have no target.
     reader = _TargetReader.open(model, path, options)
     table = read_table(path, reader.columns, decimal=reader.layout.decimal)
     labelled_table = table
@@ -265,29 +275,37 @@ def rows_with_targets(model: Any, path: Path, options: TargetOptions) -> KnownRo
         labelled_table = without_missing_targets(table, reader.target)
     if len(labelled_table) == 0:
         raise ValueError(f"{path} has no row with a known target; give a table with such rows.")
-
     rows = reader.read(labelled_table)
+
+    # 2. Say what is unusual about it.
     new_values = NewValues()
-    new_values.left_out = len(table) - len(labelled_table)
+    new_values.n_without_target = len(table) - len(labelled_table)
     new_values.count(rows.X, reader.layout)
     show(new_values.notes())
     return rows
 
 
 def was_fitted_on(model: Any, rows: KnownRows) -> bool:
-    """Say whether these are the rows of the fit, in the same order.
+    """Say whether a model was fitted on these rows, in this order.
 
-    They may be all rows of the table of the fit, or only those that the fit used. The fingerprint
-    of the calibration rows decides.
+    They may be all rows of the table of the fit, or only those that the fit used (not those that
+    `--test-size` kept back). The fingerprint of the calibration rows decides.
     """
     stored_table = StoredTable.of(model)
-    n_rows = len(rows.y)
-    if stored_table is None or n_rows not in (stored_table.n_rows, len(stored_table.fitted_rows)):
+    if stored_table is None:  # the model was fitted in Python
         return False
 
-    positions = model.splits_.calibrate  # among the rows that the fit used
+    # 1. Find the calibration rows among these.
+    calibration_rows = model.splits_.calibrate  # positions among the rows that the fit used
+    n_rows = len(rows.y)
     if n_rows == stored_table.n_rows:
-        positions = stored_table.fitted_rows[positions]
+        positions = stored_table.fitted_rows[calibration_rows]
+    elif n_rows == len(stored_table.fitted_rows):
+        positions = calibration_rows
+    else:
+        return False
+
+    # 2. Compare their fingerprint.
     hashes = row_fingerprints(take_features(rows.X, positions), rows.y[positions])
     stated_fingerprint = model.certificate_.provenance.row_fingerprints.get("calibrate")
     return bool(role_fingerprint(hashes) == stated_fingerprint)

@@ -41,8 +41,8 @@ class InferredLayout:
 def infer_layout(table: Table, asked: AskedColumns) -> InferredLayout:
     """Decide what each column of a table is for, and whether the task is a classification.
 
-    Options (`asked`) name the target and other columns; all remaining columns are features, read as
-    numbers, dates or categories by what their cells look like.
+    Options (`asked`) name the target and other columns. All remaining columns are features; their
+    cells decide whether they are read as numbers, dates or categories.
     """
     # 1. The remaining columns are features.
     _check_columns(table, asked)
@@ -153,9 +153,10 @@ def _check_conditions(asked: AskedColumns, task: Task) -> None:
 
 
 def _problem_with_condition(name: str, asked: AskedColumns, task: Task) -> str | None:
-    """Say why the values of a column cannot have thresholds of their own; None if they can.
+    """Say why --condition-on cannot name this column; None if it can.
 
-    The text is the end of a sentence that begins with "--condition-on" and the name of the column.
+    The option gives each value of a column a threshold of its own. The text is the end of a
+    sentence that begins with "--condition-on" and the name of the column.
     """
     if name in (asked.groups, asked.key, *asked.dropped):
         return "must be the target or a column that the models may use; it has another role."
@@ -169,7 +170,7 @@ def _problem_with_condition(name: str, asked: AskedColumns, task: Task) -> str |
     if is_about_target and len(asked.conditions) > 1:
         return "is about the target, which stands alone; leave the other columns out."
 
-    # the estimators take the word "label" for the target
+    # the estimators, which get this name, take the word "label" for the target
     if name == "label" and asked.target != "label":
         return 'means the classes of the target; give the column "label" another name.'
     return None
@@ -226,7 +227,11 @@ def _task_of_codes(target: Column) -> _TaskDecision:
 
 
 def _task_of_text(target: Column) -> _TaskDecision:
-    """Take text for labels, unless it looks like numbers that are written in another way."""
+    """Decide that a target of text is labels: classification.
+
+    It is an error if the text looks like numbers that are written in an unusual way, or like
+    numbers, amounts or dates with too many values to be labels.
+    """
     n_values = len(target.cells.unique())
     look = look_of(target)
     if look is not None and (look.is_quantity or n_values > _MAX_CLASSES):

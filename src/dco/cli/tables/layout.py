@@ -114,7 +114,7 @@ class Layout:
     conditions
         Columns whose values have thresholds of their own.
     groups
-        The column whose equal values mark rows that belong together.
+        The column whose equal values mark rows that belong together: clusters.
     key
         The column that names the rows.
     dropped
@@ -163,6 +163,7 @@ class Layout:
 
         "Numbers: age, dose; dates: visit (day-first); categories: site (3 values)."
         """
+        # 1. List the features of each kind; dates with their form, unless it is the usual one.
         numbers = list(self.features_of(NumberFeature))
         dates = []
         for name, date_feature in self.features_of(DateFeature).items():
@@ -171,8 +172,11 @@ class Layout:
         for name, category_feature in self.features_of(CategoryFeature).items():
             categories.append(f"{name} ({counted(len(category_feature.values), 'value')})")
 
-        phrases = {"numbers": numbers, "dates": dates, "categories": categories}
-        clauses = [f"{kind}: {_in_one_line(names)}" for kind, names in phrases.items() if names]
+        # 2. Put the lists together.
+        features_by_kind = {"numbers": numbers, "dates": dates, "categories": categories}
+        clauses = [
+            f"{kind}: {_in_one_line(names)}" for kind, names in features_by_kind.items() if names
+        ]
         sentence = "; ".join(clauses)
         return f"{sentence[0].upper()}{sentence[1:]}."
 

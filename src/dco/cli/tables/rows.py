@@ -108,7 +108,7 @@ def _whole_numbers(column: Column) -> AnyArray | None:
     return values.astype(np.int64) if np.all(values == np.floor(values)) else None
 
 
-def read_groups(table: Table, name: str) -> AnyArray:
+def read_as_text(table: Table, name: str) -> AnyArray:
     """Read a column as text, one value for each row; a missing cell is a value of its own."""
     texts: AnyArray = to_texts(table.column(name).cells, fill=MISSING).astype(np.str_)
     return texts
@@ -116,7 +116,7 @@ def read_groups(table: Table, name: str) -> AnyArray:
 
 def name_rows(table: Table, key: str) -> list[str]:
     """Name the rows by the values of the column `key`, for a page: "patient 17"."""
-    return [f"{key} {value}" for value in read_groups(table, key)]
+    return [f"{key} {value}" for value in read_as_text(table, key)]
 
 
 def without_missing_targets(table: Table, target: str) -> Table:
@@ -135,29 +135,29 @@ def note_missing_targets(n_left_out: int, n_rows: int) -> list[Note]:
 class NewValues:
     """Counts of what new rows have that the rows of the fit had not, over batches and files.
 
-    `count` adds the rows of a batch. The caller, who knows the model, adds to `conditions` and
-    `gaps`.
+    `count` adds the rows of a batch. The caller, who knows the model, adds to `new_conditions` and
+    `new_gaps`.
     """
 
     def __init__(self) -> None:
-        self.rows = 0
-        self.left_out = 0  # rows without a target, not among `rows`
-        self.cells: Counter[str] = Counter()  # with a category that is new, by column
+        self.n_rows = 0
+        self.n_without_target = 0  # rows that were left out, not among `n_rows`
+        self.n_new_cells: Counter[str] = Counter()  # with a category that is new, by column
         self.examples: dict[str, list[str]] = {}  # of new categories, by column
-        self.conditions: Counter[Any] = Counter()  # rows of conditions without calibration rows
-        self.gaps: Counter[Any] = Counter()  # missing values, by column
+        self.new_conditions: Counter[Any] = Counter()  # rows by condition, if it is new
+        self.new_gaps: Counter[Any] = Counter()  # missing cells by column, if the fit had none
 
     @classmethod
     def total(cls, counts: Iterable[NewValues]) -> NewValues:
         """Add up the counts of several files."""
         total = cls()
-        for part in counts:
-            total.rows += part.rows
-            total.left_out += part.left_out
-            total.conditions += part.conditions
-            total.gaps += part.gaps
-            for name, n_cells in part.cells.items():
-                total._add_cells(name, n_cells, part.examples[name])
+        for file_counts in counts:
+            total.n_rows += file_counts.n_rows
+            total.n_without_target += file_counts.n_without_target
+            total.new_conditions += file_counts.new_conditions
+            total.new_gaps += file_counts.new_gaps
+            for column, n_cells in file_counts.n_new_cells.items():
+                total._add_new_cells(column, n_cells, file_counts.examples[column])
         return total
 
     def count(self, X: Any, layout: Layout) -> None:
@@ -165,31 +165,31 @@ class NewValues:
 
         Conditions are not counted here, since rows with a new one get a note of their own.
         """
-        self.rows += len(X)
-        for name, feature in layout.features_of(CategoryFeature).items():
-            if name in layout.conditions:
+        self.n_rows += len(X)
+        for column, feature in layout.features_of(CategoryFeature).items():
+            if column in layout.conditions:
                 continue
-            is_new = ~X[name].isin([*feature.values, None])
-            new_cells = X[name][is_new]
-            self._add_cells(name, len(new_cells), new_cells.unique())
+            is_new = ~X[column].isin([*feature.values, None])
+            new_cells = X[column][is_new]
+            self._add_new_cells(column, len(new_cells), new_cells.unique())
 
-    def _add_cells(self, name: str, n_cells: int, examples: Iterable[str]) -> None:
+    def _add_new_cells(self, column: str, n_cells: int, examples: Iterable[str]) -> None:
         if n_cells:
-            self.cells[name] += n_cells
-            all_examples = dict.fromkeys([*self.examples.get(name, []), *examples])
-            self.examples[name] = list(all_examples)[:_EXAMPLES]
+            self.n_new_cells[column] += n_cells
+            all_examples = dict.fromkeys([*self.examples.get(column, []), *examples])
+            self.examples[column] = list(all_examples)[:_EXAMPLES]
 
     def notes(self) -> list[Note]:
         """Note rows without a target, and each column with categories that the fit never saw."""
         return [
-            *note_missing_targets(self.left_out, self.left_out + self.rows),
-            *(self._note_new_cells(name) for name in self.cells),
+            *note_missing_targets(self.n_without_target, self.n_without_target + self.n_rows),
+            *(self._note_new_cells(column) for column in self.n_new_cells),
         ]
 
-    def _note_new_cells(self, name: str) -> Note:
-        examples = ", ".join(f"{text!r:.40}" for text in self.examples[name])
+    def _note_new_cells(self, column: str) -> Note:
+        examples = ", ".join(f"{text!r:.40}" for text in self.examples[column])
         return Note(
             "new-values",
-            f"The column {name!r}: {self.cells[name]:,} of {self.rows:,} cells have values that "
-            f"the fit never saw, such as {examples}.",
+            f"The column {column!r}: {self.n_new_cells[column]:,} of {self.n_rows:,} cells have "
+            f"values that the fit never saw, such as {examples}.",
         )

@@ -150,8 +150,9 @@ class Column:
     def seconds(self, form: str) -> Floats:
         """Read dates as seconds since 1970.
 
-        The column has dates, or text that is written as 2026-01-31 or in the given form (a name of
-        `FORMS`). If a cell is none of these, the error says which cell it is and what to do.
+        The column has dates, or text that is written as 2026-01-31 or in the form of the fit:
+        `form` is a name in `FORMS`, such as "day-first". If a cell is none of these, the error says
+        which cell it is and what to do.
         """
         values = to_seconds(self.cells, form)
         if values is not None:
