@@ -1,9 +1,9 @@
 """A small study on made-up features, for tests of the classification experiments."""
 
-from dco.paper.classification_splits import Scale, Sizes, Study
+from dco.paper.classification_splits import RoleSizes, Scale, Study
 from dco.paper.heads import Training
 
-SMALL = Sizes(train=150, tune=60, calibrate=120, test=100)
+SMALL = RoleSizes(train=150, tune=60, calibrate=120, test=100)
 FAST = Training(epochs=2, passes=3, widths=((16, 8), (8, 4)))
 ALPHAS = (0.2, 0.1)
 N_CLASSES = 5

@@ -131,7 +131,7 @@ def test_the_papers_ratio_is_dco_itself(records):
 
 
 def test_ratios_cut_the_papers_pool_at_whole_rows():
-    n_tune = [round(share * PAPER_SCALE.sizes.pool) for share in RATIOS.values()]
+    n_tune = [round(share * PAPER_SCALE.role_sizes.pool) for share in RATIOS.values()]
     assert n_tune == [600, 1000, 1500, 2000, 2400]
 
 
@@ -142,21 +142,21 @@ def balanced_rows():
 
 @pytest.mark.parametrize("is_stratified", [False, True])
 def test_no_row_has_two_roles(is_stratified, balanced_rows):
-    split = draw_split(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=is_stratified)
+    split = draw_split(balanced_rows, PAPER_SCALE.role_sizes, seed=4, is_stratified=is_stratified)
     assert sorted(split.row_order.tolist()) == list(range(7500))
     assert len(split.rows_to_fit()) == 2000
     assert len(split.rows_to_score()) == 5000
 
 
 def test_stratified_splits_balance_the_classes(balanced_rows):
-    split = draw_split(balanced_rows, PAPER_SCALE.sizes, seed=4, is_stratified=True)
+    split = draw_split(balanced_rows, PAPER_SCALE.role_sizes, seed=4, is_stratified=True)
     assert np.ptp(np.bincount(split.rows_to_fit().labels)) <= 1
 
 
 def test_too_few_rows_are_refused(balanced_rows):
     few = ImageFeatures(balanced_rows.features[:6999], balanced_rows.labels[:6999])
     with pytest.raises(ValueError, match="a split takes 7000 rows, but there are 6999"):
-        draw_split(few, PAPER_SCALE.sizes, seed=4, is_stratified=False)
+        draw_split(few, PAPER_SCALE.role_sizes, seed=4, is_stratified=False)
 
 
 def test_the_order_of_the_rows_is_fixed():

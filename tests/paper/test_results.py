@@ -169,7 +169,7 @@ def cifar100_split(data_home):
     if EXPERIMENTS["cifar100"].missing(options) is not None:
         pytest.skip("the CIFAR-100 features are not here")
     rows = CIFAR100.rows(options)
-    split = draw_split(rows, PAPER_SCALE.sizes, seed=CIFAR100_SEED, is_stratified=False)
+    split = draw_split(rows, PAPER_SCALE.role_sizes, seed=CIFAR100_SEED, is_stratified=False)
     return split, Case("cifar100", CIFAR100_SEED)
 
 
@@ -189,7 +189,7 @@ def test_the_fixed_head_of_cifar100_comes_out_again(cifar100_split):
     split, case = cifar100_split
     heads = HeadFitter(split, "raw", CIFAR100_SEED, Training())
     score_tables = heads.fit_on_train([FIXED_CANDIDATE.name])
-    task = make_task(score_tables, PAPER_SCALE.sizes, alpha=0.1)
+    task = make_task(score_tables, PAPER_SCALE.role_sizes, alpha=0.1)
     again = measure("DCO, φ fixed", DCO_FIXED(task), features="raw")
     before = committed_outcome(case, "raw", "DCO, φ fixed", 0.1)
     assert again.rank == before.rank

@@ -76,20 +76,22 @@ def tuning_accuracy(
         The number of thresholds of each candidate; "uniform" does not need it.
     """
     n = as_count(n_tune, name="n_tune", least=1)
-    A = as_count(candidates, name="candidates", least=1)
+    n_candidates = as_count(candidates, name="candidates", least=1)
     B = as_positive(size_bound, name="size_bound")
     failure = float(as_rational(delta, name="delta"))
     if method not in ("uniform", "paper"):
         raise ValueError(f'method must be "uniform" or "paper", got {method!r}.')
 
     if method == "paper":
-        A *= as_count(thresholds, name="thresholds", least=1)
+        n_thresholds = as_count(thresholds, name="thresholds", least=1)
+        A = n_candidates * n_thresholds
+        risk_error = math.sqrt(math.log(4 * A / failure) / (2 * n))
+        return TuningAccuracy(risk_error, B * risk_error, method)
+
+    A = n_candidates
     risk_error = math.sqrt(math.log(4 * A / failure) / (2 * n))
-    size_error_by_B = risk_error
-    if method == "uniform":
-        scale = math.sqrt(math.pi / (8 * n))
-        size_error_by_B += scale * float(erfcx(math.sqrt(2 * n) * risk_error))
-    return TuningAccuracy(risk_error, B * size_error_by_B, method)
+    tail = math.sqrt(math.pi / (8 * n)) * float(erfcx(math.sqrt(2 * n) * risk_error))
+    return TuningAccuracy(risk_error, B * (risk_error + tail), method)
 
 
 def tuning_sample_size(
@@ -102,9 +104,10 @@ def tuning_sample_size(
     method: TuningMethod = "uniform",
     thresholds: SupportsIndex = 80,
 ) -> int:
-    """Return how many tuning rows make both errors at most `risk_error` and `size_error`.
+    """Return how many tuning rows make both errors of `tuning_accuracy` as small as asked for.
 
-    This is `tuning_accuracy` solved for `n_tune`; the other parameters are explained there.
+    The errors of risk and of size are then at most `risk_error` and `size_error`. The other
+    parameters are explained at `tuning_accuracy`.
     """
     risk = as_positive(risk_error, name="risk_error")
     size = as_positive(size_error, name="size_error")
@@ -118,9 +121,10 @@ def tuning_sample_size(
     )
 
     # Both errors are those of one row, divided by sqrt(n).
-    rows_for_risk = (one_row.risk_error / risk) ** 2
-    rows_for_size = (one_row.size_error / size) ** 2
-    return math.ceil(max(rows_for_risk, rows_for_size) * ALMOST_ONE)
+    n_for_risk = (one_row.risk_error / risk) ** 2
+    n_for_size = (one_row.size_error / size) ** 2
+    n = max(n_for_risk, n_for_size)
+    return math.ceil(n * ALMOST_ONE)  # a whole number stays what it is, in spite of rounding
 
 
 def quantile_accuracy(
@@ -131,7 +135,7 @@ def quantile_accuracy(
     distance: float,
     method: QuantileMethod = "exact",
 ) -> float:
-    """Bound P(|q - q*| > t) for the conformal threshold q and the population quantile q*.
+    """Bound the probability that a conformal threshold q is further than t from its target q*.
 
     q is the k-th smallest of n calibration scores, k = ceil((n + 1)(1 - alpha)), and q* is the
     (1 - alpha) quantile of the scores of new rows. With (u)+ = max(u, 0) and p = 1 - alpha,
@@ -183,11 +187,12 @@ def quantile_distance(
     delta: Level,
     method: QuantileMethod = "exact",
 ) -> float:
-    """Return a distance within which q is of q*, with probability at least 1 - delta.
+    """Return a distance t with |q - q*| <= t, with probability at least 1 - delta.
 
-    This is `quantile_accuracy` solved for `distance`; the other parameters are explained there. It
-    is infinite when n is too small for a finite threshold. The density bound must hold that far on
-    both sides of q*.
+    q is the conformal threshold of n calibration rows, q* the quantile of the population. This is
+    `quantile_accuracy` solved for `distance`; the other parameters are explained there. The density
+    bound must hold up to t on both sides of q*. The distance is infinite where n is too small for a
+    finite threshold.
     """
     n = as_count(n_cal, name="n_cal")
     level = as_rational(alpha)
@@ -195,21 +200,21 @@ def quantile_distance(
     failure = float(as_rational(delta, name="delta"))
     if rank_for(n, alpha=level) > n:
         return math.inf
-    if method == "paper":
+    if method == "paper":  # delta = 2 exp(-2n (ct - 2/n)²), solved for t
         return (math.sqrt(math.log(2 / failure) / (2 * n)) + 2 / n) / lowest_density
 
-    # The bound depends on density × distance alone, and falls as that grows: bisection finds where
-    # it crosses delta.
-    too_near = 0.0
-    far_enough = 1.0
-    while far_enough - too_near > BISECTION_WIDTH:
-        middle = (too_near + far_enough) / 2
-        chance = quantile_accuracy(n, alpha=level, density=1.0, distance=middle, method=method)
+    # The bound depends on ct = density × distance alone, and falls as that grows: bisection finds
+    # where it crosses delta. At ct = 1 the bound is 0.
+    too_small = 0.0
+    large_enough = 1.0
+    while large_enough - too_small > BISECTION_WIDTH:
+        ct = (too_small + large_enough) / 2
+        chance = quantile_accuracy(n, alpha=level, density=1.0, distance=ct, method=method)
         if chance <= failure:
-            far_enough = middle
+            large_enough = ct
         else:
-            too_near = middle
-    return far_enough / lowest_density
+            too_small = ct
+    return large_enough / lowest_density
 
 
 @dataclass(frozen=True)
@@ -251,16 +256,22 @@ def size_after_recalibration(
     calibration_delta: Level = 0.05,
     pac_delta: Level | None = None,
 ) -> RecalibrationBound:
-    """Bound the mean size of sets that are tuned and then calibrated, which the paper leaves open.
+    """Bound the mean size of sets whose candidate was tuned and whose threshold was calibrated.
 
-    Let ε_R and ε_S be the errors of `tuning_accuracy` at `delta`, and u the 1 - calibration_delta
-    quantile of the coverage law Beta(k, n_cal + 1 - k). Rank candidates by their size on tuning
-    rows at empirical coverage u + ε_R, and calibrate the winner without a refit. Then, with
-    probability at least 1 - delta - calibration_delta,
+    The candidate is the one with the smallest sets on the tuning rows at empirical coverage
+    u + ε_R; it is calibrated without a refit. Then, with probability at least
+    1 - delta - calibration_delta,
 
-        deployed size <= smallest size of any candidate at coverage u + 2 ε_R, plus 2 ε_S
+        deployed size <= (smallest size of any candidate at coverage u + 2 ε_R) + 2 ε_S
 
-    for scores with a continuous distribution. docs/proofs.md has the proof.
+    where
+
+        ε_R, ε_S   are the errors of risk and size of `tuning_accuracy` at `delta`,
+        u          is what the coverage of the deployed sets does not exceed, with probability
+                   1 - calibration_delta: a quantile of Beta(k, n_cal + 1 - k), for the rank k.
+
+    Scores must have a continuous distribution. The paper leaves this open; docs/proofs.md has the
+    proof.
 
     Parameters
     ----------
@@ -279,8 +290,9 @@ def size_after_recalibration(
     calibration_failure = as_rational(calibration_delta, name="calibration_delta")
     tuning_failure = as_rational(delta, name="delta")
 
-    law = coverage_law(n_cal, alpha=alpha, delta=pac_delta)
-    u = float(law.ppf(float(1 - calibration_failure)))
+    coverage = coverage_law(n_cal, alpha=alpha, delta=pac_delta)
+    u = float(coverage.ppf(float(1 - calibration_failure)))
+    ranking_level = u + accuracy.risk_error
     oracle_level = u + 2 * accuracy.risk_error
     size_excess = 2 * accuracy.size_error
     probability = float(max(1 - tuning_failure - calibration_failure, Fraction(0)))
@@ -288,7 +300,7 @@ def size_after_recalibration(
     says_nothing = oracle_level >= 1 or size_excess >= size_bound or probability == 0
     return RecalibrationBound(
         coverage_quantile=u,
-        ranking_level=u + accuracy.risk_error,
+        ranking_level=ranking_level,
         oracle_level=oracle_level,
         size_excess=size_excess,
         probability=probability,

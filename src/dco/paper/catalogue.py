@@ -307,9 +307,10 @@ class Run:
         return reason if self.unrecorded_seeds() else None
 
     def run_splits(self, n_jobs: int, scheduler: Any, progress: Progress | None) -> SplitRecords:
-        """Run the splits that have no record, and return the records of all.
+        """Run the splits that have no record yet, and return the records of all splits.
 
-        `progress` also wants the name of the experiment, which is its first argument.
+        `n_jobs` and `scheduler` say where they run. `progress` is called after each split, with the
+        name of the experiment as its first argument.
         """
         progress_of_experiment = None
         if progress is not None:
@@ -326,10 +327,11 @@ class Run:
 
 
 def claim_folders(runs: Sequence[Run], group_folder: ResultsFolder | None, *, force: bool) -> None:
-    """Write into every folder of results with which settings they are made.
+    """Write a settings file into every folder of results, before any split is run.
 
-    Without `force` it is an error (ValueError) if a folder has results of other settings, or a file
-    in the place of a page that no run wrote. All folders are checked before the first is claimed.
+    It says with which settings the results are made. Without `force` it is an error (ValueError) if
+    a folder has results of other settings, or a file in the place of a page that no run wrote. All
+    folders are checked before the first is claimed.
     """
     folders = [run.folder for run in runs]
     if group_folder is not None:
@@ -391,24 +393,31 @@ def number_of_splits(experiment: Experiment, splits: int | None, *, quick: bool)
 
 
 def missing_data(experiment: Experiment, options: Options) -> str | None:
-    """Say in one sentence what is not there to run an experiment; None if nothing is missing."""
-    if options.backbone is None:
-        return None if experiment.missing is None else experiment.missing(options)
+    """Say in one sentence what data are missing to run an experiment; None if all are there.
 
-    # image features are made here, from images and a file of weights
+    An experiment reads features from disk. Those on images can also make them from a folder of
+    images, with a backbone (a network that turns an image into features) in the options.
+    """
+    backbone = options.backbone
+    if backbone is None:
+        return experiment.missing(options) if experiment.missing is not None else None
+
     if not experiment.is_of_images:
         return (
             f"{experiment.name} has no image features: --features is for cifar100, imagenet-a and "
             f"their tables."
         )
-    return options.backbone.missing() or explain_wrong_images(experiment, options.backbone)
+    reason = backbone.missing()
+    if reason is not None:
+        return reason
+    return explain_wrong_images(experiment, backbone)
 
 
 def explain_wrong_images(experiment: Experiment, backbone: Backbone) -> str | None:
-    """Say why a folder of images is not for an experiment; None if it may be.
+    """Say why the folder of images in `backbone` is of other data than an experiment needs.
 
-    An experiment on ImageNet-A needs a folder whose classes are named as ImageNet's are; the others
-    are on CIFAR-100 and must not get one.
+    None if it may be the right one. The experiment on ImageNet-A needs a folder with subfolders
+    named as ImageNet's classes are, "n01498041"; the others are on CIFAR-100 and must not get one.
     """
     needs_imagenet = experiment.source == "imagenet-a"
     if needs_imagenet == backbone.is_imagenet():
@@ -441,9 +450,10 @@ class Page:
 
 
 def make_page(run: Run, records: SplitRecords, *, is_redrawn: bool) -> Page:
-    """Make the tables and figures of an experiment from its records.
+    """Make the tables and figures of an experiment from its records, as the files of its folder.
 
-    Figures are skipped without matplotlib. `is_redrawn` says that no split was run for them.
+    Figures are skipped, with a reason, where matplotlib is not installed. `is_redrawn` says that
+    all records were there already: no split was run for these files.
     """
     experiment = run.experiment
     tables = experiment.tables(records, run.options)
@@ -502,9 +512,11 @@ def machine_file(folder: ResultsFolder, *, is_redrawn: bool) -> dict[str, str]:
 
 
 def write_pages(pages: Sequence[Page]) -> list[Path]:
-    """Write all pages or none, and return the paths of all files that the folders now hold.
+    """Write the files of all pages, or none of them, and return the paths of all files there.
 
-    Files that earlier results wrote and these do not, such as tables of other levels, are removed.
+    A page is a folder of results with its tables and figures. Files that earlier results wrote
+    there and these do not, such as tables of other levels, are removed. Records are not written
+    here; their paths are returned too.
     """
     contents: dict[Path, str | bytes] = {}
     files_to_remove: list[Path] = []

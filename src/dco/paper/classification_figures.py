@@ -102,18 +102,20 @@ def level_figures(records: SplitRecords, options: Options, *, study: Study) -> f
 
 
 def ratio_figures(records: SplitRecords, options: Options, *, study: Study) -> figures.Files:
-    """Draw mean size and the spread of coverage by the ratio of tuning to calibration rows.
+    """Draw how mean size and the spread of coverage depend on the share of rows that tune.
 
-    The paper's ratio, 33/67, is the one that sizes are compared with.
+    With the ratio "33/67", the paper's, a third of the tuning and calibration rows tunes. Sizes are
+    drawn as multiples of those at this ratio.
     """
-    sizes: dict[float, dict[str, list[float]]] = {}
+    sizes: dict[float, dict[str, list[float]]] = {}  # by target, then by ratio: of each split
     coverages: dict[float, dict[str, list[float]]] = {}
     for alpha in options.alphas:
-        by_ratio = outcomes_by_ratio(records, alpha, "raw")
-        sizes[target_coverage(alpha)] = {ratio: sizes_of(rows) for ratio, rows in by_ratio.items()}
-        coverages[target_coverage(alpha)] = {
-            ratio: [row.coverage for row in rows] for ratio, rows in by_ratio.items()
-        }
+        target = target_coverage(alpha)
+        sizes[target] = {}
+        coverages[target] = {}
+        for ratio, outcomes in outcomes_by_ratio(records, alpha, "raw").items():
+            sizes[target][ratio] = sizes_of(outcomes)
+            coverages[target][ratio] = [outcome.coverage for outcome in outcomes]
     return figures.split_ratios(
         sizes, coverages, base="33/67", name="split-ratio", note=study.data_note
     )

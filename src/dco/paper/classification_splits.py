@@ -115,7 +115,7 @@ CALIBRATION_PART = 3
 
 
 @dataclass(frozen=True)
-class Sizes:
+class RoleSizes:
     """The number of rows of each role."""
 
     train: int = 2000
@@ -138,12 +138,12 @@ class Sizes:
 class Scale:
     """How large a run is: the rows of each role, and the training of heads."""
 
-    sizes: Sizes
+    role_sizes: RoleSizes
     training: Training
 
 
-PAPER_SCALE = Scale(Sizes(), Training())
-QUICK_SCALE = Scale(Sizes(500, 250, 500, 500), Training(epochs=10, passes=5))
+PAPER_SCALE = Scale(RoleSizes(), Training())
+QUICK_SCALE = Scale(RoleSizes(500, 250, 500, 500), Training(epochs=10, passes=5))
 
 
 @dataclass(frozen=True)
@@ -363,23 +363,23 @@ def find_imagenet_a(data_home: str | None) -> Path | None:
 class RandomSplit:
     """The rows of a data set in random order, with a role for each.
 
-    `row_order` holds row numbers. The first `sizes.train` of them train; then come tuning,
+    `row_order` holds row numbers. The first `role_sizes.train` of them train; then come tuning,
     calibration and test rows. Rows that are left over come last and have no role.
     """
 
     data: ImageFeatures
     row_order: Integers
-    sizes: Sizes
+    role_sizes: RoleSizes
 
     def rows_to_fit(self, n_from_pool: int = 0) -> ImageFeatures:
         """Return the training rows, and the first `n_from_pool` rows of the pool after them."""
-        n_fit = self.sizes.train + n_from_pool
+        n_fit = self.role_sizes.train + n_from_pool
         return take_rows(self.data, self.row_order[:n_fit])
 
     def rows_to_score(self, n_from_pool: int = 0) -> ImageFeatures:
         """Return the rows with a role that `rows_to_fit` does not return: pool, then test."""
-        n_fit = self.sizes.train + n_from_pool
-        return take_rows(self.data, self.row_order[n_fit : self.sizes.all])
+        n_fit = self.role_sizes.train + n_from_pool
+        return take_rows(self.data, self.row_order[n_fit : self.role_sizes.all])
 
     @property
     def n_classes(self) -> int:
@@ -387,16 +387,18 @@ class RandomSplit:
         return int(self.data.labels.max()) + 1
 
 
-def draw_split(data: ImageFeatures, sizes: Sizes, *, seed: int, is_stratified: bool) -> RandomSplit:
+def draw_split(
+    data: ImageFeatures, role_sizes: RoleSizes, *, seed: int, is_stratified: bool
+) -> RandomSplit:
     """Shuffle the rows of a data set and give them their roles, before anything is fitted."""
-    if len(data) < sizes.all:
-        raise ValueError(f"a split takes {sizes.all} rows, but there are {len(data)}.")
+    if len(data) < role_sizes.all:
+        raise ValueError(f"a split takes {role_sizes.all} rows, but there are {len(data)}.")
     rng = np.random.default_rng(seed)
     if is_stratified:
         row_order = shuffle_balanced(data.labels, rng)
     else:
         row_order = rng.permutation(len(data))
-    return RandomSplit(data, row_order, sizes)
+    return RandomSplit(data, row_order, role_sizes)
 
 
 def shuffle_balanced(labels: Integers, rng: np.random.Generator) -> Integers:
@@ -418,14 +420,15 @@ def shuffle_balanced(labels: Integers, rng: np.random.Generator) -> Integers:
 
 
 def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
-    """Run every method at every level on one random split of a study, and return its record rows.
+    """Run every method at every level on one random split of a data set (`study`).
 
-    The paper's candidate class runs on raw and on standardised features. The stronger class of
-    `beyond_classification` runs where the study has it.
+    Methods choose among the paper's 16 candidates, once on raw and once on standardised features.
+    Some data sets also have the stronger candidates of `beyond_classification`. The rows that are
+    returned say what each method chose, and how its sets did on the test rows.
     """
     scale = study.scale_of(options)
     data = study.rows(options)
-    split = draw_split(data, scale.sizes, seed=seed, is_stratified=study.is_stratified)
+    split = draw_split(data, scale.role_sizes, seed=seed, is_stratified=study.is_stratified)
 
     rows: list[Row] = []
     for features in FEATURES:
@@ -454,19 +457,26 @@ class HeadFitter:
 
     def fit_on_train_and_tune(self, names: Iterable[str]) -> dict[str, OnRoles]:
         """Train on training and tuning rows; score the calibration and the test rows."""
-        sizes = self.split.sizes
+        role_sizes = self.split.role_sizes
         seed = self.seed + REFIT_SEED_OFFSET
-        tables = self._fit_and_score(list(names), n_from_pool=sizes.tune, seed=seed)
-        return divide_into_roles(tables, n_tune=0, n_pool=sizes.calibrate)
+        tables = self._fit_and_score(list(names), n_from_pool=role_sizes.tune, seed=seed)
+        return divide_into_roles(tables, n_tune=0, n_pool=role_sizes.calibrate)
 
     def _fit_and_score(
         self, names: Sequence[str], *, n_from_pool: int, seed: int
     ) -> dict[str, ScoreTable]:
+        """Train the networks of some candidates, and score the rows after those that train.
+
+        A candidate ("cand_001") is a network (head) with a score; some share a network. The pool
+        has the rows that tune or calibrate: the first `n_from_pool` of them train too. Returned is
+        {candidate: scores of every label of the other rows of the pool and of the test rows}.
+        """
+        head_numbers = {CANDIDATE_BY_NAME[name].head_number for name in names}
         rows_to_fit = self.split.rows_to_fit(n_from_pool)
         heads = train_heads(
             rows_to_fit.features,
             rows_to_fit.labels,
-            sorted({CANDIDATE_BY_NAME[name].head_number for name in names}),
+            sorted(head_numbers),
             standardise=self.features == "standardised",
             seed=seed,
             training=self.training,
@@ -483,15 +493,16 @@ class HeadFitter:
 
 
 def run_paper_class(fitter: HeadFitter, *, alphas: Sequence[float], with_ratios: bool) -> list[Row]:
-    """Run every method of the paper at every level on one split, with the 8 heads trained once.
+    """Run every method of the paper at every level on one split.
 
-    The rows say what each method deployed and, for each level, how all candidates did on the tuning
-    rows; `with_ratios` adds DCO with the pool divided at other ratios.
+    `fitter` trains the paper's 16 candidates. The rows that are returned say what each method
+    chose, how its sets did on the test rows, and how all candidates did on the tuning rows.
+    `with_ratios` adds DCO with other shares of tuning rows.
     """
-    # 1. Train the candidates, and let each level choose among them on the tuning rows.
-    sizes = fitter.split.sizes
+    # 1. Train the candidates. At each level methods choose among them on the tuning rows.
+    role_sizes = fitter.split.role_sizes
     score_tables = fitter.fit_on_train(CANDIDATE_BY_NAME)
-    tasks = [make_task(score_tables, sizes, alpha=alpha) for alpha in alphas]
+    tasks = [make_task(score_tables, role_sizes, alpha=alpha) for alpha in alphas]
 
     # 2. Train the winners again on training and tuning rows, for the methods that refit.
     refitted = fitter.fit_on_train_and_tune({task.ranking.best for task in tasks})
@@ -499,16 +510,17 @@ def run_paper_class(fitter: HeadFitter, *, alphas: Sequence[float], with_ratios:
     # 3. Measure what every method deploys.
     rows: list[Row] = []
     for task, alpha in zip(tasks, alphas, strict=True):
-        rows += run_methods(add_refits(task, refitted), features=fitter.features, seed=fitter.seed)
-        rows.append(describe_tuning(task, alpha, features=fitter.features, n_test=sizes.test))
+        task_with_refits = add_refits(task, refitted)
+        rows += run_methods(task_with_refits, features=fitter.features, seed=fitter.seed)
+        rows.append(describe_tuning(task, alpha, features=fitter.features, n_test=role_sizes.test))
         if with_ratios:
-            rows += run_ratios(score_tables, sizes, alpha=alpha, features=fitter.features)
+            rows += run_ratios(score_tables, role_sizes, alpha=alpha, features=fitter.features)
     return rows
 
 
 def make_task(
     score_tables: Mapping[str, ScoreTable],
-    sizes: Sizes,
+    role_sizes: RoleSizes,
     *,
     alpha: float,
     n_tune: int | None = None,
@@ -520,20 +532,20 @@ def make_task(
     ----------
     score_tables:
         The label scores of each candidate on the rows of the pool, then the test rows.
-    sizes:
+    role_sizes:
         The number of rows of each role.
     alpha:
         The miscoverage level.
     n_tune:
-        Rows of the pool that tune; the others calibrate. By default the number in `sizes`.
+        Rows of the pool that tune; the others calibrate. By default the number in `role_sizes`.
     fixed_candidate:
         The candidate of methods that do not search, by default the paper's φ₀.
     """
     if n_tune is None:
-        n_tune = sizes.tune
+        n_tune = role_sizes.tune
     any_table = next(iter(score_tables.values()))
     return Task(
-        candidates=divide_into_roles(score_tables, n_tune=n_tune, n_pool=sizes.pool),
+        candidates=divide_into_roles(score_tables, n_tune=n_tune, n_pool=role_sizes.pool),
         y_tune=any_table.labels[:n_tune],
         fixed=fixed_candidate,
         alpha=alpha,
@@ -541,7 +553,10 @@ def make_task(
 
 
 def add_refits(task: Task, refitted: Mapping[str, OnRoles]) -> Task:
-    """Give a task the candidates that were fitted again with the tuning rows, by name."""
+    """Return the task with candidates that were fitted again on training and tuning rows, by name.
+
+    Methods that refit deploy these in place of the ones they chose among.
+    """
     return replace(task, refit=refitted.__getitem__)
 
 
@@ -562,21 +577,25 @@ def run_methods(task: Task, *, features: str, seed: int) -> list[Outcome]:
 
 
 def measure(title: str, choice: Choice, *, features: str) -> MethodOutcome:
-    """Measure on the test rows what a method deployed: coverage, mean size and P95 size.
+    """Measure the sets of a method on the test rows: coverage, mean size and P95 (95 % quantile).
 
-    `title` names the method in tables; `choice` is the candidate and the threshold that it deploys.
+    `choice` has the candidate and the threshold that the method deploys. `title` names the method
+    in tables, and `features` ("raw", "standardised", ...) what the candidate reads.
     """
     threshold = choice.threshold
     test_rows = choice.deployed.test
     assert test_rows is not None
     assert threshold.rank is not None
     sizes = test_rows.sizes(threshold.value)
-    candidate = CANDIDATE_BY_NAME.get(choice.candidate)
+
+    # The paper numbers its candidates; others are recorded by name.
+    paper_candidate = CANDIDATE_BY_NAME.get(choice.candidate)
+    chosen = choice.candidate if paper_candidate is None else paper_candidate.number
     return MethodOutcome(
         features=features,
         method=title,
         alpha=threshold.alpha,
-        chosen=choice.candidate if candidate is None else candidate.number,
+        chosen=chosen,
         threshold=threshold.value,
         rank=threshold.rank,
         n=threshold.n,
@@ -588,13 +607,15 @@ def measure(title: str, choice: Choice, *, features: str) -> MethodOutcome:
 
 
 def add_confidence(outcome: MethodOutcome, choice: Choice, seed: int) -> BQOutcome:
-    """Add to BQ's outcome its confidence that the risk at its threshold is at most alpha.
+    """Add to the outcome of BQ how confident it is that the risk at its threshold is at most alpha.
 
-    The paper writes it P(L+ <= alpha). It follows from the 0/1 losses of the pool, on which BQ
-    (Bayesian quadrature) calibrates: exactly, as a Beta tail, and by 1,000 Dirichlet draws.
+    BQ (Bayesian quadrature) computes this confidence, the paper's P(L+ <= alpha), from the 0/1
+    losses of the rows that it calibrates on. It is computed exactly, and estimated by random draws
+    as in the paper.
     """
-    pool_scores = choice.deployed.pool.scores
-    losses = (pool_scores > choice.threshold.value).astype(float)
+    calibration_scores = choice.deployed.pool.scores
+    losses = (calibration_scores > choice.threshold.value).astype(float)
+    exact = bq_confidence(losses, alpha=outcome.alpha)
     drawn = bq_confidence(
         losses,
         alpha=outcome.alpha,
@@ -602,17 +623,14 @@ def add_confidence(outcome: MethodOutcome, choice: Choice, seed: int) -> BQOutco
         draws=DRAWS,
         random_state=np.random.default_rng(seed),
     )
-    return BQOutcome(
-        **outcome.cells(),
-        confidence=bq_confidence(losses, alpha=outcome.alpha),
-        confidence_drawn=drawn,
-    )
+    return BQOutcome(**outcome.cells(), confidence=exact, confidence_drawn=drawn)
 
 
 def describe_tuning(task: Task, alpha: float, *, features: str, n_test: int) -> TuningOutcome:
-    """Make the row of a record that says how every candidate did on the tuning rows.
+    """Make the record row that says how every candidate did on the tuning rows of a split.
 
-    Its lists are in the order of the candidates. `n_test` is only written down beside them.
+    Each field is a list with one entry per candidate, in the order of the task: its best threshold
+    there, the mean and P95 size of its sets. `n_test`, the number of test rows, is just noted.
     """
     trials = [task.ranking[name] for name in task.candidates]
     return TuningOutcome(
@@ -628,16 +646,17 @@ def describe_tuning(task: Task, alpha: float, *, features: str, n_test: int) -> 
 
 
 def run_ratios(
-    score_tables: Mapping[str, ScoreTable], sizes: Sizes, *, alpha: float, features: str
+    score_tables: Mapping[str, ScoreTable], role_sizes: RoleSizes, *, alpha: float, features: str
 ) -> list[RatioOutcome]:
-    """Run DCO with the same pool divided at several ratios into tuning and calibration rows.
+    """Run DCO with several shares of tuning rows on one split, as in the paper's Table 6.
 
-    This is the paper's Table 6: "20/80" tunes on 20 % of the pool and calibrates on 80 %.
+    The pool is the rows that either tune or calibrate: with the ratio "20/80" 20 % of it tune and
+    80 % calibrate. `score_tables` has the scores of each candidate on the pool and the test rows.
     """
     outcomes: list[RatioOutcome] = []
     for ratio, tuning_share in RATIOS.items():
-        n_tune = round(tuning_share * sizes.pool)
-        task = make_task(score_tables, sizes, alpha=alpha, n_tune=n_tune)
+        n_tune = round(tuning_share * role_sizes.pool)
+        task = make_task(score_tables, role_sizes, alpha=alpha, n_tune=n_tune)
         outcome = measure("DCO-Warmstart", DCO(task), features=features)
         outcomes.append(RatioOutcome(**outcome.cells(), ratio=ratio))
     return outcomes
@@ -647,21 +666,26 @@ def run_ratios(
 
 
 def run_stronger_class(split: RandomSplit, *, alphas: Sequence[float]) -> list[Row]:
-    """Run DCO with the stronger class of `beyond_classification` at every level on one split.
+    """Run DCO with the stronger candidates of `beyond_classification` at every level on one split.
 
-    Five methods: one structure that was fixed beforehand, or the winner on the tuning rows, each as
-    it was tuned and fitted again with the tuning rows; and the refitted winner with the auto split,
-    which takes as many tuning rows as selection needs and leaves the rest to calibration.
+    Four methods take the paper's number of tuning rows: they deploy one candidate that was fixed
+    beforehand, or the winner on the tuning rows, each with and without a refit that adds the tuning
+    rows to the training rows. The fifth, the auto split, refits the winner on as many tuning rows
+    as the choice needs; the others calibrate.
     """
     score_tables = fit_stronger_class(split)
 
-    # 1. The paper's number of tuning rows.
+    # 1. The tasks with the paper's number of tuning rows.
     tasks = make_stronger_tasks(
-        split, score_tables, n_tune=split.sizes.tune, alphas=alphas, also_refit=[FIXED_STRUCTURE]
+        split,
+        score_tables,
+        n_tune=split.role_sizes.tune,
+        alphas=alphas,
+        also_refit=[FIXED_STRUCTURE],
     )
 
-    # 2. The number that the auto split takes.
-    n_pool = split.sizes.pool
+    # 2. The tasks with the number of tuning rows that the auto split takes.
+    n_pool = split.role_sizes.pool
     pool_tables = {name: table.rows(0, n_pool) for name, table in score_tables.items()}
     auto_split = choose_tuning_size(pool_tables, alphas=alphas)
     auto_tasks = make_stronger_tasks(split, score_tables, n_tune=auto_split.n_tune, alphas=alphas)
@@ -672,7 +696,8 @@ def run_stronger_class(split: RandomSplit, *, alphas: Sequence[float]) -> list[R
         for title in (STRONG_FIXED, STRONG_FIXED_REFIT, STRONG_SEARCHED, STRONG_REFIT):
             choice = METHOD_BY_TITLE[title](task)
             rows.append(measure(title, choice, features=STRONG_FEATURES))
-        outcome = measure(STRONG_AUTO_SPLIT, DCO_REFIT(auto_task), features=STRONG_FEATURES)
+        auto_choice = DCO_REFIT(auto_task)
+        outcome = measure(STRONG_AUTO_SPLIT, auto_choice, features=STRONG_FEATURES)
         rows.append(
             AutoSplitOutcome(
                 **outcome.cells(), n_tune=auto_split.n_tune, settled=auto_split.has_settled
@@ -684,10 +709,10 @@ def run_stronger_class(split: RandomSplit, *, alphas: Sequence[float]) -> list[R
 def fit_stronger_class(
     split: RandomSplit, *, n_from_pool: int = 0, names: Collection[str] | None = None
 ) -> dict[str, ScoreTable]:
-    """Fit structures of the stronger class on one split, and score the rows after those fitted.
+    """Fit the stronger candidates on one split, and score the rows that they were not fitted on.
 
-    They are fitted on the training rows and the first `n_from_pool` rows of the pool. By default
-    all structures are fitted, otherwise those in `names`.
+    They are fitted on the training rows and on the first `n_from_pool` rows of the pool (the rows
+    that tune or calibrate). By default all candidates are fitted, otherwise those in `names`.
     """
     rows_to_fit = split.rows_to_fit(n_from_pool)
     rows_to_score = split.rows_to_score(n_from_pool)
@@ -709,16 +734,25 @@ def make_stronger_tasks(
     alphas: Sequence[float],
     also_refit: Sequence[str] = (),
 ) -> list[Task]:
-    """Make the task of each level: to choose in the stronger class on the first `n_tune` pool rows.
+    """Make the task of each level: to choose among the stronger candidates and calibrate.
 
-    `score_tables` are the scores of all structures on the pool and the test rows. The winner of
-    each level and the structures in `also_refit` are fitted again on training and tuning rows, once
-    for all levels.
+    Parameters
+    ----------
+    split:
+        The rows, and their roles.
+    score_tables:
+        The scores of all candidates on the rows that tune, calibrate or test, in this order.
+    n_tune:
+        The number of rows that tune; those after them calibrate.
+    alphas:
+        The levels.
+    also_refit:
+        Candidates that are fitted again with the tuning rows, beside the winner of each level.
     """
     tasks = [
         make_task(
             score_tables,
-            split.sizes,
+            split.role_sizes,
             alpha=alpha,
             n_tune=n_tune,
             fixed_candidate=FIXED_STRUCTURE,
@@ -726,10 +760,13 @@ def make_stronger_tasks(
         for alpha in alphas
     ]
 
+    # Fit the winners again with the tuning rows, once for all levels.
     winners = [task.ranking.best for task in tasks]
     names = list(dict.fromkeys([*also_refit, *winners]))
     tables_after_refit = fit_stronger_class(split, n_from_pool=n_tune, names=names)
-    n_calibrate = split.sizes.pool - n_tune
+
+    # These tables begin with the calibration rows: the tuning rows were fitted.
+    n_calibrate = split.role_sizes.pool - n_tune
     refitted = divide_into_roles(tables_after_refit, n_tune=0, n_pool=n_calibrate)
     return [add_refits(task, refitted) for task in tasks]
 
@@ -742,13 +779,15 @@ def choose_tuning_size(
 ) -> TuningSize:
     """Choose how many rows of the pool tune: as many as it takes until selection has settled.
 
-    `pool_tables` are the scores of each candidate on the rows of the pool, in their random order.
-    One number serves all levels, so that each structure is refitted once. It is a stopping time of
-    the rows taken: given them, the rest of the pool and the test rows are as exchangeable as
-    before.
+    Selection has settled where other tuning rows would hardly give smaller sets. The pool is the
+    rows that tune or calibrate; `pool_tables` has the scores of each candidate on them, in random
+    order. Whether to take more is decided by the rows taken and no others, so that the rows left
+    still calibrate with a guarantee. One number serves all levels.
     """
-    n_pool = len(next(iter(pool_tables.values())))
-    n_calibrate = max(n_pool // CALIBRATION_PART, smallest_marginal_n(alpha=min(alphas)))
+    any_table = next(iter(pool_tables.values()))
+    n_pool = len(any_table)
+    n_for_finite_threshold = smallest_marginal_n(alpha=min(alphas))
+    n_calibrate = max(n_pool // CALIBRATION_PART, n_for_finite_threshold)
     return grow_tuning_split(
         partial(has_settled_at_every_level, pool_tables, alphas),
         start=n_pool // FIRST_TUNING_PART,
@@ -760,10 +799,10 @@ def choose_tuning_size(
 def has_settled_at_every_level(
     pool_tables: Mapping[str, ScoreTable], alphas: Sequence[float], n_tune: int
 ) -> bool:
-    """Say whether selection on the first `n_tune` rows of the pool has settled at every level.
+    """Say whether the first `n_tune` rows are enough to choose a candidate at every level.
 
-    It has settled where choosing on bootstrap samples of these rows costs at most SETTLED_REGRET, 1
-    % of the mean size. `pool_tables` are the scores of each candidate on the pool.
+    They are if choosing on bootstrap samples of them, in place of them, makes the sets larger by at
+    most `SETTLED_REGRET`, 1 % of the mean size. `pool_tables` has the scores of each candidate.
     """
     candidates = {
         name: to_scored_rows(table.rows(0, n_tune)) for name, table in pool_tables.items()

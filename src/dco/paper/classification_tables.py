@@ -210,7 +210,7 @@ def describe_splits(study: Study, records: SplitRecords, options: Options) -> st
 
     Example: "CIFAR-100 features ... 50 plain random splits: train 2000, tune 1000, ...".
     """
-    sizes = study.scale_of(options).sizes
+    sizes = study.scale_of(options).role_sizes
     kind = "stratified" if study.is_stratified else "plain random"
     splits = (
         f"{len(records)} {kind} splits: train {sizes.train}, tune {sizes.tune}, "

@@ -155,7 +155,10 @@ def needs_file(experiment: str, file: str) -> Callable[[Options], str | None]:
 
 
 def missing_file(file: str, experiment: str, options: Options) -> str | None:
-    """Say what to do if a file of data is not there."""
+    """Return a sentence that asks for a file of data, or None if the file is found.
+
+    It is looked for in `options.data_home`, or else in the folder that DCO_DATA_HOME names.
+    """
     try:
         path = find_file(file, options.data_home)
     except FileNotFoundError:

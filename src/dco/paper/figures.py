@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dco.foundations.arrays import Floats
+from dco.foundations.arrays import Floats, Integers
 from dco.foundations.extras import require
 
 INK = "#1f2933"
@@ -127,8 +127,12 @@ def coverage_and_size(
 
 
 def draw_coverage_and_size(methods: Mapping[str, Series], *, target: float, size: str) -> Any:
-    """Draw the figure of `coverage_and_size`. Infinite sizes have words in place of a box."""
-    height = 1.1 + 0.34 * len(methods)  # legend and labels, and a line for each method
+    """Draw two panels of boxes, coverage and set size over splits, with a line for each method.
+
+    `methods` maps the name of a method to what was measured on each split. `target` is drawn as a
+    dashed line, and `size` labels the axis. An infinite size has words in place of a box.
+    """
+    height = 1.1 + 0.34 * len(methods)  # inches: legend and labels, and a line for each method
     figure, axes = new_figure(2, width=5.2, height=height)
     coverage_axis, size_axis = axes[0]
 
@@ -213,7 +217,11 @@ def coverage_histograms(
 
 
 def draw_coverage_histograms(methods: Mapping[str, Series], *, target: float) -> Any:
-    """Draw the figure of `coverage_histograms`: one axis for each method, target as dashed line."""
+    """Draw for each method a panel with its coverage over splits, and the one that theory expects.
+
+    `methods` maps the name of a method to what was measured on each split; `target` is drawn as a
+    dashed line.
+    """
     figure, axes = new_figure(len(methods), width=3.6, height=2.9)
     line_top = 0.74  # of the axis, below the legend
     for axis, (method, series) in zip(axes[0], methods.items(), strict=True):
@@ -234,49 +242,79 @@ def draw_coverage_histograms(methods: Mapping[str, Series], *, target: float) ->
 
 
 def draw_histogram_with_law(axis: Any, series: Series) -> None:
-    """Draw how many splits had which coverage, and how many are expected by the law.
+    """Draw a histogram of coverage over splits, and over it the heights that theory expects.
 
-    The number of covered test rows has the law Beta-binomial(n_test, rank, n + 1 - rank). Each bar
-    takes in the same whole number of possible counts, so that bars and law are of the same events.
+    `series` has the coverage of one method on each split. In theory the number of covered test rows
+    has the distribution Beta-binomial(n_test, rank, n + 1 - rank), where the threshold is the
+    rank-th smallest of n scores.
     """
     from scipy.stats import betabinom
 
-    law = betabinom(series.n_test, series.rank, series.n + 1 - series.rank)
+    theory = betabinom(series.n_test, series.rank, series.n + 1 - series.rank)
+    bars = choose_bars(theory)
+    centres = bars.centres() / series.n_test  # in shares of the test rows
 
-    # 1. Bars of half a standard deviation, over all but a thousandth of the law.
-    counts_per_bar = max(1, round(float(law.std()) / 2))
-    smallest = int(law.ppf(LAW_TAIL))
-    largest = int(law.ppf(1 - LAW_TAIL))
-    edges = np.arange(smallest, largest + counts_per_bar + 1, counts_per_bar)
-    # a bar holds the whole numbers from its left edge to one before its right edge
-    first_counts = edges[:-1]
-    last_counts = edges[1:] - 1
-    centres = (first_counts + counts_per_bar / 2 - 0.5) / series.n_test
-
-    # 2. The splits; the outermost bars take in what lies beyond them.
+    # 1. The splits; the outermost bars take in what lies beyond them.
     covered_rows = np.rint(np.array(series.coverage) * series.n_test)
-    in_range = np.clip(covered_rows, edges[0], edges[-1] - 1)
-    observed, _ = np.histogram(in_range, edges)
+    in_range = np.clip(covered_rows, bars.first_counts[0], bars.last_counts[-1])
+    observed, _ = np.histogram(in_range, bars.edges())
     n_splits = len(covered_rows)
     axis.bar(
         centres,
         observed,
-        width=0.9 * counts_per_bar / series.n_test,
+        width=0.9 * bars.counts_per_bar / series.n_test,
         color=COLOUR_OF_GUARANTEE[series.guarantee],
         alpha=0.5,
         label=f"{n_splits} splits",
     )
 
-    # 3. The law.
-    expected = n_splits * (law.cdf(last_counts) - law.cdf(first_counts - 1))
+    # 2. How many splits theory expects in each bar.
+    probabilities = theory.cdf(bars.last_counts) - theory.cdf(bars.first_counts - 1)
+    expected = n_splits * probabilities
     axis.plot(centres, expected, color=INK, marker=".", linewidth=1, label="Beta-binomial law")
 
 
-def prior_scales(first: tuple[str, Series], second: tuple[str, Series], *, name: str) -> Files:
-    """Compare two prior scales split by split: the widths as points, and box plots of coverage.
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """Bars of a histogram of counts: bar i takes in first_counts[i], ..., last_counts[i].
 
-    Each argument is the name of a prior scale, "c = 1", and its results. Without finite widths
-    there is no figure.
+    All bars take in equally many counts, so that none is higher for taking in more.
+    """
+
+    first_counts: Integers
+    counts_per_bar: int
+
+    @property
+    def last_counts(self) -> Integers:
+        """The last count of each bar."""
+        return self.first_counts + self.counts_per_bar - 1
+
+    def edges(self) -> Integers:
+        """Return where bars begin, and where the last one ends."""
+        end = self.first_counts[-1] + self.counts_per_bar
+        return np.append(self.first_counts, end)
+
+    def centres(self) -> Floats:
+        """Return the mean of the counts of each bar."""
+        return np.asarray(self.first_counts + self.counts_per_bar / 2 - 0.5)
+
+
+def choose_bars(theory: Any) -> Bars:
+    """Choose bars for a distribution of counts, half a standard deviation wide.
+
+    They hold all of it but a thousandth at each end (`LAW_TAIL`).
+    """
+    counts_per_bar = max(1, round(float(theory.std()) / 2))
+    smallest = int(theory.ppf(LAW_TAIL))
+    largest = int(theory.ppf(1 - LAW_TAIL))
+    return Bars(np.arange(smallest, largest + 1, counts_per_bar), counts_per_bar)
+
+
+def prior_scales(first: tuple[str, Series], second: tuple[str, Series], *, name: str) -> Files:
+    """Draw the figure that compares two prior scales: widths as points, coverages as boxes.
+
+    A prior scale says how much noise a Bayesian model expects. Each argument is its name, "c = 1",
+    and what was measured with it on each split. There is no figure where a width is infinite.
     """
     first_name, first_series = first
     second_name, second_series = second
@@ -315,8 +353,8 @@ def size_against_level(
 ) -> Files:
     """Draw mean size against the target coverage, a line for each method.
 
-    `curves` gives for each method the mean size by target coverage, and `guarantees` the guarantee
-    of each method, which is its colour. `size` labels the axis.
+    `curves` is {method: {target coverage: mean size}}. `guarantees` maps each method to its
+    guarantee ("marginal", "pac", "none"), which decides its colour. `size` labels the axis.
     """
     figure, axes = new_figure(width=5.6, height=3.6)
     axis = axes[0, 0]
@@ -333,7 +371,8 @@ def size_against_level(
             alpha=0.9,
         )
     axis.set(xlabel="target coverage", ylabel=size)
-    axis.set_xticks(sorted({level for size_at in curves.values() for level in size_at}))
+    all_levels = {level for size_at in curves.values() for level in size_at}
+    axis.set_xticks(sorted(all_levels))
     axis.legend(fontsize=SMALL_TEXT, frameon=False, loc="upper left")
     return render(figure, name, note)
 
@@ -380,14 +419,16 @@ def split_ratios(
 def draw_relative_sizes(
     axis: Any, sizes_at: Mapping[str, Sequence[float]], *, base: str, label: str
 ) -> None:
-    """Draw the mean size at each ratio over that at the ratio `base`, with standard errors.
+    """Draw a line of the mean size at each split ratio, with standard errors of the mean as bars.
 
-    `sizes_at` gives for each ratio the mean size on every split.
+    `sizes_at` maps each ratio, such as "33/67", to the mean set size on every split. All are drawn
+    as multiples of the mean size at the ratio `base`.
     """
-    means = np.array([np.mean(values) for values in sizes_at.values()])
-    errors = np.array(
-        [standard_deviation(values) / len(values) ** 0.5 for values in sizes_at.values()]
-    )
+    means = np.array([np.mean(sizes) for sizes in sizes_at.values()])
+    standard_errors: list[float] = []
+    for sizes in sizes_at.values():
+        standard_errors.append(standard_deviation(sizes) / len(sizes) ** 0.5)
+    errors = np.array(standard_errors)
     base_size = np.mean(sizes_at[base])
     axis.errorbar(
         np.arange(len(means)),
@@ -406,10 +447,10 @@ def standard_deviation(values: Sequence[float]) -> float:
 
 
 def tuning_regret(lines: Mapping[str, Mapping[int, float]], *, name: str) -> Files:
-    """Draw regret and its bounds against the number of tuning rows, on logarithmic axes.
+    """Draw regret (the width above that of the best candidate) and bounds on it, as lines.
 
-    `lines` gives for each line, by its label, the values at each number of tuning rows. Values of 0
-    have no place on a logarithmic axis and are left out.
+    `lines` is {label of a line: {number of tuning rows: value}}. Both axes are logarithmic; values
+    of 0 have no place on them and are left out.
     """
     figure, axes = new_figure(width=5.6, height=3.6)
     axis = axes[0, 0]

@@ -59,8 +59,8 @@ def run_split(seed: int, options: Options) -> list[Row]:
     """
     rng = np.random.default_rng([seed, 20_000])
     n_splits = QUICK_SPLITS if options.quick else SPLITS
-    n_calibrate = PAPER_SCALE.sizes.calibrate
-    n_test = PAPER_SCALE.sizes.test
+    n_calibrate = PAPER_SCALE.role_sizes.calibrate
+    n_test = PAPER_SCALE.role_sizes.test
     scores = score_rows(seed, options)
     ranks = {alpha: conformal_rank(n_calibrate, alpha=alpha) for alpha in options.alphas}
 
@@ -112,7 +112,7 @@ def score_rows(seed: int, options: Options) -> Floats:
     a small network (a "head") on image features, with a score.
     """
     scale = QUICK_SCALE if options.quick else PAPER_SCALE
-    n_train = PAPER_SCALE.sizes.train
+    n_train = PAPER_SCALE.role_sizes.train
     development = cifar100_development_rows(options.data_home)
     heads = train_heads(
         development.features[:n_train],

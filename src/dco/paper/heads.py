@@ -25,6 +25,7 @@ from dco.scores import AddOneIn, LabelScore, PosteriorNLL, Score
 DROPOUTS = (0.05, 0.1, 0.2, 0.3)
 WIDTHS = ((512, 256), (256, 128))
 SCORES: Mapping[str, LabelScore] = {"posterior_nll": PosteriorNLL(), "aoi_nll": AddOneIn()}
+SEEDS_PER_SPLIT = 1000  # more than there are heads, so that no two heads of a run share a seed
 
 
 class HeadSettings(NamedTuple):
@@ -124,8 +125,8 @@ def divide_into_roles(
 ) -> dict[str, OnRoles]:
     """Divide the scored rows of every candidate into tuning, calibration and test rows.
 
-    The first `n_tune` rows of each table tune, those up to `n_pool` calibrate, the rest are for
-    testing. Tuning and calibration rows together are the pool.
+    `tables` has the scores of each candidate on the same rows. The first `n_tune` rows tune, those
+    after them up to row `n_pool` calibrate, the rest test. The pool is what tunes or calibrates.
     """
     return {
         name: OnRoles(
@@ -159,21 +160,36 @@ def train_heads(
     seed: int,
     training: Training,
 ) -> dict[int, Any]:
-    """Train some of the 8 heads on the same rows (X, y), side by side.
+    """Train some of the paper's 8 heads (small networks) on the same rows (X, y), side by side.
 
-    Heads are named by their position in `HEADS`, and returned as a dictionary by that number. Each
-    head draws its initial weights and dropout masks from a seed of its own.
+    Parameters
+    ----------
+    X, y:
+        The features, (n, d), and the labels, (n,).
+    head_numbers:
+        The positions in `HEADS` of the heads to train.
+    standardise:
+        Whether heads read standardised features.
+    seed:
+        The seed of the split. Each head draws its weights and dropout from a seed of its own.
+    training:
+        The length of the training.
+
+    Returns
+    -------
+    The fitted models by head number.
     """
     models = []
     for number in head_numbers:
         settings = HEADS[number]
+        hidden_widths = training.widths[WIDTHS.index(settings.widths)]
         model = dco.bayes.MCDropoutClassifier(
-            hidden=training.widths[WIDTHS.index(settings.widths)],
+            hidden=hidden_widths,
             dropout=settings.dropout,
             passes=training.passes,
             epochs=training.epochs,
             standardise=standardise,
-            random_state=1000 * seed + number,
+            random_state=SEEDS_PER_SPLIT * seed + number,
         )
         models.append(model)
 
@@ -184,10 +200,11 @@ def train_heads(
 def score_heads(
     heads: Mapping[int, Any], names: Collection[str], X: Floats, y: Integers, *, n_classes: int
 ) -> dict[str, ScoreTable]:
-    """Score every label of the rows (X, y) by each of the named candidates.
+    """Score every label of the rows (X, y) by some candidates, and return {candidate: its scores}.
 
-    `heads` are trained heads by number, as `train_heads` returns them; every candidate in `names`
-    ("cand_001") must have its head there. The tables come in order of the candidates' numbers.
+    A candidate ("cand_001") is a head (a trained network) with a score. `heads` are those that
+    `train_heads` returns, by number; each candidate in `names` must have its head there. The
+    result is in order of the candidates' numbers.
     """
     candidates = [candidate for candidate in CANDIDATES if candidate.name in names]
     by_head = group_by(candidates, key=lambda candidate: candidate.head_number)
@@ -195,7 +212,7 @@ def score_heads(
     tables: dict[str, ScoreTable] = {}
     for head_number, candidates_of_head in by_head.items():
         head = heads[head_number]
-        draws = head.predict_draws(X)  # once for all candidates with this head
+        draws = head.predict_draws(X)  # probabilities, once for all candidates with this head
         for candidate in candidates_of_head:
             scores = SCORES[candidate.score].every_label(draws)
             all_scores = add_unseen_classes(scores, head.classes_, n_classes)

@@ -183,7 +183,24 @@ class Method:
         return not self.needs or isinstance(score, self.needs)
 
     def __call__(self, task: Task) -> Choice:
-        """Choose a candidate and a threshold, and write the method's guarantee on the threshold."""
+        """Choose a candidate and a threshold for a task, as this method does.
+
+        The threshold that is returned states the guarantee of the method, and delta (the
+        probability that it fails) if it is a PAC one. A candidate with a score that the method
+        cannot use is an `IncompatibleScoreError`.
+        """
+        self._check_scores(task)
+        choice = self.choose(task)
+
+        # The rule may have stated more than the method claims, or another delta.
+        delta: float | None = None
+        if self.guarantee == "pac":
+            delta = float(as_rational(task.delta, name="delta"))
+        threshold = replace(choice.threshold, guarantee=self.guarantee, delta=delta)
+        return replace(choice, threshold=threshold)
+
+    def _check_scores(self, task: Task) -> None:
+        """Raise an `IncompatibleScoreError` if the method cannot use the score of a candidate."""
         for name, on_roles in task.candidates.items():
             score = on_roles.tune.score
             if not self.suits(score):
@@ -192,23 +209,18 @@ class Method:
                     f"{self.name} needs a {kinds} score, but the candidate {name!r} has "
                     f"{score!r:.100}."
                 )
-        choice = self.choose(task)
-
-        # A rule may have been used at another delta, or for a method that claims less than it does.
-        delta = float(as_rational(task.delta, name="delta")) if self.guarantee == "pac" else None
-        threshold = replace(choice.threshold, guarantee=self.guarantee, delta=delta)
-        return replace(choice, threshold=threshold)
 
 
 def score_on_roles(
     pairs: Mapping[RoleName, Pairs], targets: Mapping[RoleName, ArrayLike]
 ) -> dict[str, OnRoles]:
-    """Score the true values of every role by every candidate.
+    """Score the true values of the rows of every role, for each candidate.
 
     Parameters
     ----------
     pairs
-        By role, then by candidate: its score, and its predictions for the rows of the role.
+        By role ("tune", "calibrate", "pool", "test"), then by candidate: its score, and its
+        predictions for the rows of the role.
     targets
         By role: the true values of its rows.
 
@@ -217,23 +229,32 @@ def score_on_roles(
     The candidates by name. One that fails on tuning rows is left out, as in `dco.tune`; one that
     fails on other rows is an error.
     """
-    tuning_rows: dict[str, ScoredRows] = {}
-    for name, (score, prediction) in pairs["tune"].items():
-        with suppress(*SCORING_ERRORS):
-            tuning_rows[name] = ScoredRows.of(score, prediction, targets["tune"])
-    if not tuning_rows:
-        dco.tune(pairs["tune"], targets["tune"], alpha=0.5)  # raises, with the reason of each
+    tuning_rows = score_tuning_rows(pairs["tune"], targets["tune"])
+    other_roles = [role for role in pairs if role != "tune"]
 
     candidates: dict[str, OnRoles] = {}
-    for name, rows in tuning_rows.items():
-        rows_by_role = {"tune": rows}
-        for role in pairs:
-            if role != "tune":
-                score, prediction = pairs[role][name]
-                with naming_candidate(name, role):
-                    rows_by_role[role] = ScoredRows.of(score, prediction, targets[role])
+    for name, scored_tuning_rows in tuning_rows.items():
+        rows_by_role = {"tune": scored_tuning_rows}
+        for role in other_roles:
+            score, prediction = pairs[role][name]
+            with naming_candidate(name, role):
+                rows_by_role[role] = ScoredRows.of(score, prediction, targets[role])
         candidates[name] = OnRoles(**rows_by_role)
     return candidates
+
+
+def score_tuning_rows(pairs: Pairs, y: ArrayLike) -> dict[str, ScoredRows]:
+    """Score the tuning rows by each candidate, and leave out the candidates that fail.
+
+    `y` has the true values of the rows. If all fail, the error says why each of them did.
+    """
+    tuning_rows: dict[str, ScoredRows] = {}
+    for name, (score, prediction) in pairs.items():
+        with suppress(*SCORING_ERRORS):
+            tuning_rows[name] = ScoredRows.of(score, prediction, y)
+    if not tuning_rows:
+        dco.tune(pairs, y, alpha=0.5)  # fails on them too, with a message that lists the reasons
+    return tuning_rows
 
 
 @contextmanager
@@ -345,9 +366,11 @@ def choose_by_robust_loss(task: Task) -> Choice:
 
 
 def mean_robust_loss(rows: ScoredRows, threshold: Threshold, *, alpha: Level) -> float:
-    """Return the mean over rows of the robust loss of acting on the sets at a threshold.
+    """Return the mean loss, in the worst case, of the actions that prediction sets lead to.
 
-    See `dco.scores.act` for the action that is taken and its robust loss.
+    The candidate makes decisions: its score holds a loss for each action and each label. For each
+    row the sets at `threshold` lead to an action (`dco.scores.act`), and its robust loss is the
+    loss that it has in the worst case.
     """
     score = rows.score
     assert isinstance(score, (RiskOptimal, RiskAverse))  # the `needs` of ROCP

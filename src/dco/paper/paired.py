@@ -70,10 +70,11 @@ UNKNOWN_CHANGE = PercentChange(mean=None, low=None, high=None, p_value=None)
 def percent_change(
     after: Sequence[float], before: Sequence[float], *, base: float | None = None
 ) -> PercentChange:
-    """Compare the sizes of two methods on the same splits, in percent.
+    """Return by how many percent sizes change from one method to another on the same splits.
 
-    The mean of `after` - `before` is divided by `base`, which is the mean of `before` if it is not
-    given. Infinite sizes have no difference: the change is then `UNKNOWN_CHANGE`.
+    `before` and `after` have the size of each method on each split. The mean of their differences
+    is given in percent of `base`, by default the mean of `before`. Infinite sizes have no
+    difference: the change is then `UNKNOWN_CHANGE`.
     """
     if not are_finite(after, before):
         return UNKNOWN_CHANGE
@@ -117,9 +118,9 @@ def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def pair_differences(a: ArrayLike, b: ArrayLike) -> Floats:
-    """Return a - b, pair by pair.
+    """Return the differences a - b, pair by pair.
 
-    An error is raised for sequences of other lengths, and for values that are not finite.
+    It is a ValueError if a and b are not of the same length, or if a value is not finite.
     """
     first = as_real_numbers(a, name="a").astype(np.float64)
     second = as_real_numbers(b, name="b").astype(np.float64)

@@ -62,20 +62,20 @@ def run_split(seed: int, options: Options) -> list[Row]:
     with other shares of tuning rows; the experiment "split-ratio" does so on raw ones.
     """
     scale = CIFAR100.scale_of(options)
-    sizes = scale.sizes
-    split = draw_split(CIFAR100.rows(options), sizes, seed=seed, is_stratified=False)
+    role_sizes = scale.role_sizes
+    split = draw_split(CIFAR100.rows(options), role_sizes, seed=seed, is_stratified=False)
 
     rows: list[Row] = []
     for features in ("standardised", "raw"):
         fitter = HeadFitter(split, features, seed, scale.training)
         score_tables = fitter.fit_on_train(CANDIDATE_BY_NAME)
         for alpha in options.alphas:
-            task = make_task(score_tables, sizes, alpha=alpha)
+            task = make_task(score_tables, role_sizes, alpha=alpha)
             for variant, method in DCO_VARIANTS.items():
                 outcome = measure("DCO-Warmstart", method(task), features=features)
                 rows.append(VariantOutcome(**outcome.cells(), variant=variant))
             if features == "standardised":
-                rows += run_ratios(score_tables, sizes, alpha=alpha, features=features)
+                rows += run_ratios(score_tables, role_sizes, alpha=alpha, features=features)
     return rows
 
 

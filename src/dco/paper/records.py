@@ -41,7 +41,9 @@ def run_splits(
     scheduler: Any = None,
     progress: Progress | None = None,
 ) -> list[SplitRecord]:
-    """Run the splits of an experiment that have no record yet, and return the records of all.
+    """Run the splits of an experiment that have no record yet; return the records of all splits.
+
+    A split is one random division of the data, given by its seed; its record holds what came out.
 
     Parameters
     ----------
@@ -60,16 +62,18 @@ def run_splits(
     path.parent.mkdir(parents=True, exist_ok=True)
     check_regular(path)  # lines are to be appended: no device, no folder
     file = RecordFile(path, experiment, options)
+    runner = SplitRunner(experiment, options)
 
     report = None
     if progress is not None:
         report = ProgressReport(progress, n_splits=len(seeds), begin=time.perf_counter())
 
     with wait_for_folder(path.parent):  # a second run waits, and then finds these splits on record
-        recorded = file.read()
+        records = file.read()
+        unrecorded_seeds = [seed for seed in seeds if seed not in records]
         run_many(
-            SplitRunner(experiment, options),
-            [seed for seed in seeds if seed not in recorded],
+            runner,
+            unrecorded_seeds,
             n_jobs=jobs,
             scheduler=scheduler,
             on_result=file.append,
@@ -77,8 +81,8 @@ def run_splits(
         )
         file.sort()
 
-    recorded = file.read()
-    return [recorded[seed] for seed in seeds]
+    records = file.read()
+    return [records[seed] for seed in seeds]
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,11 @@ def pack_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def unpack_rows(blocks: Iterable[Mapping[str, Any]], kinds: Iterable[type[Row]]) -> Iterator[Row]:
-    """Turn blocks back into rows; those of a block are of the first of `kinds` with its columns."""
+    """Turn the blocks that `pack_rows` made back into rows of a record.
+
+    `kinds` are the classes of rows that an experiment has. The rows of a block are of the first
+    kind that has its columns.
+    """
     for block in blocks:
         columns = block["columns"]
         kind = next((kind for kind in kinds if kind.has_columns(columns)), None)

@@ -68,14 +68,18 @@ def figures_of_level(records: SplitRecords, alpha: float, suffix: str) -> figure
 
 
 def diabetes_figures(records: SplitRecords, alpha: float, suffix: str) -> figures.Files:
-    """Draw the figures that the paper has for Diabetes alone: prior scales, and split CP beside
-    BQ.
+    """Draw the two figures that the paper has for Diabetes alone, at one level.
+
+    One compares the two prior scales of the Bayesian model, the other split conformal prediction
+    with BQ (Bayesian quadrature). `suffix` ends the names of the files.
     """
     series = series_by_method(records, alpha)
-    wide, narrow = (
-        (f"c = {scale:g}", series[f"DCO, φ fixed (c = {scale:g})"]) for scale in PRIOR_SCALES
+    wide_scale, narrow_scale = [f"c = {scale:g}" for scale in PRIOR_SCALES]
+    files = figures.prior_scales(
+        (wide_scale, series[f"DCO, φ fixed ({wide_scale})"]),
+        (narrow_scale, series[f"DCO, φ fixed ({narrow_scale})"]),
+        name=f"prior-scale{suffix}",
     )
-    files = figures.prior_scales(wide, narrow, name=f"prior-scale{suffix}")
     files |= figures.coverage_and_size(
         {method: series[method] for method in PAPER_METHODS},
         target=target_coverage(alpha),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import dco
-from dco import GaussianMixtures, Points, Quantiles, Splits
+from dco import GaussianMixtures, Points, Quantiles, Splits, Threshold
 from dco.datasets import Table, load_california_housing, load_concrete, load_diabetes
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import size_quantile
@@ -201,16 +201,19 @@ class PriorFits:
 
 
 def fit_priors(table: Table, splits: Splits, *, seed: int, draws: int) -> PriorFits:
-    """Fit the paper's model at both prior scales, on training rows and on training + tuning rows.
+    """Fit the paper's Bayesian linear model at both prior scales, the candidates of the search.
 
-    All four fits are sampled side by side.
+    A prior scale says how much noise the model expects. Each of the two is fitted on the training
+    rows, and again on training and tuning rows for methods that refit. `draws` is the number of
+    posterior draws of a fit; all four are sampled side by side.
     """
     from sklearn.exceptions import ConvergenceWarning
 
     train_and_tune = np.concatenate([splits.train, splits.tune])
     datasets = [(table.X[rows], table.y[rows]) for rows in (splits.train, train_and_tune)]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # tables show how chains are mixed
+        # The tables say how well the draws are mixed, so that no warning is needed.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         on_train, on_train_and_tune = dco.bayes.SparseBayesianRegression.fit_many(
             datasets,
             PRIOR_SCALES,
@@ -265,14 +268,14 @@ def score_density(
 
 
 def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
-    """Run all methods on one random split of a data set, at every level.
+    """Run all methods on one random split of a data set (`study`), at every level.
 
     The rows that are returned say how each method did on the test rows (`Outcome`), how the
     candidates did on the tuning rows (`TuningOutcome`), and what is common to them (`SplitFacts`).
     """
     table = load_rows(study.name, options.data_home)
     splits = paper_split(len(table), seed)
-    unit = standard_deviation(table, splits)
+    width_unit = standard_deviation(table, splits)
 
     # 1. Fit the model at both prior scales: the two candidates of the search.
     fits = fit_priors(table, splits, seed=seed, draws=study.draws)
@@ -284,13 +287,12 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
     def refit(name: str) -> OnRoles:
         return score_density(fits.on_train_and_tune[name], table, splits)
 
-    rows: list[Row] = [
-        SplitFacts(
-            sizes=splits.sizes,
-            ess=min(model.ess_ for model in fits.all()),
-            rhat=max(model.rhat_ for model in fits.all()),
-        )
-    ]
+    facts = SplitFacts(
+        sizes=splits.sizes,
+        ess=min(model.ess_ for model in fits.all()),
+        rhat=max(model.rhat_ for model in fits.all()),
+    )
+    rows: list[Row] = [facts]
 
     # 2. At each level let every method choose and calibrate, and measure it on the test rows.
     for alpha in options.alphas:
@@ -302,9 +304,9 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[Row]:
             refit=refit,
         )
         rows.append(describe_tuning(task))
-        rows += measure(run_density_methods(task), unit=unit)
+        rows += measure(run_density_methods(task), unit=width_unit)
         if study.has_baselines:
-            rows += measure(run_baselines(table, splits, alpha=alpha, seed=seed), unit=unit)
+            rows += measure(run_baselines(table, splits, alpha=alpha, seed=seed), unit=width_unit)
     return rows
 
 
@@ -316,11 +318,17 @@ class Deployment:
     method: Method
     choice: Choice
 
+    @property
+    def threshold(self) -> Threshold:
+        """The threshold of its sets."""
+        return self.choice.threshold
+
 
 def run_density_methods(task: Task) -> list[Deployment]:
-    """Run every method of the result tables on the same candidates, the fits at both prior scales.
+    """Run every method of the result tables on the candidates of a task, the Bayesian models.
 
-    "DCO, φ fixed" is run once for each candidate, under the title "DCO, φ fixed (c = 1)".
+    "DCO, φ fixed" searches nothing: it is run once for each candidate, with the candidate in its
+    title, "DCO, φ fixed (c = 1)".
     """
     deployments: list[Deployment] = []
     for title, method in TABLE_ROWS.items():
@@ -334,9 +342,10 @@ def run_density_methods(task: Task) -> list[Deployment]:
 
 
 def run_baselines(table: Table, splits: Splits, *, alpha: float, seed: int) -> list[Deployment]:
-    """Run the paper's non-Bayesian baselines: split CP on a ridge regression, and CQR.
+    """Run the paper's baselines without Bayesian models, all calibrated on the calibration rows.
 
-    CQR takes two kinds of boosting. All are calibrated on the calibration rows alone.
+    They are split CP (split conformal prediction) on a ridge regression, and CQR (conformalised
+    quantile regression) with two kinds of boosting.
     """
     from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
 
@@ -413,32 +422,37 @@ def describe_tuning(task: Task) -> TuningOutcome:
 
 
 def measure(deployments: Sequence[Deployment], *, unit: float) -> list[Outcome]:
-    """Measure the sets of every deployment on the test rows, in the order of `deployments`.
+    """Measure the sets of every method on the test rows, in the order of `deployments`.
 
-    Widths are divided by `unit`. Deployments of the same candidate differ in their thresholds only,
-    so its sets are found at all of them in one pass: this halves the time of a split.
+    A deployment is what a method chose: a candidate and a threshold. Widths are divided by `unit`.
+    Methods that chose the same candidate differ in their thresholds only, so its sets are found at
+    all of them in one pass: this halves the time of a split.
     """
     by_candidate = group_by(deployments, key=lambda deployment: id(deployment.choice.deployed))
 
-    outcomes: dict[str, Outcome] = {}
-    for same_candidate in by_candidate.values():
-        test = same_candidate[0].choice.deployed.test
-        assert test is not None
-        thresholds = [deployment.choice.threshold.value for deployment in same_candidate]
-        widths = test.sizes_at_each(thresholds) / unit  # (thresholds, test rows)
-        for deployment, widths_of_rows in zip(same_candidate, widths, strict=True):
-            outcomes[deployment.title] = describe_outcome(deployment, test.scores, widths_of_rows)
+    outcomes: dict[str, Outcome] = {}  # by the title of the method
+    for deployments_of_candidate in by_candidate.values():
+        test_rows = deployments_of_candidate[0].choice.deployed.test
+        assert test_rows is not None
+        thresholds = [deployment.threshold.value for deployment in deployments_of_candidate]
+        widths = test_rows.sizes_at_each(thresholds) / unit  # (thresholds, test rows)
+        for deployment, widths_at_threshold in zip(deployments_of_candidate, widths, strict=True):
+            outcomes[deployment.title] = describe_outcome(
+                deployment, test_rows.scores, widths_at_threshold
+            )
     return [outcomes[deployment.title] for deployment in deployments]
 
 
 def describe_outcome(deployment: Deployment, test_scores: Floats, widths: Floats) -> Outcome:
-    """Record what a method deployed, and how its sets did on the test rows.
+    """Record what a method chose, and how its sets did on the test rows.
 
-    `test_scores` are the scores of the true values of the test rows, and `widths` the widths of
-    their sets.
+    `deployment` has the method, its candidate and its threshold. `test_scores` are the scores of
+    the true values of the test rows: a row is covered where its score is at most the threshold.
+    `widths` are the widths of the rows' sets.
     """
-    threshold = deployment.choice.threshold
+    threshold = deployment.threshold
     assert threshold.rank is not None
+    is_covered = test_scores <= threshold.value
     return Outcome(
         method=deployment.title,
         alpha=threshold.alpha,
@@ -449,7 +463,7 @@ def describe_outcome(deployment: Deployment, test_scores: Floats, widths: Floats
         n=threshold.n,
         law=deployment.method.has_law,
         n_test=len(widths),
-        coverage=float(np.mean(test_scores <= threshold.value)),
+        coverage=float(np.mean(is_covered)),
         width=float(np.mean(widths)),
         p95=size_quantile(widths, 0.95),
     )

@@ -27,9 +27,10 @@ class ResultsFolder:
     settings: Mapping[str, Any]
 
     def check_settings(self) -> None:
-        """Raise a ValueError if the results that are there were made with other settings.
+        """Raise a ValueError if the folder holds results that were made with other settings.
 
-        So are results without readable settings. Settings that only one of both has do not count.
+        Compared are the settings that are known of both. Results whose settings cannot be read are
+        an error too.
         """
         earlier = self.earlier_settings()
         if not earlier:

@@ -53,10 +53,11 @@ def bootstrap_stability(
     rng: np.random.Generator,
     repetitions: int = 200,
 ) -> Stability:
-    """Repeat the selection of Algorithm 1 on bootstrap samples of the tuning rows.
+    """Measure how much the choice among candidates depends on the tuning rows that were drawn.
 
-    `candidates` are scored on the same tuning rows. Each repetition draws as many rows with
-    replacement, and chooses the candidate with the smallest sets on them.
+    The choice is that of Algorithm 1: the candidate with the smallest sets at risk <= alpha on the
+    tuning rows. It is repeated on bootstrap samples, which draw as many of the rows again with
+    replacement. `candidates` are scored on the same rows.
     """
     n = len(next(iter(candidates.values())).scores)
     sampled = {name: SampledCandidate(rows, alpha) for name, rows in candidates.items()}
@@ -67,6 +68,7 @@ def bootstrap_stability(
 
     wins: Counter[str] = Counter()
     losses: list[float] = []
+    # Drawing n rows with replacement is drawing how often each row is in the sample.
     for times_drawn in rng.multinomial(n, np.full(n, 1 / n), size=repetitions):
         sample = np.repeat(np.arange(n), times_drawn)
         results = {name: candidate.measure(sample) for name, candidate in sampled.items()}

@@ -27,7 +27,10 @@ class MethodRow(Row):
 
 
 def list_methods(seed: int, options: Options) -> list[Row]:
-    """Return a row for each method of the registry; seed and options change nothing."""
+    """Return a record row for each method of the registry, with what Table 1 says of it.
+
+    It has the signature of a split's function, but nothing here depends on a seed or on options.
+    """
     return [
         MethodRow(
             method=method.name,
@@ -44,7 +47,10 @@ def list_methods(seed: int, options: Options) -> list[Row]:
 
 
 def make_tables(records: SplitRecords, options: Options) -> list[ResultTable]:
-    """Make Table 1 from the registry of methods; columns are its fields, such as "tuned on"."""
+    """Make the paper's Table 1, the methods that are compared, from their rows in the records.
+
+    A column is a field of these rows in words: "tuned_on" -> "tuned on".
+    """
     rows: list[TableRow] = [
         {name.replace("_", " "): value for name, value in row.cells().items()}
         for row in rows_of(records, MethodRow)

@@ -48,20 +48,22 @@ def choose_on_grid(task: Task, *, n_thresholds: int) -> Choice:
 
 
 def try_on_grid(rows: ScoredRows, *, alpha: Level, n_thresholds: int) -> GridTrial:
-    """Measure the sets of a candidate on tuning rows at the best threshold of its grid.
+    """Measure the sets of a candidate on its tuning rows at the best of `n_thresholds` thresholds.
 
-    That is the smallest threshold with tuning risk at most alpha. Where there is none, it is the
-    smallest one with the lowest risk.
+    The best is the smallest one with risk (share of rows whose true value is not in the set) at
+    most alpha on these rows. If no threshold of the grid has that, it is the smallest one with the
+    lowest risk.
     """
     n = len(rows.scores)
     thresholds = grid_of(rows.scores, n_thresholds)  # ascending
     n_missed = np.array([np.count_nonzero(rows.scores > threshold) for threshold in thresholds])
     n_allowed = math.floor(as_rational(alpha) * n)
 
-    fewest_missed = int(n_missed[-1])
+    fewest_missed = int(n_missed[-1])  # the largest threshold misses the fewest rows
     is_feasible = fewest_missed <= n_allowed
-    n_accepted = n_allowed if is_feasible else fewest_missed
-    threshold = float(thresholds[np.flatnonzero(n_missed <= n_accepted)[0]])
+    most_missed = n_allowed if is_feasible else fewest_missed
+    is_good_enough = n_missed <= most_missed
+    threshold = float(thresholds[is_good_enough][0])
 
     sizes = rows.sizes(threshold)
     return GridTrial(
