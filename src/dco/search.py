@@ -1,5 +1,5 @@
-"""Search strategies for the estimators' ``search=``: `Exhaustive`, `Random(n, seed)`,
-`Optuna(space, trials, seed)`.
+"""Search strategies for the estimators' ``search=``: `Exhaustive`, `Random(n, random_state)`,
+`Optuna(space, trials, random_state)`.
 """
 
 from dco.tuning.strategies import Exhaustive, Optuna, Random, SearchResult, Strategy, Trial

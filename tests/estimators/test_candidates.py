@@ -139,7 +139,7 @@ def test_a_frozen_part_of_a_model_has_training_rows_that_nobody_checked(
 def test_a_frozen_model_of_a_search_has_training_rows_that_nobody_checked(
     frozen_classifier,
 ) -> None:
-    search = dco.search.Optuna(lambda trial: (frozen_classifier, LAC()), trials=1, seed=0)
+    search = dco.search.Optuna(lambda trial: (frozen_classifier, LAC()), trials=1, random_state=0)
     est = dco.DecoupledClassifier(None, search=search, random_state=0)
     check_that_training_rows_are_unknown(est)
 
@@ -156,7 +156,7 @@ ALPHAS = dco.grid(Ridge(), alpha=[0.01, 1.0, 100.0, 10000.0])
 
 @pytest.mark.parametrize(
     ("search", "n_candidates"),
-    [(None, 4), (dco.search.Random(2, seed=0), 2)],
+    [(None, 4), (dco.search.Random(2, random_state=0), 2)],
     ids=["all", "two at random"],
 )
 def test_a_search_reaches_the_models_that_it_proposes(search, n_candidates) -> None:
@@ -172,7 +172,7 @@ def alphas(trial):
 
 def search_space(space, trials):
     """An estimator that tries proposals of a space."""
-    search = dco.search.Optuna(space, trials=trials, seed=0)
+    search = dco.search.Optuna(space, trials=trials, random_state=0)
     return dco.DecoupledRegressor(None, search=search, random_state=0)
 
 
@@ -217,7 +217,7 @@ def test_a_space_may_change_a_parameter_of_one_model_in_place() -> None:
         weights[0] = trial.suggest_categorical("weight", [1.0, 5.0, 50.0])
         return model, LAC()
 
-    search = dco.search.Optuna(space, trials=8, seed=0)
+    search = dco.search.Optuna(space, trials=8, random_state=0)
     est = dco.DecoupledClassifier(None, search=search, random_state=0).fit(*class_rows())
     assert len(est.ranking_.table) == 3
 
@@ -474,3 +474,17 @@ def test_a_model_that_a_search_proposes_does_not_work_in_rows_that_others_read()
 
     assert len(ranking(copy=True)) == 3
     assert ranking(copy=True) == ranking(copy=False)
+
+
+def test_a_random_search_without_a_seed_takes_that_of_the_estimator():
+    X, y = regression_rows()
+    models = [Ridge(alpha) for alpha in (0.1, 1, 10, 100, 1000, 10_000)]
+
+    rankings = [
+        dco.DecoupledRegressor(models, search=dco.search.Random(3), random_state=0)
+        .fit(X, y)
+        .ranking_
+        for _ in range(2)
+    ]
+
+    assert rankings[0] == rankings[1]

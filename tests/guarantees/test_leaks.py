@@ -112,7 +112,7 @@ def test_nothing_is_predicted_for_calibration_rows_before_the_structure_is_fixed
     for settings in (
         {},
         {"tune_folds": 3},
-        {"search": dco.search.Random(3, seed=0)},
+        {"search": dco.search.Random(3, random_state=0)},
     ):
         Recording.asked.clear()
         est = dco.DecoupledRegressor(

@@ -47,7 +47,7 @@ def test_nothing_is_ranked_and_nothing_is_said_to_be_chosen():
 
 
 def test_a_search_over_one_candidate_is_a_trial():
-    est = fit(search=dco.search.Random(1, seed=0))
+    est = fit(search=dco.search.Random(1, random_state=0))
     assert len(est.ranking_.table) == 1
 
 

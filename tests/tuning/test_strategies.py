@@ -57,21 +57,21 @@ def test_the_first_of_equals_is_best():
 
 
 def test_random_search_tries_n_different_candidates_in_their_order():
-    numbers = numbers_of(Random(12, seed=4).search(distance, PAIRS))
+    numbers = numbers_of(Random(12, random_state=4).search(distance, PAIRS))
 
     assert len(set(numbers)) == 12
     assert numbers == sorted(numbers)
 
 
 def test_random_search_repeats_by_seed():
-    numbers = numbers_of(Random(12, seed=4).search(distance, PAIRS))
+    numbers = numbers_of(Random(12, random_state=4).search(distance, PAIRS))
 
-    assert numbers_of(Random(12, seed=4).search(distance, PAIRS)) == numbers
-    assert numbers_of(Random(12, seed=5).search(distance, PAIRS)) != numbers
+    assert numbers_of(Random(12, random_state=4).search(distance, PAIRS)) == numbers
+    assert numbers_of(Random(12, random_state=5).search(distance, PAIRS)) != numbers
 
 
 def test_random_search_of_more_than_all_tries_all():
-    assert len(Random(99, seed=0).search(distance, PAIRS).trials) == len(PAIRS)
+    assert len(Random(99, random_state=0).search(distance, PAIRS).trials) == len(PAIRS)
 
 
 def test_random_search_draws_evenly():
@@ -80,7 +80,7 @@ def test_random_search_draws_evenly():
     """
     counts = [0] * len(PAIRS)
     for seed in range(2000):
-        for number in numbers_of(Random(3, seed=seed).search(distance, PAIRS)):
+        for number in numbers_of(Random(3, random_state=seed).search(distance, PAIRS)):
             counts[number] += 1
 
     assert sum((count - 200) ** 2 / 200 for count in counts) < chi2.isf(1e-4, 29)
@@ -90,7 +90,7 @@ def test_random_search_draws_evenly():
 
 
 def test_optuna_finds_the_minimum():
-    result = Optuna(parabola_space, trials=60, seed=1).search(parabola)
+    result = Optuna(parabola_space, trials=60, random_state=1).search(parabola)
 
     assert len(result.trials) == 60
     assert result.best.score == "b"
@@ -98,8 +98,8 @@ def test_optuna_finds_the_minimum():
 
 
 def test_optuna_repeats_by_seed():
-    strategy = Optuna(parabola_space, trials=60, seed=1)
-    other = Optuna(parabola_space, trials=60, seed=2)
+    strategy = Optuna(parabola_space, trials=60, random_state=1)
+    other = Optuna(parabola_space, trials=60, random_state=2)
 
     params = params_of(strategy.search(parabola))
 
@@ -113,7 +113,7 @@ def test_optuna_repeats_by_seed():
     ids=["class", "object"],
 )
 def test_any_sampler_starts_afresh_in_every_search(make_sampler):
-    strategy = Optuna(parabola_space, trials=5, seed=3, sampler=make_sampler())
+    strategy = Optuna(parabola_space, trials=5, random_state=3, sampler=make_sampler())
 
     params = params_of(strategy.search(parabola))
 
@@ -131,7 +131,7 @@ def test_pruning_stops_a_hopeless_trial():
                 return math.inf
         return abs(model)
 
-    result = Optuna(parabola_space, trials=30, seed=0, pruner=PRUNER).search(evaluate)
+    result = Optuna(parabola_space, trials=30, random_state=0, pruner=PRUNER).search(evaluate)
 
     pruned = [trial for trial in result.trials if trial.reason == "pruned"]
     assert 0 < len(pruned) < 27
@@ -140,7 +140,7 @@ def test_pruning_stops_a_hopeless_trial():
 
 
 def test_without_reports_nothing_is_pruned():
-    result = Optuna(parabola_space, trials=4, seed=0, pruner=PRUNER).search(parabola)
+    result = Optuna(parabola_space, trials=4, random_state=0, pruner=PRUNER).search(parabola)
 
     assert all(trial.objective is not None for trial in result.trials)
 
@@ -160,7 +160,7 @@ def interrupt(model, score):
 
 @pytest.mark.usefixtures("verbose_optuna")
 def test_optuna_is_quiet_and_its_verbosity_is_put_back(capfd):
-    Optuna(parabola_space, trials=3, seed=0).search(parabola)
+    Optuna(parabola_space, trials=3, random_state=0).search(parabola)
 
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == optuna.logging.INFO
@@ -169,7 +169,7 @@ def test_optuna_is_quiet_and_its_verbosity_is_put_back(capfd):
 @pytest.mark.usefixtures("verbose_optuna")
 def test_an_interrupted_search_is_quiet_and_puts_the_verbosity_back(capfd):
     with pytest.raises(KeyboardInterrupt):
-        Optuna(parabola_space, trials=3, seed=0).search(interrupt)
+        Optuna(parabola_space, trials=3, random_state=0).search(interrupt)
 
     assert capfd.readouterr() == ("", "")
     assert optuna.logging.get_verbosity() == optuna.logging.INFO
@@ -180,7 +180,7 @@ def test_an_interrupted_search_is_quiet_and_puts_the_verbosity_back(capfd):
 
 @pytest.mark.parametrize(
     "strategy",
-    [Exhaustive(), Random(30, seed=0), Optuna(parabola_space, trials=20, seed=0)],
+    [Exhaustive(), Random(30, random_state=0), Optuna(parabola_space, trials=20, random_state=0)],
     ids=["exhaustive", "random", "optuna"],
 )
 def test_failed_trials_are_reported_and_left_out(strategy):
@@ -205,7 +205,7 @@ def test_when_all_trials_fail_one_error_has_every_reason():
 
 
 def test_a_space_that_gives_no_pair_is_told_what_to_give():
-    strategy = Optuna(lambda trial: "model", trials=1, seed=0)
+    strategy = Optuna(lambda trial: "model", trials=1, random_state=0)
 
     (trial,) = strategy.search(distance).trials
 

@@ -46,6 +46,7 @@ def search_candidates(
     `listed` are the candidates of the caller's own models and scores, which it may propose too.
     `support` is the range of possible targets, (smallest, largest).
     """
+    strategy = strategy.with_random_state(contest.model_fits.seed)
     proposals = Proposals(listed, contest, support)
     listed_pairs = [(candidate.model, candidate.score) for candidate in listed]
     result = strategy.search(proposals.evaluate, listed_pairs)
@@ -78,22 +79,23 @@ class Proposals:
         contest: Contest,
         support: tuple[float, float] | None,
     ) -> None:
-        """Begin with nothing tried."""
+        """Start with the candidates of the caller's models and scores; none is tried yet."""
         self.contest = contest
         self.support = support
         self.tried: dict[str, Candidate] = {}
 
-        self._listed: dict[Hashable, Candidate] = {}
+        self._listed_by_key: dict[Hashable, Candidate] = {}
         for candidate in listed_candidates:
             key = _object_key(candidate.model, candidate.score)
-            self._listed[key] = candidate
+            self._listed_by_key[key] = candidate
 
-        # Names that were given: of a model by its class and parameters, and which score has a name.
-        self._model_names: dict[Hashable, str] = {}
-        self._score_names: dict[str, Hashable] = {}
+        # The name of each model that was proposed, by its class and parameters, and the score that
+        # has each name.
+        self._name_of_model: dict[Hashable, str] = {}
+        self._score_of_name: dict[str, Hashable] = {}
 
-        # The keys of both may hold the id of an object. Python gives the id of a deleted object to
-        # a new one, so proposed objects are kept.
+        # Keys may hold the id of an object. Python gives the id of a deleted object to a new one,
+        # so all proposed objects are kept alive.
         self._proposed_objects: list[Any] = []
 
     def evaluate(self, model: Any, score: Score, report: Report | None = None) -> float:
@@ -110,19 +112,26 @@ class Proposals:
         return self.contest.comparison.objective.trial_value(row)
 
     def candidate_of(self, model: Any, score: Score) -> Candidate:
-        """Return the listed candidate of this model and this score, or make a new one.
+        """Return the candidate of a proposed model and score.
 
-        A new model is named by its number and class: "trial 3: Ridge".
+        If the caller listed both, it is the listed one. Otherwise it is a new one, whose model is
+        named by its number and class, such as "trial 3: Ridge".
         """
-        listed_candidate = self._listed.get(_object_key(model, checked_score(score)))
+        # 1. Is it listed?
+        listed_candidate = self._listed_by_key.get(_object_key(model, checked_score(score)))
         if listed_candidate is not None:
             return listed_candidate
-
         self._proposed_objects += [model, score]
-        new_name = f"trial {len(self._model_names)}: {type(model).__name__}"
-        model_name = self._model_names.setdefault(identify_model(model), new_name)
-        score_name = free_label(score, self._score_names)
 
+        # 2. Name the model and the score. If an equal one was proposed before, it keeps its name.
+        model_key = identify_model(model)
+        if model_key not in self._name_of_model:
+            number = len(self._name_of_model)
+            self._name_of_model[model_key] = f"trial {number}: {type(model).__name__}"
+        model_name = self._name_of_model[model_key]
+        score_name = free_label(score, self._score_of_name)
+
+        # 3. Pair them, if the score can read what the model predicts.
         of_classes = self.contest.model_fits.classes is not None
         candidates = pair_model(model_name, model, {score_name: score}, of_classes=of_classes)
         if not candidates:
@@ -134,26 +143,30 @@ class Proposals:
         return candidate
 
     def _is_pruned(self, candidate: Candidate, report: Report) -> bool:
-        """Fit a new model fold by fold, and return whether the strategy stopped it.
+        """Fit a new model fold by fold, until it is done or the strategy stops (prunes) it.
 
-        After each fold, `report` tells the strategy the objective on the rows of that fold. Models
-        that were fitted before, or are fitted only once, are not stopped.
+        After each fold ``report(number of the fold, objective on the rows of the fold)`` is called,
+        and returns True to stop. Returns whether it was stopped. Models that were fitted before, or
+        are fitted only once, are not stopped.
         """
         model_fits = self.contest.model_fits
         is_fitted_once = len(self.contest.resampling.parts()) == 1
         if is_fitted_once or candidate.model_name in model_fits.results:
             return False
 
-        # Weights, conditions and slices are those of all tuning rows: a fold is compared without.
+        # The contest's weights and slices have an entry for every tuning row, and do not fit the
+        # rows of one fold: they are left out.
         objective = self.contest.comparison.objective
         comparison = Comparison(self.contest.comparison.alpha, objective)
 
-        for step, (fold, fitted_part) in enumerate(model_fits.fit_part_by_part(candidate)):
-            predictions = TuningPredictions((fitted_part.records[candidate.record_type],))
+        for number, (fold, fitted_part) in enumerate(model_fits.fit_part_by_part(candidate)):
+            record = fitted_part.records[candidate.record_type]
             y = self.contest.tuning_rows.y[fold.predicted]
-            evaluated = evaluate_pair(candidate.name, candidate.score, predictions, y)
+            evaluated = evaluate_pair(
+                candidate.name, candidate.score, TuningPredictions((record,)), y
+            )
             row = comparison.measure(evaluated)
-            must_stop = report(step, objective.trial_value(row))
+            must_stop = report(number, objective.trial_value(row))
             if must_stop:
                 return True
         return False
@@ -178,34 +191,36 @@ def identify_model(model: Any) -> Hashable:
 def average_best_models(
     candidates: Sequence[Candidate], contest: Contest, ranking: Ranking
 ) -> list[Candidate]:
-    """Make candidates of the average of the best few models, one with each score of these models.
+    """Average the three best models, and make a candidate of the average with each of their scores.
 
     Only models that give the same type of prediction as the winner are averaged. Their fits and
     predictions are there already, so nothing is fitted again. Fewer than two models give an empty
     list.
     """
-    # 1. List the candidates that predict as the winner does, best first, and their best models.
-    candidate_of = {candidate.name: candidate for candidate in candidates}
-    best_first = [candidate_of[row.name] for row in ranking.by_objective()]
+    # 1. List the candidates that predict as the winner does, best first.
+    candidate_by_name = {candidate.name: candidate for candidate in candidates}
+    best_first = [candidate_by_name[row.name] for row in ranking.by_objective()]
     record_type = best_first[0].record_type
     same_type = [candidate for candidate in best_first if candidate.record_type is record_type]
-    model_of = {candidate.model_name: candidate.model for candidate in same_type}
-    names_of_best = list(model_of)[:_MOST_AVERAGED]
-    if len(names_of_best) < 2:
-        return []
 
-    # 2. Average these models, and record the average as a model that was fitted.
-    average = AveragedModel([model_of[name] for name in names_of_best])
-    average_name = "average of " + ", ".join(names_of_best)
-    fitted_models = [contest.model_fits.fitted(name) for name in names_of_best]
+    # 2. Average the best of their models, each of which has several candidates.
+    models = {candidate.model_name: candidate.model for candidate in same_type}
+    best_names = list(models)[:_MOST_AVERAGED]
+    if len(best_names) < 2:
+        return []
+    average = AveragedModel([models[name] for name in best_names])
+
+    # 3. Record the average as a model that is fitted already.
+    average_name = "average of " + ", ".join(best_names)
+    fitted_models = [contest.model_fits.fitted(name) for name in best_names]
     fitted_average = average_fitted_models(average, fitted_models, record_type)
     contest.model_fits.add(average_name, average, fitted_average)
 
-    # 3. Pair it with every score.
-    score_of = {candidate.score_name: candidate.score for candidate in same_type}
+    # 4. Pair it with every score.
+    scores = {candidate.score_name: candidate.score for candidate in same_type}
     return [
         Candidate(average_name, score_name, average, score, record_type)
-        for score_name, score in score_of.items()
+        for score_name, score in scores.items()
     ]
 
 
@@ -229,12 +244,12 @@ def average_fitted_models(
 
 
 def make_levelled_candidates(candidates: Sequence[Candidate], contest: Contest) -> list[Candidate]:
-    """Make a candidate with a levelled score from each candidate, where this is possible.
+    """Make a second candidate from each candidate, whose sets are wider where errors are larger.
 
-    `Levelled` divides a score by its usual size at that prediction: sets are wider where errors are
-    larger, and each fifth of the rows, from low to high predictions, is covered about equally
-    often. The usual sizes are learnt from the candidate's scores of the tuning rows. With too few
-    of these rows the list is empty.
+    Its score, `Levelled`, divides the score by what is usual for rows with such a prediction, so
+    that rows with low and with high predictions are covered about equally often. What is usual is
+    learnt from the scores of the tuning rows. Scores that cannot be levelled are left out; with too
+    few tuning rows the list is empty.
     """
     alpha = contest.comparison.alpha
     n_rows_needed = _ROWS_TO_LEVEL * smallest_marginal_n(alpha=alpha)
@@ -243,18 +258,16 @@ def make_levelled_candidates(candidates: Sequence[Candidate], contest: Contest) 
 
     levelled_candidates = []
     for candidate in candidates:
-        trial = contest.trials.get(candidate.name)  # None if it failed
-        if trial is None or candidate.record_type not in _LEVELLED_RECORDS:
+        has_failed = candidate.name not in contest.trials
+        if has_failed or candidate.record_type not in _LEVELLED_RECORDS:
             continue
 
-        levelled_score = Levelled.of(
-            candidate.score,
-            trial.predictions.centres,
-            trial.evaluated.scores,
-            alpha=float(alpha),
-        )
-        if levelled_score is None:  # it has negative scores, or no usual size to divide by
+        trial = contest.trials[candidate.name]
+        predictions = trial.predictions.centres
+        scores = trial.evaluated.scores
+        levelled = Levelled.of(candidate.score, predictions, scores, alpha=float(alpha))
+        if levelled is None:  # there are negative scores, or nothing to divide by
             continue
         name = f"Levelled({candidate.score_name})"
-        levelled_candidates.append(replace(candidate, score_name=name, score=levelled_score))
+        levelled_candidates.append(replace(candidate, score_name=name, score=levelled))
     return levelled_candidates

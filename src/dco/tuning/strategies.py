@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,6 +78,10 @@ class Strategy(ABC):
         `candidates` lists (model, score) pairs for strategies that have no space of their own.
         """
 
+    def with_random_state(self, random_state: int) -> Strategy:
+        """Return the strategy as it is, or with this seed if it draws and was given none."""
+        return self
+
 
 @dataclass(frozen=True)
 class Exhaustive(Strategy):
@@ -90,21 +94,23 @@ class Exhaustive(Strategy):
 
 @dataclass(frozen=True)
 class Random(Strategy):
-    """Try `n` different candidates, drawn evenly by `seed` (all of them if there are no more than
-    `n`).
-    """
+    """Try `n` different candidates, drawn evenly by `random_state`; all if there are no more."""
 
     n: int
-    seed: int | None = None
+    random_state: int | None = None
 
     def __post_init__(self) -> None:
         as_count(self.n, least=1)
+
+    def with_random_state(self, random_state: int) -> Strategy:
+        """Return the strategy with this seed, unless it was given one."""
+        return self if self.random_state is not None else replace(self, random_state=random_state)
 
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> SearchResult:
         """Try the drawn candidates in their original order, so that ties fall as if all were
         tried.
         """
-        shuffled = np.random.default_rng(self.seed).permutation(len(candidates))
+        shuffled = np.random.default_rng(self.random_state).permutation(len(candidates))
         drawn = sorted(shuffled[: self.n].tolist())
         return _try_listed(evaluate, candidates, drawn)
 
@@ -114,20 +120,24 @@ class Optuna(Strategy):
     """Let Optuna propose `trials` candidates: ``space(trial) -> (model, score)`` (needs the extra
     ``search``).
 
-    `sampler` is None (TPE with `seed`), a class or function called with ``seed=``, or a sampler
-    object, which is copied so that every search starts from its first state. With a `pruner`, an
+    `sampler` is None (TPE with `random_state`), a class or function called with ``seed=``, or a
+    sampler object, which is copied so that every search starts from its first state. With a `pruner`, an
     `evaluate` that has a parameter ``report`` is handed ``report(step, value) -> bool``: True means
     stop now and return.
     """
 
     space: Callable[[Any], Pair]
     trials: int
-    seed: int | None = None
+    random_state: int | None = None
     sampler: Any = None
     pruner: Any = None
 
     def __post_init__(self) -> None:
         as_count(self.trials, name="trials", least=1)
+
+    def with_random_state(self, random_state: int) -> Strategy:
+        """Return the strategy with this seed, unless it was given one."""
+        return self if self.random_state is not None else replace(self, random_state=random_state)
 
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> SearchResult:
         """Run the study in memory; `candidates` is not used, the space says what to try."""
@@ -182,9 +192,9 @@ class Optuna(Strategy):
     def _sampler(self, optuna: Any) -> Any:
         """Make the sampler of a study, in its first state."""
         if self.sampler is None:
-            return optuna.samplers.TPESampler(seed=self.seed)
+            return optuna.samplers.TPESampler(seed=self.random_state)
         if callable(self.sampler):
-            return self.sampler(seed=self.seed)
+            return self.sampler(seed=self.random_state)
         return copy.deepcopy(self.sampler)
 
 
