@@ -122,8 +122,8 @@ class Optuna(Strategy):
 
     `sampler` is None (TPE with `random_state`), a class or function called with ``seed=``, or a
     sampler object, which is copied so that every search starts from its first state. With a
-    `pruner`, an `evaluate` that has a parameter ``report`` is handed ``report(step, value) -> bool``: True means
-    stop now and return.
+    `pruner`, an `evaluate` that has a parameter ``report`` is handed a function
+    ``report(step, value) -> bool``: True means stop now and return.
     """
 
     space: Callable[[Any], Pair]
