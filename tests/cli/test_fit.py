@@ -40,10 +40,14 @@ def fitted(dco, words, tmp_path):
     return fit
 
 
-def model_names(printed):
-    """The models of a ranking, without averages of the best."""
-    names = {row["name"].partition(" / ")[0] for row in printed["ranking"]}
-    return {name for name in names if not name.startswith("average of")}
+def model_names(printed) -> set[str]:
+    """Return the names of the models in the ranking that are not made of others."""
+    names = {row["name"].split(" / ")[0] for row in printed["ranking"]}
+    return {
+        name
+        for name in names
+        if name != "stack" and not name.startswith("average of") and not name.endswith("spread")
+    }
 
 
 # --- what is printed ------------------------------------------------------------------------------
@@ -113,7 +117,7 @@ def test_a_fit_of_the_only_candidate_passes_its_audit(dco, home, words, tmp_path
 @pytest.mark.parametrize(
     ("target", "models"),
     [
-        ("outcome", {"linear", "linear-log", "shallow", "forest"}),
+        ("outcome", {"linear", "linear-log", "shallow", "forest", "smooth"}),
         ("grade", {"linear", "forest", "boosting"}),
     ],
     ids=["regression", "classification"],
@@ -127,6 +131,19 @@ def test_default_candidates_are_named_and_all_work(dco, home, tmp_path, target, 
     assert model_names(printed) == models
     assert printed["failed"] == {}
     assert n_rows == {"train": 240, "tune": 0, "calibrate": 80}
+
+
+def test_quick_effort_leaves_out_smooth_models(dco, home, tmp_path):
+    table = home / "rows.csv"
+    printed = dco.json(
+        "fit", table, "--target", "outcome", "--effort", "quick", "--out", tmp_path / "m.dco"
+    )
+    assert "smooth" not in model_names(printed)
+
+
+def test_effort_is_refused_for_labels(dco, home):
+    message = dco.refuses("fit", home / "rows.csv", "--target", "grade", "--effort", "quick")
+    assert "--effort is for numbers" in message
 
 
 def test_a_list_may_be_given_in_parts(fitted):
