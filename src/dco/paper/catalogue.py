@@ -23,6 +23,7 @@ from dco.paper import (
     protocol_cifar100,
     regression,
     table_1,
+    table_1_results,
     tuning_oracle,
 )
 from dco.paper.coverage_z import all_z
@@ -37,6 +38,7 @@ MODULES = (
     asymptotics,
     tuning_oracle,
     table_1,
+    table_1_results,
     beyond_regression,
     protocol,
     further_splits,
