@@ -30,6 +30,9 @@ ELSEWHERE = (
     "VISION.md",
     "benchmarks/RESULTS.md",
     "results/*/*.svg",
+    "results/*/tables.md",
+    "src/dco/paper/*.py",
+    "src/dco/predictor.py",
 )
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 FIGURE = re.compile(r"^<!-- figure: (\w+) -->$", re.MULTILINE)
@@ -182,6 +185,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     uri = page.file.src_uri
     if uri.startswith("gallery/"):
         return markdown
+    if uri.startswith("results/"):
+        page.meta["search"] = {"exclude": True}  # tables of numbers, which nobody searches for
     source = f"docs/{uri}" if (ROOT / "docs" / uri).exists() else uri
     up = posixpath.relpath("gallery", posixpath.dirname(uri) or ".")
 

@@ -67,6 +67,13 @@ def test_reproduce_lists_what_there_is(dco):
     assert "no experiment 'table-99'" in dco.refuses("reproduce", "table-99")
 
 
+def test_the_list_of_experiments_has_a_line_for_each(dco):
+    lines = dco("reproduce", "--list").output.splitlines()
+    listed = dco.json("reproduce")["experiments"]
+    assert [line.split()[0] for line in lines] == ["name", *(entry["name"] for entry in listed)]
+    assert any("Table 6" in line for line in lines)
+
+
 def test_output_that_is_not_a_terminal_is_never_cut(home):
     command = [
         sys.executable,

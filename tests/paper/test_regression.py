@@ -127,21 +127,21 @@ def test_the_record_has_the_candidates_on_the_tuning_rows(fits, best, diabetes_r
 
 
 def test_the_papers_figures_stand_beside_ours(records):
-    table = make_tables(records, LEVEL, study=DIABETES)[0]
+    table = make_tables(records, LEVEL, study=DIABETES)[1]
     widths = dict(zip(table.column("method"), table.column("paper width"), strict=True))
     assert (widths["BQ"].mean, widths["BQ"].sd) == (2.098, 0.131)
     assert widths["DCO-PAC"] is None
 
 
 def test_the_law_of_dco_on_diabetes_is_92_of_114(records):
-    table = make_tables(records, LEVEL, study=DIABETES)[0]
+    table = make_tables(records, LEVEL, study=DIABETES)[1]
     laws = dict(zip(table.column("method"), table.column("by law"), strict=True))
     assert laws["DCO-Warmstart"] == pytest.approx(92 / 114)
     assert laws["DirectTune, searched Φ"] is None
 
 
 def test_the_caption_of_priors_names_both_laws(records):
-    caption = make_tables(records, LEVEL, study=DIABETES)[2].caption
+    caption = make_tables(records, LEVEL, study=DIABETES)[3].caption
     assert "92/114 = .807 whatever the score" in caption
     assert "BQ's law on the pool, .845" in caption
     assert f"coverage .{1000 * DIABETES_PRIOR_SCALES[1.0].coverage.mean:.0f}" in caption
@@ -198,7 +198,8 @@ def test_selection_counts_feasible_tuning_thresholds(record, counts):
 
 
 def test_figures_show_split_cp_beside_bq_at_each_level_and_widths_by_level():
-    methods = [*BY_LEVEL, "DCO, φ fixed (c = 1)", "DCO, φ fixed (c = 0.02)"]
+    others = ["DirectTune, fixed φ", "DCO, φ fixed (c = 1)", "DCO, φ fixed (c = 0.02)"]
+    methods = [*BY_LEVEL, *others]
     rows = [
         Outcome(
             method=method,
@@ -220,7 +221,7 @@ def test_figures_show_split_cp_beside_bq_at_each_level_and_widths_by_level():
     records = [SplitRecord(seed, tuple(rows), 1.0) for seed in (0, 1)]
     drawn = make_figures(records, Options((0.2, 0.1)), study=DIABETES)
     for level in ("0.80", "0.90"):
-        boxes = drawn[f"split-cp-and-bq-{level}.svg"].decode()
+        boxes = drawn[f"figure-5-{level}.svg"].decode()
         assert "Split CP (ridge)" in boxes
         assert "BQ" in boxes
     curves = drawn["width-against-level.svg"].decode()

@@ -5,6 +5,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,8 @@ from sums import SUMS, mean_table
 from dco.cli.main import main
 from dco.paper import Options, list_experiments, reproduce
 from dco.paper.catalogue import EXPERIMENTS, GROUPS, PAGES
-from dco.paper.experiment import needs_file
+from dco.paper.experiment import DOWNLOADS, needs_file
+from dco.paper.paper_parts import Finding
 
 RESULTS = Path(__file__).parents[2] / "results"
 COMMITTED = sorted(path.parent.name for path in RESULTS.glob("*/tables.md"))
@@ -104,8 +106,8 @@ def test_a_single_experiment_that_lacks_data_is_an_error(tmp_path):
 
 
 def test_an_unknown_name_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="There is no experiment 'table-9'; there are diabetes"):
-        reproduce("table-9", out=tmp_path)
+    with pytest.raises(ValueError, match="There is no experiment 'table-99'; there are diabetes"):
+        reproduce("table-99", out=tmp_path)
 
 
 def test_a_file_of_data_is_named_where_it_is_missing(tmp_path):
@@ -114,6 +116,56 @@ def test_a_file_of_data_is_named_where_it_is_missing(tmp_path):
     assert "Somebody needs nobody.csv" in missing(options)
     (tmp_path / "nobody.csv").write_text("a\n")
     assert missing(options) is None
+
+
+def test_a_table_that_is_nowhere_is_downloaded_once(tmp_path, monkeypatch):
+    monkeypatch.delenv("DCO_DATA_HOME", raising=False)
+    downloads = []
+    monkeypatch.setitem(DOWNLOADS, "sums.csv", lambda: downloads.append("sums.csv"))
+    downloadable = replace(SUMS, needs="sums.csv", missing=needs_file("sums", "sums.csv"))
+    monkeypatch.setitem(EXPERIMENTS, "sums", downloadable)
+    run_command("sums", "--out", tmp_path, "--splits", 3)
+    assert downloads == ["sums.csv"]
+    run_command("sums", "--out", tmp_path, "--splits", 3)
+    assert downloads == ["sums.csv"]
+
+
+def test_a_download_that_fails_is_an_error_that_names_the_file(tmp_path, monkeypatch):
+    def download():
+        raise URLError("no network")
+
+    monkeypatch.delenv("DCO_DATA_HOME", raising=False)
+    monkeypatch.setitem(DOWNLOADS, "sums.csv", download)
+    downloadable = replace(SUMS, needs="sums.csv", missing=needs_file("sums", "sums.csv"))
+    monkeypatch.setitem(EXPERIMENTS, "sums", downloadable)
+    printed = run_command("sums", "--out", tmp_path, "--splits", 3, status=2)
+    assert "sums needs sums.csv: give its folder by --data-home" in printed
+    assert "It could not be downloaded: <urlopen error no network>" in printed
+
+
+def test_a_folder_that_was_named_is_not_replaced_by_a_download(tmp_path):
+    options = Options((0.2,), data_home=str(tmp_path))
+    missing = EXPERIMENTS["concrete"].missing(options)
+    assert "concrete needs concrete.csv" in missing
+
+
+def test_a_number_of_the_paper_runs_what_can_be_run(tmp_path, monkeypatch):
+    finding = Finding("Table 6", "agrees", "", shown_in="", module="dco.paper")
+    for name, experiment in list(EXPERIMENTS.items()):
+        monkeypatch.setitem(EXPERIMENTS, name, replace(experiment, findings=()))
+    for name in ("sums", "lacking"):
+        monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], findings=(finding,)))
+    printed = run_command("table 6", "--out", tmp_path, "--splits", 2)
+    assert f"Left out: lacking: {NO_DATA}" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["sums"]
+
+
+def test_if_nothing_can_be_run_that_is_an_error(tmp_path, monkeypatch):
+    lacking = replace(SUMS, missing=lambda options: NO_DATA)
+    for name in ("sums", "sharing"):
+        monkeypatch.setitem(EXPERIMENTS, name, replace(EXPERIMENTS[name], missing=lacking.missing))
+    with pytest.raises(FileNotFoundError, match=f"sums: {NO_DATA}"):
+        reproduce("toys", out=tmp_path)
 
 
 def test_tables_are_drawn_again_without_the_data(tmp_path, monkeypatch):

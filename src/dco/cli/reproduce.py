@@ -78,8 +78,8 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Rebuild NAME, a table or figure of the paper. Without NAME, list what there is, what it
-    needs, how long it takes.
+    """Rebuild NAME: an experiment, or a number of the paper such as "table 6". Without NAME, list
+    what there is, what it needs, how long it takes.
 
     Finished splits are kept in the folder of the results, so that a stopped run continues where it
     was, and tables and figures can be drawn again from them. Results with another seed, level or
@@ -139,17 +139,28 @@ def command(
 
 
 def print_list(data_home: Path | None, *, as_json: bool) -> None:
-    """Print all experiments, with what they need and how long they take."""
+    """Print all experiments: their parts of the paper, what they need and how long they take.
+
+    In a file or a pipe every experiment has one line, however long.
+    """
     from dco.paper import list_experiments
 
     entries = list_experiments(data_home=data_home)
     if as_json:
         print_json({"experiments": [vars(entry) for entry in entries]})
         return
-    print_table(
-        ["name", "what it is", "needs", "minutes"],
-        [[entry.name, entry.summary, entry.needs, entry.minutes] for entry in entries],
-    )
+    rows = [
+        [entry.name, entry.minutes, entry.paper, entry.needs, entry.summary] for entry in entries
+    ]
+    columns = ["name", "minutes", "in the paper", "needs", "what it is"]
+    if sys.stdout.isatty():
+        print_table(columns, rows, optional=["needs", "what it is"])
+        return
+    lines = [columns, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        say("  ".join(padded).rstrip())
 
 
 def make_backbone(features: str | None, images: Path | None, weights: Path | None) -> Any:

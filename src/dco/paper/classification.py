@@ -16,10 +16,12 @@ from dco.paper import beyond_classification_tables as beyond
 from dco.paper import classification_figures as figures
 from dco.paper import classification_splits as splits
 from dco.paper import classification_tables as tables
+from dco.paper import paper_findings
 from dco.paper.beyond_classification import development_table
 from dco.paper.classification_splits import LEVELS, ROW_KINDS, Study, run_split
 from dco.paper.experiment import Experiment, Options, SplitRecords, needs_file
 from dco.paper.figures import Files
+from dco.paper.paper_parts import Finding
 from dco.paper.tables import ResultTable
 
 CIFAR100 = Study(
@@ -42,6 +44,7 @@ TableMaker: TypeAlias = Callable[[Study, SplitRecords, Options], ResultTable]
 FigureMaker: TypeAlias = Callable[..., Files]
 
 MAIN: tuple[TableMaker, ...] = (
+    tables.main_beside_table,
     partial(tables.main_table, features="raw"),
     partial(tables.main_table, features="standardised"),
     tables.paired_table,
@@ -124,6 +127,7 @@ def cifar100_experiment(
     table_makers: Sequence[TableMaker],
     figure_maker: FigureMaker | None = None,
     minutes: float = 0.1,
+    findings: tuple[Finding, ...],
     part_of: str | None = None,
 ) -> Experiment:
     """Declare an experiment that makes tables and figures from the records of CIFAR-100.
@@ -140,6 +144,8 @@ def cifar100_experiment(
         A function that draws all figures; None for an experiment without figures.
     minutes:
         The time of the experiment where the records are there.
+    findings:
+        What it finds about parts of the paper.
     part_of:
         The group of experiments that it belongs to, if any.
     """
@@ -161,6 +167,7 @@ def cifar100_experiment(
         quick_splits=3,
         part_of=part_of,
         records_of="cifar100",
+        findings=findings,
     )
 
 
@@ -171,7 +178,8 @@ EXPERIMENTS = (
         "confidence.",
         table_makers=MAIN,
         figure_maker=figures.main_figures,
-        minutes=23.0,
+        minutes=22.1,
+        findings=paper_findings.CIFAR100,
     ),
     Experiment(
         name="imagenet-a",
@@ -186,12 +194,14 @@ EXPERIMENTS = (
         alphas=LEVELS,
         is_of_images=True,
         quick_splits=3,
+        findings=paper_findings.IMAGENET_A,
     ),
     cifar100_experiment(
         "matched",
         summary="Matched candidate class and calibration mechanism on CIFAR-100, from the records "
         "of cifar100.",
         table_makers=MATCHED,
+        findings=paper_findings.MATCHED,
     ),
     cifar100_experiment(
         "split-ratio",
@@ -199,12 +209,14 @@ EXPERIMENTS = (
         "of cifar100.",
         table_makers=RATIOS,
         figure_maker=figures.ratio_figures,
+        findings=paper_findings.SPLIT_RATIO,
     ),
     cifar100_experiment(
         "alpha-levels",
         summary="Three target levels on CIFAR-100, from the records of cifar100.",
         table_makers=BY_LEVEL,
         figure_maker=figures.level_figures,
+        findings=paper_findings.ALPHA_LEVELS,
     ),
     cifar100_experiment(
         "beyond-cifar100",
@@ -212,6 +224,9 @@ EXPERIMENTS = (
         "cifar100.",
         table_makers=BEYOND,
         figure_maker=beyond.make_figures,
+        findings=paper_findings.beyond(
+            title="CIFAR-100: beyond the paper", module="dco.paper.beyond_classification"
+        ),
         part_of="beyond",
     ),
 )

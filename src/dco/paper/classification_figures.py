@@ -12,7 +12,11 @@ from dco.paper.classification_tables import outcomes_by_method, outcomes_by_rati
 from dco.paper.coverage_z import target_coverage
 from dco.paper.experiment import Options, SplitRecords
 from dco.paper.figures import Series
+from dco.paper.paper_figures import MethodOverSplits, four_panels, two_histograms
 
+# The methods of Figures 3 and 4, and their names there.
+FIGURE_3 = {"BQ": "BQ", "DCO-Warmstart": "DCO", "DirectTune, searched Φ": "DirectTune"}
+FIGURE_4 = {"BQ": "BQ", "DCO-Warmstart": "DCO"}
 WITH_LAW = ("BQ", "DCO-PAC", "DCO-Warmstart")
 BY_LEVEL = (
     "BQ",
@@ -35,9 +39,34 @@ def main_figures(records: SplitRecords, options: Options, *, study: Study) -> fi
         drawn |= draw_coverage_and_size(records, alpha, study)
         if alpha == options.alphas[0]:
             drawn |= draw_coverage_and_p95(records, alpha, study)
+            drawn |= draw_figures_of_paper(records, alpha, study)
         if not study.is_stratified:
             drawn |= draw_coverage_law(records, alpha, study)
     return drawn
+
+
+def draw_figures_of_paper(records: SplitRecords, alpha: float, study: Study) -> figures.Files:
+    """Draw Figures 3 and 4 of the paper, with the methods that it shows there."""
+    outcomes = outcomes_by_method(records, alpha, "raw")
+
+    def over_splits(names: dict[str, str]) -> dict[str, MethodOverSplits]:
+        return {name: to_method_over_splits(outcomes[method]) for method, name in names.items()}
+
+    target = target_coverage(alpha)
+    drawn = four_panels(over_splits(FIGURE_3), target=target, name="figure-3", note=study.data_note)
+    return drawn | two_histograms(
+        over_splits(FIGURE_4), target=target, name="figure-4", note=study.data_note
+    )
+
+
+def to_method_over_splits(rows: list[MethodOutcome]) -> MethodOverSplits:
+    """Take what Figures 3 and 4 show of the outcomes of one method."""
+    return MethodOverSplits(
+        guarantee=METHOD_BY_TITLE[rows[0].method].guarantee,
+        coverage=[row.coverage for row in rows],
+        size=sizes_of(rows),
+        p95=[row.p95 for row in rows],
+    )
 
 
 def draw_coverage_and_size(records: SplitRecords, alpha: float, study: Study) -> figures.Files:

@@ -766,6 +766,25 @@ def matched_paper_ratio(method: str) -> float | None:
     return ratio_of_means(paper.size, paper_results["BQ"].size)
 
 
+def main_beside_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
+    """Make the table of the three methods in the paper's Table 3: its figures beside ours.
+
+    It has no rows where the records are not of the paper's level.
+    """
+    rows: list[TableRow] = []
+    if PAPER_ALPHA in options.alphas:
+        outcomes = outcomes_by_method(records, PAPER_ALPHA, "raw")
+        for method, paper in paper_values.IMAGENET_A_MAIN.items():
+            rows.append({"method": method, **beside_paper(outcomes[method], paper)})
+
+    caption = join_sentences(
+        describe_splits(study, records, options),
+        "Raw features.",
+        describe_paper_data(study, "Table 3"),
+    )
+    return ResultTable.of(f"{study.title}: the paper's main table beside ours", caption, rows)
+
+
 def matched_beside_table(study: Study, records: SplitRecords, options: Options) -> ResultTable:
     """Make the table of the five controls in the paper's Table 5: its figures beside ours.
 

@@ -9,7 +9,8 @@ from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
-from dco.datasets import Backbone, find_file
+from dco.datasets import Backbone, find_file, load_california_housing, load_concrete
+from dco.paper.paper_parts import Finding
 from dco.paper.tables import ResultTable
 
 NOT_FINITE = {"inf", "-inf", "nan"}  # how JSON holds such numbers
@@ -124,6 +125,8 @@ class Experiment:
     protocol:
         Goes up by one whenever the numbers of a split change: records of another protocol are not
         read.
+    findings:
+        The parts of the paper that it is about, and what it finds there.
     """
 
     name: str
@@ -142,30 +145,67 @@ class Experiment:
     part_of: str | None = None
     records_of: str | None = None
     protocol: int = 1
+    findings: tuple[Finding, ...] = ()
 
     @property
     def source(self) -> str:
         """The name under which its records are kept."""
         return self.name if self.records_of is None else self.records_of
 
+    @property
+    def paper_parts(self) -> tuple[str, ...]:
+        """The parts of the paper that it is about, such as "Table 6", each once."""
+        return tuple(dict.fromkeys(finding.part for finding in self.findings))
+
 
 def needs_file(experiment: str, file: str) -> Callable[[Options], str | None]:
-    """Make a check that a file of data is on disk: experiments do not download."""
+    """Make a check that a file of data is on disk, or is one that can be downloaded."""
     return partial(missing_file, file, experiment)
 
 
 def missing_file(file: str, experiment: str, options: Options) -> str | None:
     """Return a sentence that asks for a file of data, or None if the file is found.
 
-    It is looked for in `options.data_home`, or else in the folder that DCO_DATA_HOME names.
+    It is looked for in `options.data_home`, or else in the folder that DCO_DATA_HOME names. Without
+    `options.data_home` a file that can be downloaded is not missing.
     """
+    if options.data_home is None and file in DOWNLOADS:
+        return None
     try:
         path = find_file(file, options.data_home)
     except FileNotFoundError:
         path = None
     if path is not None:
         return None
+    return ask_for_file(experiment, file)
+
+
+def ask_for_file(experiment: str, file: str) -> str:
+    """Write the sentence that asks for a file of data."""
     return (
         f"{experiment} needs {file}: give its folder by --data-home or the environment variable "
-        f"DCO_DATA_HOME."
+        f"DCO_DATA_HOME. docs/paper-data.md says where it comes from."
     )
+
+
+# Files that need not be on disk, and what downloads their data otherwise; scikit-learn keeps them.
+DOWNLOADS: dict[str, Callable[[], Any]] = {
+    "california_housing.csv.gz": load_california_housing,
+    "concrete.csv": load_concrete,
+}
+
+
+def failed_download(experiment: Experiment, options: Options) -> str | None:
+    """Download what an experiment needs and no folder holds; say what to do if that fails.
+
+    Done once before the splits, which then find the data in scikit-learn's cache.
+    """
+    if options.data_home is not None:
+        return None
+    for file, download in DOWNLOADS.items():
+        if file in experiment.needs and find_file(file) is None:
+            try:
+                download()
+            except (OSError, ImportError) as error:
+                return f"{ask_for_file(experiment.name, file)} It could not be downloaded: {error}"
+    return None

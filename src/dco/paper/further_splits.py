@@ -16,6 +16,7 @@ from dco import conformal_rank
 from dco.datasets import CIFAR100_FEATURES
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import order_statistic
+from dco.paper import paper_findings
 from dco.paper.classification_splits import (
     LEVELS,
     PAPER_SCALE,
@@ -166,12 +167,13 @@ EXPERIMENTS = (
         summary="20,000 further splits of CIFAR-100 with one fixed score, against the law of "
         "coverage.",
         needs=CIFAR100_FEATURES,
-        minutes=0.5,
+        minutes=0.1,
         run_split=run_split,
         tables=make_tables,
         row_kinds=(FurtherRow,),
         missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
         alphas=LEVELS,
         splits=1,
+        findings=paper_findings.FURTHER_SPLITS,
     ),
 )

@@ -12,7 +12,15 @@ from dco.paper.regression_splits import PRIOR_SCALES, Outcome, Study
 from dco.paper.regression_tables import outcomes_by_method
 
 WIDTH = "mean width / sd of training targets"
-PAPER_METHODS = ("Split CP (ridge)", "BQ")  # Figure 5
+FIGURE_2 = (
+    "BQ",
+    "Split CP (ridge)",
+    "CQR (gradient boosting)",
+    "CQR (histogram boosting)",
+    "DCO-Warmstart",
+    "DirectTune, fixed φ",
+)
+FIGURE_5 = ("Split CP (ridge)", "BQ")
 WITH_LAW = ("BQ", "DCO-PAC", "DCO-Warmstart")
 # The curves of the figure of width by level.
 BY_LEVEL = (
@@ -68,24 +76,26 @@ def figures_of_level(records: SplitRecords, alpha: float, suffix: str) -> figure
 
 
 def diabetes_figures(records: SplitRecords, alpha: float, suffix: str) -> figures.Files:
-    """Draw the two figures that the paper has for Diabetes alone, at one level.
+    """Draw the figures that the paper has for Diabetes alone, at one level.
 
-    One compares the two prior scales of the Bayesian model, the other split conformal prediction
-    with BQ (Bayesian quadrature). `suffix` ends the names of the files.
+    Figure 2 has the five methods of the paper, Figure 5 split conformal prediction and BQ (Bayesian
+    quadrature), Figure 6 the two prior scales of the Bayesian model. `suffix` ends the names of the
+    files.
     """
     series = series_by_method(records, alpha)
     wide_scale, narrow_scale = [f"c = {scale:g}" for scale in PRIOR_SCALES]
     files = figures.prior_scales(
         (wide_scale, series[f"DCO, φ fixed ({wide_scale})"]),
         (narrow_scale, series[f"DCO, φ fixed ({narrow_scale})"]),
-        name=f"prior-scale{suffix}",
+        name=f"figure-6{suffix}",
     )
-    files |= figures.coverage_and_size(
-        {method: series[method] for method in PAPER_METHODS},
-        target=target_coverage(alpha),
-        size=WIDTH,
-        name=f"split-cp-and-bq{suffix}",
-    )
+    for number, methods in {2: FIGURE_2, 5: FIGURE_5}.items():
+        files |= figures.coverage_and_size(
+            {method: series[method] for method in methods},
+            target=target_coverage(alpha),
+            size=WIDTH,
+            name=f"figure-{number}{suffix}",
+        )
     return files
 
 

@@ -64,9 +64,12 @@ def make_tables(records: SplitRecords, options: Options, *, study: Study) -> lis
     main = comparison_table(records, options, study)
     paired = paired_table(records, options, study)
     selection = selection_table(records, options, study)
+    beside_paper = beside_paper_table(records, options, study)
+    beside_paper_if_any = [beside_paper] if beside_paper.rows else []
     if study.name != "diabetes":
-        return [main, paired, selection]
+        return [*beside_paper_if_any, main, paired, selection]
     return [
+        *beside_paper_if_any,
         main,
         paired,
         prior_scale_table(records, options),
@@ -97,6 +100,39 @@ def compare_method_with_theory(outcomes: Sequence[Outcome]) -> TheoryComparison:
     Theory says nothing (None) of a method that has no guarantee.
     """
     return compare_with_theory(outcomes) if outcomes[0].law else NO_THEORY
+
+
+# ---- the paper's rows
+
+
+def beside_paper_table(records: SplitRecords, options: Options, study: Study) -> ResultTable:
+    """Make the table of the methods in the paper's own table: its figures beside ours.
+
+    It is Table 2 for Diabetes and Table 8 for the other data sets. There are no rows at other
+    levels than the paper's.
+    """
+    rows: list[TableRow] = []
+    for (alpha, method), paper in study.paper_results.items():
+        if alpha in options.alphas:
+            outcomes = outcomes_by_method(records, alpha)[method]
+            rows.append(
+                {
+                    "target": target_coverage(alpha),
+                    "method": method,
+                    "paper coverage": paper.coverage,
+                    "our coverage": mean_coverage(outcomes),
+                    "paper width": paper.size,
+                    "our width": mean_width(outcomes),
+                    "certified": "no" if outcomes[0].guarantee == "none" else "yes",
+                }
+            )
+
+    number = "Table 2" if study.name == "diabetes" else "Table 8"
+    caption = join_sentences(
+        f"The rows of {number}; all our rows are in the next table.",
+        describe_splits(records, study),
+    )
+    return ResultTable.of(f"{study.title}: the paper's rows beside ours", caption, rows)
 
 
 # ---- the main table

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 import dco
 from dco.datasets import HeteroscedasticGaussian
 from dco.foundations.arrays import Floats
-from dco.paper import figures
+from dco.paper import figures, paper_findings
 from dco.paper.bounds import (
     TuningAccuracy,
     TuningMethod,
@@ -384,7 +384,7 @@ EXPERIMENTS = (
         summary="Regret of the chosen structure against the number of tuning rows, beside the "
         "bounds.",
         needs="nothing",
-        minutes=0.1,
+        minutes=0.6,
         run_split=run_split,
         tables=make_tables,
         figures=make_figures,
@@ -393,5 +393,6 @@ EXPERIMENTS = (
         splits=100,
         quick_splits=20,
         protocol=2,
+        findings=paper_findings.TUNING_ORACLE,
     ),
 )
