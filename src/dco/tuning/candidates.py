@@ -109,17 +109,19 @@ def keep_readable(scores: Mapping[str, Score], models: Mapping[str, Any]) -> Map
 def learn_scores(
     candidates: Iterable[Candidate], y: AnyArray, support: tuple[float, float] | None
 ) -> list[Candidate]:
-    """Let scores learn from training targets, and cut their sets to the support.
+    """Replace the candidates' scores by ones that have learnt from the training targets `y`.
 
-    `support` is the range of possible targets, (smallest, largest); None for all numbers.
+    Most scores have nothing to learn and stay as they are. `support` is the range of possible
+    targets, (smallest, largest), to which sets are cut; None for all numbers.
     """
-    learnt = []
+    learnt_candidates = []
     for candidate in candidates:
         score = candidate.score.fitted(y)
         if support is not None:
-            score = Within(score, *support)
-        learnt.append(replace(candidate, score=score))
-    return learnt
+            smallest, largest = support
+            score = Within(score, smallest, largest)
+        learnt_candidates.append(replace(candidate, score=score))
+    return learnt_candidates
 
 
 def _explain_no_score(name: str, model: Any, scores: Mapping[str, Score]) -> Message:

@@ -160,7 +160,7 @@ def choose(
 def choose_without_trial(
     starting: StartingCandidates, statement: Statement, tuning: Tuning
 ) -> Choice:
-    """Choose the only candidate: nothing is fitted, and nothing is ranked."""
+    """Choose the only candidate there is: nothing is fitted, and the ranking is empty."""
     nothing_ranked = Ranking(
         table=(),
         failed=(),
@@ -184,8 +184,11 @@ class StartingCandidates:
     ----------
     strategy
         Proposes candidates of its own; None if the listed ones are tried, each once.
-    adds_averages, adds_levelled_scores
-        Whether averages of the best models, and levelled scores, are tried too.
+    adds_averages
+        Whether averages of the best models are tried too.
+    adds_levelled_scores
+        Whether scores are tried too that widen the sets where errors are larger: levelled ones, and
+        those of a spread learnt on the tuning rows.
     rows_are_known
         False if a model came already fitted, on rows that are unknown here.
     """
@@ -210,25 +213,39 @@ def list_candidates(
     of_classes: bool,
     tuning: Tuning,
 ) -> StartingCandidates:
-    """Pair models with scores, and let the scores learn from the targets.
+    """List the candidates that a search begins with: models paired with scores.
 
-    Default models and default scores are chosen to suit the rows. `scores` are the caller's; None
-    for the default ones.
+    Parameters
+    ----------
+    models
+        The caller's models and default ones; which default ones depends on the rows.
+    scores
+        The caller's scores by name; None for the default ones, which depend on the model.
+    resampling
+        The training and the tuning rows.
+    of_classes
+        Whether the targets are labels.
     """
+    # 1. Make the models.
+    caller_chose_scores = scores is not None
     model_by_name = models.make(resampling, scores)
     if scores is not None and models.has_defaults:
         scores = keep_readable(scores, model_by_name)
+
+    # 2. Pair each with the scores that can read its predictions, and fit these to the targets.
     transforms = [] if of_classes else suiting_transforms(resampling)
     pairs = pair_models_with_scores(
         model_by_name, scores, of_classes=of_classes, transforms=transforms
     )
+    candidates = learn_scores(pairs, resampling.rows_to_learn_from().y, tuning.support)
 
-    y = resampling.rows_to_learn_from().y
+    # 3. A caller who leaves models or scores out wants good ones: more are tried later.
+    searches_freely = not caller_chose_scores and tuning.strategy is None
     return StartingCandidates(
-        candidates=learn_scores(pairs, y, tuning.support),
+        candidates=candidates,
         strategy=tuning.strategy,
         adds_averages=models.has_defaults,
-        adds_levelled_scores=scores is None and tuning.strategy is None and not of_classes,
+        adds_levelled_scores=searches_freely and not of_classes,
         rows_are_known=not any(holds_frozen(model) for model in model_by_name.values()),
     )
 
@@ -241,22 +258,24 @@ def prepare_contest(
     tuning: Tuning,
     seed: int,
 ) -> Contest:
-    """Prepare the trials: how models are fitted, and how candidates are then compared.
+    """Prepare to try candidates: say how models are fitted, and how candidates are compared.
 
-    `classes` are None for numbers. Of labels only those in training and tuning rows are used:
-    calibration rows may hold more, which a search must not know.
+    `statement` says the level and which rows share a threshold, `classes` are all labels, and None
+    for numbers.
     """
-    # 1. How models are fitted.
+    # 1. How models are fitted. Calibration rows may hold more labels, which they must not know.
     if classes is not None:
         classes = np.unique(resampling.targets)
     model_fits = ModelFits(resampling, classes, seed, n_jobs=tuning.n_jobs)
 
-    # 2. How candidates are compared: how much each row counts, which rows share a threshold.
+    # 2. How much each tuning row counts. Rows that belong together (a cluster) count as one.
     rows = resampling.tuning_rows
     weights: RowWeights = EqualRows()
     if rows.clusters is not None:
-        _, cluster_numbers = np.unique(rows.clusters, return_inverse=True)
-        weights = EqualClusters(cluster_numbers)
+        _, cluster_of_row = np.unique(rows.clusters, return_inverse=True)
+        weights = EqualClusters(cluster_of_row)
+
+    # 3. How candidates are compared on them.
     thresholds = choose_threshold_kind(statement.calibrator, rows)
     comparison = Comparison(
         alpha=statement.alpha,
@@ -287,24 +306,29 @@ def rank_candidates(
 ) -> RankedCandidates:
     """Rank the candidates: the starting ones, or those that a strategy proposes.
 
-    Averages of the best models and levelled scores can only be made from candidates that were
-    tried. They are added, and all are ranked again.
+    Some more can only be made from candidates that were tried. So they are added in rounds, and
+    after each round all are ranked again; what was fitted before is not fitted again. `support` is
+    the range of possible targets, (smallest, largest), if the caller gave it.
     """
+    # 1. The candidates to begin with.
     candidates = starting.candidates
     if starting.strategy is not None:
         candidates = search_candidates(starting.strategy, candidates, contest, support=support)
     ranking = contest.rank(candidates)
 
+    # 2. Plain and weighted averages of the best models.
     if starting.adds_averages:
         averages = average_best_models(candidates, contest, ranking)
         stacks = stack_models(candidates, contest, ranking)
         candidates = [*candidates, *averages, *stacks]
         ranking = contest.rank(candidates)
 
+    # 3. Sets that are wider where errors are larger, in two ways.
     if starting.adds_levelled_scores:
         with_spreads = learn_spreads(candidates, contest, ranking, support=support)
         candidates = [*candidates, *with_spreads]
         ranking = contest.rank(candidates)
+
         levelled = make_levelled_candidates(candidates, contest)
         candidates = [*candidates, *levelled]
         ranking = contest.rank(candidates)
@@ -340,7 +364,7 @@ def note_choice(
     can_condition: bool,
     support: tuple[float, float] | None,
 ) -> list[Note]:
-    """Note which candidates failed, and weaknesses of the winner's sets of the tuning rows.
+    """Write notes for the user: candidates that failed, weaknesses of the winner's sets.
 
     Parameters
     ----------
@@ -351,34 +375,36 @@ def note_choice(
     support
         The range of the targets that the caller gave, if any.
     """
+    # 1. Candidates that failed.
     contest = ranked.contest
+    comparison = contest.comparison
     winner = ranked.winner
     notes = []
     if ranked.ranking.failed:
         reasons = contest.reasons_of_failure(ranked.candidates, ranked.ranking)
         notes.append(note_failed(reasons))
 
-    # The other notes are about sets with one threshold for all rows.
-    has_one_threshold = contest.comparison.thresholds.is_single
-    if not (has_one_threshold and winner.row.feasible):
+    # 2. The other notes are about bounded sets, with one threshold for all rows.
+    if not (comparison.thresholds.is_single and winner.row.feasible):
         return notes
+    outcome = comparison.outcome(winner.evaluated)
+    notes += note_uneven(ranked.ranking, comparison.objective, outcome)
 
-    objective = contest.comparison.objective
-    outcome = contest.comparison.outcome(winner.evaluated)
-    notes += note_uneven(ranked.ranking, objective, outcome)
+    # 3. Sets of labels.
     if winner.predictions.are_of_classes:
         y = contest.tuning_rows.y
         notes += note_low_classes(y, outcome.covered, can_condition=can_condition)
         notes += note_empty_sets(outcome.sizes)
         return notes
 
+    # 4. Sets of numbers.
     notes += note_one_width(
         outcome.covered,
         outcome.sizes,
         winner.predictions.centres,
         alpha=outcome.alpha,
         caller_chose_scores=caller_chose_scores,
-        objective_is_even=isinstance(objective, Even),
+        objective_is_even=isinstance(comparison.objective, Even),
     )
     is_never_negative = contest.resampling.targets.min() >= 0
     if support is None and is_never_negative:

@@ -125,20 +125,25 @@ class Comparison:
 
 
 def put_in_order(rows: Sequence[RankingRow], objective: Objective) -> list[RankingRow]:
-    """Sort the rows of a ranking, best first. Equal rows stay in the order in which they came.
+    """Sort the rows of a ranking, each of which is one candidate, the best first.
 
-    Candidates whose sets are unbounded (not `feasible`) come last, by their miscoverage: the
-    paper's fallback. Before them come those that are too large: whose objective exceeds the
-    smallest one by more than the share `objective.price`. Among the others the shortfall decides
-    (what a candidate lacks to qualify), then the objective, then the sizes.
+    Three groups follow each other:
+
+    1. candidates whose objective is at most ``1 + objective.price`` times the smallest one,
+    2. those whose objective is larger,
+    3. those whose sets are unbounded (not `feasible`), by their miscoverage.
+
+    In the first two, the smaller shortfall comes first (what a candidate lacks to qualify), then
+    the smaller objective, then the smaller sets. Equal candidates stay in their order.
     """
-    feasible_values = [row.objective for row in rows if row.feasible]
-    largest_value = min(feasible_values, default=math.inf) * (1 + objective.price)
+    values = [row.objective for row in rows if row.feasible]
+    largest_allowed_value = min(values, default=math.inf) * (1 + objective.price)
 
-    def key(row: RankingRow) -> tuple[float, ...]:
-        is_too_large = row.objective > largest_value
+    def sort_key(row: RankingRow) -> tuple[float, ...]:
+        unbounded_last = 0.0 if row.feasible else 1 + row.miscoverage
+        is_too_large = row.objective > largest_allowed_value
         return (
-            0 if row.feasible else 1 + row.miscoverage,
+            unbounded_last,
             is_too_large,
             row.shortfall,
             row.objective,
@@ -147,7 +152,7 @@ def put_in_order(rows: Sequence[RankingRow], objective: Objective) -> list[Ranki
             row.ranking_threshold,
         )
 
-    return sorted(rows, key=key)
+    return sorted(rows, key=sort_key)
 
 
 def largest_bounded_threshold(candidate: EvaluatedCandidate) -> float | None:

@@ -57,21 +57,26 @@ class Contest:
         A candidate whose model or score raises an error is in ``Ranking.failed``. If all of them
         fail, one error gives all reasons.
         """
+        # 1. Fit the models that have not been fitted yet.
         self.model_fits.fit(candidates)
 
+        # 2. Measure every candidate: a row of the ranking, or a failure of its model or its score.
         rows = []
         failed_models = []
         errors_of_scores = {}
         for candidate in candidates:
-            fit = self.model_fits.results[candidate.model_name]
-            if isinstance(fit, FailedFit):
-                failed_models.append(FailedCandidate(candidate.name, fit.reason))
+            result = self.model_fits.results[candidate.model_name]
+            if isinstance(result, FailedFit):
+                failed_models.append(FailedCandidate(candidate.name, result.reason))
                 continue
             try:
-                rows.append(self._trial_of(candidate, fit).row)
+                trial = self._trial_of(candidate, result)
             except Exception as error:  # whatever a user's score raises
                 errors_of_scores[candidate.name] = error
+            else:
+                rows.append(trial.row)
 
+        # 3. Put them in order, if there are any.
         if not rows and errors_of_scores:
             raise all_failed(errors_of_scores)
         if not rows:

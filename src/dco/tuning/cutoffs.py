@@ -80,15 +80,22 @@ class ThresholdByCondition(ThresholdKind):
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
-        """Take one order statistic of the scores of each condition."""
-        _, group_of_row = np.unique(self.conditions, return_inverse=True)
-        thresholds = _threshold_of_each_group(group_of_row, candidate, weights, alpha)
-        row_thresholds = thresholds[group_of_row]
+        """Return the smallest threshold of each condition that misses at most a share alpha of it.
 
-        is_for_classes = candidate.n_labels is not None
+        A condition is a group of rows with a threshold of its own.
+        """
+        _, condition_of_row = np.unique(self.conditions, return_inverse=True)
+        thresholds = _threshold_of_each_group(condition_of_row, candidate, weights, alpha)
+        threshold_of_row = thresholds[condition_of_row]  # (n,)
+
+        # Sets of labels compare it with the scores of all labels of the row, (n, n_labels).
+        for_sets = threshold_of_row
+        predicts_labels = candidate.n_labels is not None
+        if predicts_labels:
+            for_sets = threshold_of_row[:, None]
         return Cutoffs(
-            for_true_labels=row_thresholds,
-            for_sets=row_thresholds[:, None] if is_for_classes else row_thresholds,
+            for_true_labels=threshold_of_row,
+            for_sets=for_sets,
             largest=float(thresholds.max()),
         )
 
@@ -100,22 +107,26 @@ class ThresholdByLabel(ThresholdKind):
     def cutoffs(
         self, candidate: EvaluatedCandidate, weights: RowWeights, alpha: Fraction
     ) -> Cutoffs:
-        """Take one order statistic of the scores of each label that has tuning rows."""
-        if candidate.source is None or candidate.n_labels is None:
+        """Return each label's smallest threshold that misses at most a share alpha of its rows.
+
+        A label without tuning rows gets the threshold infinity: it is in every set.
+        """
+        source = candidate.source
+        if source is None or candidate.n_labels is None:
             raise ValueError("thresholds by label are for classes.")
 
-        # 1. The rows of one label form a group. Labels are numbered as in the predictions.
-        all_labels = candidate.source.predictions.labels
-        label_numbers = codes_of(as_labels(candidate.source.y), all_labels)
-        present_labels, group_of_row = np.unique(label_numbers, return_inverse=True)
-        thresholds = _threshold_of_each_group(group_of_row, candidate, weights, alpha)
+        # 1. Group the rows by their true label. Labels are numbered as in the predictions.
+        all_labels = source.predictions.labels
+        label_of_row = codes_of(as_labels(source.y), all_labels)
+        labels_with_rows, group_of_row = np.unique(label_of_row, return_inverse=True)
 
-        # 2. A label without tuning rows is in every set.
+        # 2. Take a threshold for each of these labels.
+        thresholds = _threshold_of_each_group(group_of_row, candidate, weights, alpha)
         threshold_of_label = np.full(len(all_labels), np.inf)
-        threshold_of_label[present_labels] = thresholds
+        threshold_of_label[labels_with_rows] = thresholds
         return Cutoffs(
             for_true_labels=thresholds[group_of_row],
-            for_sets=threshold_of_label[None, :],
+            for_sets=threshold_of_label[None, :],  # (1, n_labels): the same for all rows
             largest=float(thresholds.max()),
         )
 

@@ -120,41 +120,45 @@ class Models:
         """
         n_rows = len(resampling.training_rows)
         if self.of_classes:
-            if n_rows <= _FOREST_OF_CLASSES_UP_TO:
-                return tuple(CLASSIFIERS)
-            return tuple(name for name in CLASSIFIERS if name != "forest")
+            takes_forest = n_rows <= _FOREST_OF_CLASSES_UP_TO
+            return tuple(name for name in CLASSIFIERS if takes_forest or name != "forest")
 
-        excluded = set()
-
-        # 1. Models of the logarithm need targets that have one.
-        if recipe.log is None:
-            excluded |= {"linear-log", "boosting-log"}
-
-        # 2. A forest is for few rows. Beside it and boosting of the logarithm, plain boosting is
-        # left out.
-        takes_forest = n_rows <= _FOREST_UP_TO
-        if not takes_forest:
-            excluded.add("forest")
-        if takes_forest and recipe.log is not None:
-            excluded.add("boosting")
-
-        # 3. On very few rows boosting costs more than it gains.
-        if recipe.is_small:
-            excluded |= {"boosting", "boosting-log"}
-
-        # 4. Smooth models where the effort allows for them; networks need many rows.
-        if recipe.effort.process_rows == 0:
-            excluded.add("smooth")
-        if recipe.effort.n_networks == 0 or n_rows < _NETWORKS_FROM:
-            excluded.add("networks")
-
-        # 5. The default scores do not need every model that gives more than a point prediction.
+        excluded = _too_costly_regressors(recipe, n_rows)
         if scores is None:
-            excluded.add("spread")  # levelled scores do its work at a fifth of its cost
-        if scores is None and resampling.is_by_folds and n_rows < FOLDS_BELOW:
-            excluded.add("quantiles")
-
+            # Levelled scores do its work at a fifth of its cost.
+            excluded.add("spread")
+            if resampling.is_by_folds and n_rows < FOLDS_BELOW:
+                excluded.add("quantiles")
         return tuple(name for name in REGRESSORS if name not in excluded)
+
+
+def _too_costly_regressors(recipe: Recipe, n_rows: int) -> set[str]:
+    """Name the default regressors that are not worth their cost with so many training rows."""
+    excluded = set()
+
+    # 1. Models of the logarithm need targets that have one.
+    if recipe.log is None:
+        excluded |= {"linear-log", "boosting-log"}
+
+    # 2. A forest is for few rows. Where there is a forest and boosting of the logarithm, plain
+    # boosting adds little.
+    takes_forest = n_rows <= _FOREST_UP_TO
+    if not takes_forest:
+        excluded.add("forest")
+    if takes_forest and recipe.log is not None:
+        excluded.add("boosting")
+
+    # 3. On very few rows boosting costs more than it gains.
+    if recipe.is_small:
+        excluded |= {"boosting", "boosting-log"}
+
+    # 4. Smooth models take time, which the caller may have limited; networks also need many rows.
+    effort = recipe.effort
+    if effort.process_rows == 0:
+        excluded.add("smooth")
+    if effort.n_networks == 0 or n_rows < _NETWORKS_FROM:
+        excluded.add("networks")
+    return excluded
 
 
 def _suits_a_score(model: Any, scores: Mapping[str, Score]) -> bool:
@@ -171,25 +175,31 @@ def default_scores_of(
     Parameters
     ----------
     of_classes
-        Whether targets are labels. Then the registered scores are tried, so that no set is empty.
+        Whether targets are labels. Then scores are changed so that no set is empty.
     transforms
         Scales of the targets, such as "log", on which residuals are tried besides the plain one.
     """
-    offered_records = records_of(model)
-    registered = [score for record in offered_records for score in default_scores(record)]
+    # 1. Each type of prediction (record) has default scores, in a registry.
+    records = records_of(model)
+    registered = [score for record in records for score in default_scores(record)]
     if of_classes:
         return named_scores(never_empty(score) for score in registered)
 
+    # 2. For numbers, add residuals, on the plain scale and on the others.
     scores = [*_RESIDUALS, *registered]
     for residual in _RESIDUALS:
         scores += [Transformed(residual, transform) for transform in transforms]
 
+    # 3. Keep the scores that can read what the model predicts.
     gives_medians = getattr(last_model(model), "median", False)
-    if not gives_medians:
-        scores = [score for score in scores if score != QuantileResidual(kind="median")]
-    return named_scores(
-        score for score in scores if any(record in score.needs for record in offered_records)
-    )
+    readable = []
+    for score in scores:
+        needs_median = score == QuantileResidual(kind="median")
+        if needs_median and not gives_medians:
+            continue
+        if any(record in score.needs for record in records):
+            readable.append(score)
+    return named_scores(readable)
 
 
 def suiting_transforms(resampling: Resampling) -> list[str]:

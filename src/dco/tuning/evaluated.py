@@ -102,10 +102,15 @@ class TuningPredictions:
     def _thresholds_of_fold(
         self, thresholds: float | Floats, record: Prediction, rows: Positions
     ) -> float | Floats:
-        """Pick the thresholds that apply to one fold.
+        """Pick the thresholds that apply to one fold, out of those for all tuning rows.
 
-        `thresholds` are for all tuning rows: one number, one for each row, (n,) or (n, 1), or one
-        for each label, (1, K). `record` is the fold's prediction, `rows` are its positions.
+        Parameters
+        ----------
+        thresholds
+            One number for all rows; or one for each row, (n,) or (n, 1); or one for each label,
+            (1, K), in the order of `labels`.
+        record, rows
+            The predictions of the fold, and the positions of its rows among the tuning rows.
         """
         all_thresholds = np.asarray(thresholds)
         if all_thresholds.ndim == 0:
@@ -114,8 +119,9 @@ class TuningPredictions:
         if has_one_fold:
             return all_thresholds
 
-        is_per_label = all_thresholds.ndim == 2 and all_thresholds.shape[0] == 1
-        if is_per_label and isinstance(record, ClassRecord):  # a fold may have its own label order
+        is_for_labels = all_thresholds.ndim == 2 and all_thresholds.shape[0] == 1
+        if is_for_labels and isinstance(record, ClassRecord):
+            # The model of this fold may know fewer labels, and in another order.
             columns = codes_of(label_names(record), self.labels)
             return np.asarray(all_thresholds[:, columns])
         return np.asarray(all_thresholds[rows])
@@ -205,7 +211,10 @@ def evaluate_candidate(
 def evaluate_pair(
     name: str, score: Score, predictions: TuningPredictions, y: AnyArray
 ) -> EvaluatedCandidate:
-    """Score the true labels of one candidate, and check the scores."""
+    """Score the true target of each tuning row, and check the scores.
+
+    There must be one for each row, and a score that a user wrote must agree with its own sets.
+    """
     scores = checked_scores(predictions.observed(score, y))
     if scores.shape != (len(y),):
         raise ValueError(

@@ -108,22 +108,24 @@ class ModelFits:
         if not new_requests:
             return
         self.requests.update(new_requests)
-        model_names = list(new_requests)
 
         # 1. List the tasks: the first model on each part of the rows, then the next model.
         parts = self.resampling.parts()
         tasks: list[Task] = []
-        for request in new_requests.values():
+        model_names: list[str] = []  # of the tasks
+        for name, request in new_requests.items():
             tasks += self._make_tasks(request, parts)
+            model_names += [name] * len(parts)
 
-        # 2. Run them. The results come in the order of the tasks.
+        # 2. Run them, and sort the results by model.
         fitted_parts = self._run(tasks, model_names, n_candidates=len(candidates))
+        parts_of_model: dict[str, list[FittedPart | FailedFit]] = {}
+        for name, fitted_part in zip(model_names, fitted_parts, strict=True):
+            parts_of_model.setdefault(name, []).append(fitted_part)
 
         # 3. Join the parts of each model.
-        for number, name in enumerate(model_names):
-            start = number * len(parts)
-            parts_of_model = fitted_parts[start : start + len(parts)]
-            self.results[name] = join_parts(parts_of_model, parts)
+        for name, fitted_parts_of_model in parts_of_model.items():
+            self.results[name] = join_parts(fitted_parts_of_model, parts)
 
     def fit_part_by_part(self, candidate: Candidate) -> Iterator[tuple[Part, FittedPart]]:
         """Fit the model of a new candidate on one part after the other, and yield each.
@@ -188,17 +190,15 @@ class ModelFits:
     ) -> list[FittedPart | FailedFit]:
         """Run the tasks in parallel, return their results in order, and report the progress.
 
-        The tasks are in the order of `model_names`, with equally many for each model.
+        `model_names` has the name of each task's model, and `n_candidates` is how many candidates
+        the search has, both for the report.
         """
         from sklearn import get_config
 
-        tasks_per_model = len(tasks) // len(model_names)
-
         def report(n_done: int, n_tasks: int) -> None:
-            current_model = None
-            if n_done < n_tasks:
-                current_model = model_names[n_done // tasks_per_model]
-            report_search(SearchProgress(n_candidates, n_done, n_tasks, current_model))
+            """Report that `n_done` tasks are done, and which model comes next."""
+            next_model = model_names[n_done] if n_done < n_tasks else None
+            report_search(SearchProgress(n_candidates, n_done, n_tasks, next_model))
 
         report(0, len(tasks))
         # Other processes do not know how scikit-learn is configured here (metadata routing, say).

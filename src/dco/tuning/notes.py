@@ -93,30 +93,32 @@ def note_one_width(
     covered, sizes, centres
         For each tuning row: whether its interval holds the target, its width, its prediction.
     """
-    if objective_is_even and not caller_chose_scores:
-        return []
-
-    widths_differ = np.ptp(sizes) > _ROUNDING * np.abs(sizes).max(initial=0.0)
-    if widths_differ:
-        return []
-
-    lowest_coverage = 1 - alpha - _LOW_FIFTH
-    slices = find_low_slices(fifths(centres), covered, level=lowest_coverage)
-    if not slices.low.size:
-        return []
-
-    worst_fifth = min(slices.low.tolist(), key=slices.coverage)
-    coverage = f"{100 * slices.coverage(worst_fifth):.0f} %"
-    text = (
-        f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth "
-        f"{worst_fifth + 1} of the prediction is covered {coverage} of the time."
-    )
-
+    # 1. What can be advised?
     advice = []
     if caller_chose_scores:
         advice.append("leave ⟨scores⟩ out, so that widths that follow the prediction are tried")
     if not objective_is_even:
         advice.append("choose with ⟨objective=even⟩")
+    if not advice:
+        return []
+
+    # 2. Are all widths equal, up to rounding?
+    largest_difference = np.ptp(sizes)
+    if largest_difference > _ROUNDING * np.abs(sizes).max(initial=0.0):
+        return []
+
+    # 3. Is a fifth of the rows covered too seldom?
+    low_coverage = 1 - alpha - _LOW_FIFTH
+    slices = find_low_slices(fifths(centres), covered, level=low_coverage)
+    if not slices.low.size:
+        return []
+    worst_fifth = min(slices.low.tolist(), key=slices.coverage)
+
+    coverage = f"{100 * slices.coverage(worst_fifth):.0f} %"
+    text = (
+        f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth "
+        f"{worst_fifth + 1} of the prediction is covered {coverage} of the time."
+    )
     sentence = ", and ".join(advice)
     remedy = sentence[0].upper() + sentence[1:] + "."
     return [Note("one-width", text, Message(remedy))]
@@ -148,33 +150,38 @@ def note_below_zero(score: Score, records: Sequence[Prediction], threshold: floa
 
 
 def note_uneven(ranking: Ranking, objective: Objective, outcome: Outcome) -> list[Note]:
-    """Note the slice of the rows that the winner covers too seldom, if larger sets would mend it.
+    """Note that the winner covers a slice of the rows too seldom, where others cover it better.
 
-    The objective `Even` prefers candidates that cover all slices about equally often, unless their
-    sets are too large (`Even.price`). The note says what the most even candidate would cost.
-    `outcome` is the winner's.
+    The objective `Even` prefers candidates that cover all slices (such as classes) about equally
+    often. But a candidate is out if its sets are larger than the smallest by more than a share,
+    `Even.price`. The note says which price the most even candidate would take. `outcome` is the
+    winner's on the tuning rows.
     """
-    # 1. Is the winner uneven, and is there a candidate that is more even?
+    # 1. Is the winner uneven?
     winner = ranking.table[0]
     if not isinstance(objective, Even) or winner.shortfall == 0:
         return []
     worst_slice = objective.worst_slice(outcome)
-    feasible = [row for row in ranking.table if row.feasible]
-    more_even = [row for row in feasible if row.shortfall < winner.shortfall]
-    if worst_slice is None or not more_even:
+    if worst_slice is None:
         return []
 
-    # 2. How much larger are its sets than the smallest ones?
+    # 2. Which candidate is the most even?
+    feasible = [row for row in ranking.table if row.feasible]
+    more_even = [row for row in feasible if row.shortfall < winner.shortfall]
+    if not more_even:
+        return []
+    most_even = min(more_even, key=lambda row: (row.shortfall, row.objective))
+
+    # 3. How much larger are its sets than the smallest ones, as a share in whole percent?
     smallest_size = min(row.objective for row in feasible)
     if smallest_size == 0:
         return []
-    most_even = min(more_even, key=lambda row: (row.shortfall, row.objective))
     price = math.ceil(100 * (most_even.objective / smallest_size - 1)) / 100
 
-    slice_is_low = f"{worst_slice.name} is covered {100 * worst_slice.coverage:.0f} % of the time"
+    coverage = f"{100 * worst_slice.coverage:.0f} % of the time"
     sizes = f"{number(most_even.objective)} instead of {number(smallest_size)}"
     text = (
-        f"On the tuning rows, {slice_is_low}. "
+        f"On the tuning rows, {worst_slice.name} is covered {coverage}. "
         f"The most even sets would be {100 * price:.0f} % larger than the smallest ({sizes}), "
         f"and evenness may cost {100 * objective.price:g} %."
     )

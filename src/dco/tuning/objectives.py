@@ -222,19 +222,19 @@ class Even(Objective):
         return tuple(self.by) if isinstance(self.by, (list, tuple)) else (self.by,)
 
     def value(self, outcome: Outcome) -> float:
-        """Return the mean size, where an empty set counts as the largest set.
+        """Return the mean size, where an empty set counts as a set of everything.
 
-        That is a set of all labels, or for numbers the range of the targets: otherwise empty sets,
-        which say nothing, would make a candidate look good.
+        Otherwise empty sets, which say nothing, would make a candidate look good. A set of
+        everything holds all labels, or for numbers the range of the targets.
         """
         is_empty = (outcome.sizes == 0) & ~outcome.covered  # a covered set of size 0 is a point
         y = outcome.y
         if y is None or not is_empty.any():
             return outcome.mean_size
 
-        n_labels = outcome.candidate.n_labels
-        largest_size = float(np.ptp(y)) if n_labels is None else n_labels
-        sizes = np.where(is_empty, largest_size, outcome.sizes)
+        n_labels = outcome.candidate.n_labels  # None for numbers
+        size_of_everything = float(np.ptp(y)) if n_labels is None else float(n_labels)
+        sizes = np.where(is_empty, size_of_everything, outcome.sizes)
         return outcome.weights.mean(sizes)
 
     def shortfall(self, outcome: Outcome) -> float:
@@ -251,34 +251,25 @@ class Even(Objective):
 
             min(1 - alpha - U(h_s, n_s), 1 - alpha - tolerance - h_s / n_s),
 
-        U the upper Clopper-Pearson bound. So it is positive only if coverage is below the level by
-        more than the tolerance and by more than chance explains.
+        U the upper Clopper-Pearson bound of coverage. So it is positive only if coverage is below
+        the level by more than the tolerance and by more than chance explains.
         """
-        # 1. Count the rows n_s of every slice, and those h_s that are covered.
-        names: list[str] = []
-        hits_by_slicing = []
-        rows_by_slicing = []
-        for slicing in outcome.all_slicings():
-            hits, rows = outcome.weights.count_hits(slicing.numbers, outcome.covered)
-            with_rows = np.flatnonzero(rows > 0)
-            names += [slicing.names[number] for number in with_rows.tolist()]
-            hits_by_slicing.append(hits[with_rows])
-            rows_by_slicing.append(rows[with_rows])
-        if not names:
+        slices = _count_slices(outcome)
+        if not slices.names:
             return None
-        hits = np.concatenate(hits_by_slicing)
-        rows = np.concatenate(rows_by_slicing)
 
-        # 2. Compute the shortfalls. The bounds of all slices hold at once.
+        # The error is divided by the number of slices, so that all bounds hold at once.
+        coverage = slices.n_covered / slices.n_rows
+        error = _ERROR / len(slices.names)
+        highest_coverage = clopper_pearson_upper(slices.n_covered, slices.n_rows, error)
         level = 1 - outcome.alpha
-        upper_bounds = clopper_pearson_upper(hits, rows, _ERROR / len(names))
-        shortfalls = np.minimum(level - upper_bounds, level - self.tolerance - hits / rows)
+        shortfalls = np.minimum(level - highest_coverage, level - self.tolerance - coverage)
 
         worst = int(np.argmax(shortfalls))
         return WorstSlice(
-            name=names[worst],
-            coverage=hits[worst] / rows[worst],
-            n_rows=rows[worst],
+            name=slices.names[worst],
+            coverage=coverage[worst],
+            n_rows=slices.n_rows[worst],
             shortfall=float(shortfalls[worst]),
         )
 
@@ -297,6 +288,34 @@ class Even(Objective):
         """Raise the size by a fifth per percentage point of shortfall, at most by the price."""
         increase = min(_INCREASE_PER_SHORTFALL * row.shortfall, self.price)
         return row.objective * (1 + increase)
+
+
+@dataclass(frozen=True, eq=False)
+class _SliceCounts:
+    """How many rows each slice of the tuning rows has, and how many of them are covered.
+
+    Clusters of rows are counted instead, where the tuning rows have clusters.
+    """
+
+    names: list[str]
+    n_rows: Floats
+    n_covered: Floats
+
+
+def _count_slices(outcome: Outcome) -> _SliceCounts:
+    """Count the rows of every slice that has some, and those that are covered."""
+    names: list[str] = []
+    n_rows: list[float] = []
+    n_covered: list[float] = []
+    for slicing in outcome.all_slicings():
+        covered_of_slice, rows_of_slice = outcome.weights.count_hits(
+            slicing.numbers, outcome.covered
+        )
+        for number in np.flatnonzero(rows_of_slice > 0).tolist():
+            names.append(slicing.names[number])
+            n_rows.append(rows_of_slice[number])
+            n_covered.append(covered_of_slice[number])
+    return _SliceCounts(names, np.asarray(n_rows), np.asarray(n_covered))
 
 
 @dataclass(frozen=True)
@@ -325,22 +344,27 @@ class DecisionLoss(Objective):
         return _mean_over_folds(outcome, self._mean_loss)
 
     def _mean_loss(self, sets: PredictionSets, y: AnyArray, record: Prediction) -> float:
-        """Return the mean loss of the actions that are best against these sets.
+        """Take the best action for each row by its set, and return the mean of their true losses.
 
-        `y` are the true labels of the rows, which decide the losses, `record` are the predictions
-        behind the sets.
+        `record` holds the predicted probabilities behind the sets, and `y` the true labels, which
+        decide what an action costs.
         """
         if not (isinstance(sets, LabelSets) and isinstance(record, ClassRecord)):
             raise ValueError("a decision loss is for label sets.")
+
+        # 1. Find which label each column of the loss matrix is for.
         labels: Any = self.labels
         if labels is None and sets.classes is not None:
             labels = np.sort(sets.classes)
 
+        # 2. Choose the actions without the true labels.
         actions = act(sets, record, loss_matrix=self.loss_matrix, labels=labels).actions
-        columns = np.asarray(y)  # labels without names are the columns of the matrix
+
+        # 3. Look up what each of them costs. Labels without names are column numbers themselves.
+        true_columns = np.asarray(y)
         if labels is not None:
-            columns = codes_of(columns, np.asarray(labels))
-        losses = np.asarray(self.loss_matrix)[actions, columns]
+            true_columns = codes_of(true_columns, np.asarray(labels))
+        losses = np.asarray(self.loss_matrix)[actions, true_columns]
         return float(losses.mean())
 
 

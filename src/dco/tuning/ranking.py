@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ _COLUMNS = (
 
 
 _SMALLEST_NAME_COLUMN = 28  # characters
+_COLUMN_WIDTHS = (11, 11, 13, 12, 15, 11)  # characters, of the columns behind the names
 
 
 @dataclass(frozen=True)
@@ -108,32 +109,43 @@ class Ranking(ShownAsPrinted):
 def ranking_as_text(ranking: Ranking) -> str:
     """Print a ranking as a table of plain text: a line for each candidate, best first.
 
-    The columns of an objective other than the mean size come last, and failed candidates below.
+    An objective other than the mean size, which has a column anyway, is printed in two columns of
+    its own. Failed candidates come below the others.
     """
     if not ranking.table and not ranking.failed:
         return "nothing was compared: there was one candidate"
 
+    headers = ["mean size", "P95 size", "miscoverage", "threshold"]
+    if ranking.objective != "mean_size":
+        headers += [ranking.objective, "shortfall"]
     names = [row.name for row in ranking.table] + [failure.name for failure in ranking.failed]
-    width = max(_SMALLEST_NAME_COLUMN, *(len(name) + 2 for name in names))
-    shows_objective = ranking.objective != "mean_size"  # the mean size has its own column already
+    name_width = max(_SMALLEST_NAME_COLUMN, *(len(name) + 2 for name in names))
 
-    header = f"{'candidate':<{width}}{'mean size':>11}{'P95 size':>11}"
-    header += f"{'miscoverage':>13}{'threshold':>12}"
-    if shows_objective:
-        header += f"{ranking.objective:>15}{'shortfall':>11}"
-
-    lines = [header]
+    lines = ["candidate".ljust(name_width) + _right_aligned(headers)]
     for row in ranking.table:
-        line = f"{row.name:<{width}}{number(row.mean_size):>11}{number(row.p95_size):>11}"
-        line += f"{row.miscoverage:>13.4f}{_threshold_in_words(row):>12}"
-        if shows_objective:
-            line += f"{number(row.objective):>15}{row.shortfall:>11.4f}"
-        if not row.feasible:
-            line += "  infeasible"
-        lines.append(line)
+        cells = _cells(row)[: len(headers)]
+        line = row.name.ljust(name_width) + _right_aligned(cells)
+        lines.append(line if row.feasible else f"{line}  infeasible")
     for failure in ranking.failed:
-        lines.append(f"{failure.name:<{width}} failed: {failure.reason}")
+        lines.append(f"{failure.name.ljust(name_width)} failed: {failure.reason}")
     return "\n".join(lines)
+
+
+def _cells(row: RankingRow) -> list[str]:
+    """Write the numbers of a candidate, those of the objective last."""
+    return [
+        number(row.mean_size),
+        number(row.p95_size),
+        f"{row.miscoverage:.4f}",
+        _threshold_in_words(row),
+        number(row.objective),
+        f"{row.shortfall:.4f}",
+    ]
+
+
+def _right_aligned(cells: Sequence[str]) -> str:
+    """Join the cells of a line, each at the right of its column."""
+    return "".join(cell.rjust(width) for cell, width in zip(cells, _COLUMN_WIDTHS, strict=False))
 
 
 def _threshold_in_words(row: RankingRow) -> str:
@@ -182,14 +194,17 @@ def list_failed(errors: Mapping[str, Exception]) -> tuple[FailedCandidate, ...]:
 
 
 def all_failed(errors: Mapping[str, Exception]) -> Exception:
-    """Make one error from those of all candidates, {name: error}, with every reason in its text.
+    """Make one error out of those of all candidates, {name: error}, with every reason in its text.
 
-    It has the type of the others if they share one and it is an error of dco, or is a ValueError.
+    If all of them have the same type, and it is an error of dco, the new one has it too. Otherwise
+    it is a ValueError.
     """
     types = {type(error) for error in errors.values()}
-    error_type = types.pop() if len(types) == 1 else ValueError
-    if not issubclass(error_type, DcoError):
-        error_type = ValueError
+    error_type: type[Exception] = ValueError
+    if len(types) == 1:
+        (only_type,) = types
+        if issubclass(only_type, DcoError):
+            error_type = only_type
 
     who = "the only candidate" if len(errors) == 1 else f"all {len(errors)} candidates"
     reasons = " | ".join(

@@ -15,7 +15,7 @@ from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.ranks import order_statistic, size_quantile, tuning_rank
 
 _LARGE = 1e250  # sums of larger values may overflow
-_LARGEST_MACHINE_MASS = 2**62  # sums of larger masses may overflow 64 bits
+_LARGEST_MACHINE_SUM = 2**62  # larger sums of integers may overflow 64 bits
 _LARGEST_EXACT_INTEGER = 2**53  # in double precision
 _ABOVE_P95 = Fraction(1, 20)  # the share of the weight above a 95 % quantile
 
@@ -93,17 +93,20 @@ class EqualClusters(RowWeights):
     clusters: Integers  # the number of each row's cluster
 
     @cached_property
-    def masses(self) -> Integers:
-        """Whole-number weights of the rows, so that sums of them are exact."""
-        clusters, cluster_of_row, sizes = np.unique(
-            self.clusters, return_inverse=True, return_counts=True
-        )
-        cluster_mass = math.lcm(*sizes.tolist())  # so that every row gets a whole number
-        row_mass = np.array([cluster_mass // size for size in sizes.tolist()], dtype=object)
-        masses: Integers = row_mass[cluster_of_row]
+    def whole_weights(self) -> Integers:
+        """The weights of the rows as whole numbers, so that sums of them are exact.
 
-        total_mass = cluster_mass * len(clusters)
-        return masses.astype(np.int64) if total_mass < _LARGEST_MACHINE_MASS else masses
+        All clusters have the same weight, the least common multiple of their sizes: every row gets
+        a whole number of it. Clusters of 2 and of 3 rows weigh 6, and their rows 3 and 2.
+        """
+        _, cluster_of_row, sizes = np.unique(self.clusters, return_inverse=True, return_counts=True)
+        cluster_weight = math.lcm(*sizes.tolist())
+
+        # Python's integers (dtype object) have no largest one, but add up slowly.
+        total_weight = cluster_weight * len(sizes)
+        dtype = np.int64 if total_weight < _LARGEST_MACHINE_SUM else object
+        weight_of_a_row = [cluster_weight // size for size in sizes.tolist()]  # by cluster
+        return np.array(weight_of_a_row, dtype=dtype)[cluster_of_row]
 
     @cached_property
     def shares(self) -> Floats:
@@ -114,14 +117,14 @@ class EqualClusters(RowWeights):
         return np.asarray(1 / (len(clusters) * sizes[cluster_of_row]))
 
     def smallest_threshold(self, scores: Floats, alpha: Fraction) -> float:
-        """Add up masses from the smallest score on, until at most a share alpha is above."""
+        """Add up weights from the smallest score on, until at most a share alpha is above."""
         order = np.argsort(scores, kind="stable")
-        mass_up_to = np.cumsum(self.masses[order])
-        total = int(mass_up_to[-1])
-        mass_above = total - mass_up_to
+        weight_up_to = np.cumsum(self.whole_weights[order])
+        total = int(weight_up_to[-1])
+        weight_above = total - weight_up_to
 
         allowed = alpha.numerator * total // alpha.denominator
-        first = int(np.argmax(np.asarray(mass_above <= allowed, dtype=bool)))
+        first = int(np.argmax(np.asarray(weight_above <= allowed, dtype=bool)))
         return float(scores[order][first])
 
     def mean(self, values: Floats) -> float:
@@ -137,32 +140,40 @@ class EqualClusters(RowWeights):
         return self.smallest_threshold(sizes, _ABOVE_P95)
 
     def count_hits(self, slices: Integers, covered: Bools) -> tuple[Floats, Floats]:
-        """Count clusters: the share of a slice that is covered, times its number of clusters."""
-        mass = np.bincount(slices, self.shares)
-        covered_mass = np.bincount(slices, self.shares * covered)
+        """Count the clusters in each slice, and how many of them count as covered.
 
-        # Each slice and cluster that have a row in common count once.
-        slices_with_clusters = np.unique(np.stack([slices, self.clusters]), axis=1)
-        slice_of_pair = slices_with_clusters[0]
-        n_clusters = np.bincount(slice_of_pair, minlength=len(mass)).astype(np.float64)
+        A cluster may be covered in part. So a slice of m clusters counts m * (covered weight) /
+        (weight) of them as covered, which need not be a whole number.
+        """
+        # 1. The weight of the rows in each slice, and of those that are covered.
+        weight = np.bincount(slices, self.shares)
+        covered_weight = np.bincount(slices, self.shares * covered)
+        is_empty = weight == 0
+        covered_share = covered_weight / np.where(is_empty, 1.0, weight)
 
-        covered_share = np.divide(covered_mass, mass, out=np.zeros_like(mass), where=mass > 0)
+        # 2. A cluster counts once in a slice, however many of its rows are there.
+        slice_and_cluster = np.stack([slices, self.clusters])
+        distinct_pairs = np.unique(slice_and_cluster, axis=1)
+        n_clusters = np.bincount(distinct_pairs[0], minlength=len(weight)).astype(np.float64)
         return covered_share * n_clusters, n_clusters
 
     def take(self, rows: Integers) -> EqualClusters:
-        """Keep the clusters of some rows."""
+        """Keep some of the rows, with their clusters."""
         return EqualClusters(self.clusters[rows])
 
 
 def exact_mean(values: Floats) -> float:
-    """Return the mean of an exact sum: no order of the rows changes it, nor breaks a tie."""
+    """Return the mean, rounded only once, so that it is the same in any order of the rows.
+
+    Candidates whose sets have the same sizes then have equal means, and neither wins by rounding.
+    """
     largest = float(np.abs(values).max(initial=0.0))
     if math.isinf(largest):
         return math.inf
     if largest > _LARGE:
-        return math.fsum(values / len(values))
+        return math.fsum(values / len(values))  # their sum may overflow
 
     are_whole = bool(np.all(values == np.rint(values)))
     if are_whole and largest * len(values) < _LARGEST_EXACT_INTEGER:
-        return float(values.sum()) / len(values)  # no sum is rounded
+        return float(values.sum()) / len(values)  # exact as it is, and faster than fsum
     return math.fsum(values) / len(values)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -102,35 +102,40 @@ def select_and_calibrate(
     targets = as_labels(checked_targets(y, "y"))
     _check_predictions(candidates, new)
     measured = _measure_candidates(candidates, targets, new)
-    names = list(measured)
-    measured_candidates = list(measured.values())
 
     # 1. Find one cut-off for each candidate and new row.
     n = len(targets)
     if method == "modsel":
         rank = conformal_rank(n, alpha=level)
-        cutoffs = _cutoffs_of_all(measured_candidates, rank)
+        cutoffs = _cutoffs_of_all(list(measured.values()), rank)
     else:
-        rank = _adjusted_rank(n, alpha=float(level), n_candidates=len(names))
-        cutoffs = _cutoffs_of_winner(measured_candidates, rank)
+        rank = _adjusted_rank(n, alpha=float(level), n_candidates=len(measured))
+        cutoffs = _cutoffs_of_winner(list(measured.values()), rank)
     if rank > n:
-        _warn_too_few(n, alpha=level, n_candidates=len(names), method=method)
+        _warn_too_few(n, alpha=level, n_candidates=len(measured), method=method)
 
-    # 2. Count the new rows in whose sets a candidate takes part.
-    row_counts = np.count_nonzero(np.stack(cutoffs) > -np.inf, axis=1)
-    rows_of = dict(zip(names, row_counts.tolist(), strict=True))
-    most_rows_first = sorted(names, key=lambda name: -rows_of[name])
-
-    # 3. A set is the union over the candidates.
+    # 2. A new row's set is the union over the candidates.
     return SelectedSets(
-        sets=_unite(measured_candidates, cutoffs),
+        sets=_unite(list(measured.values()), cutoffs),
         guarantee="marginal",
         alpha=float(level),
         rank=rank,
         n=n,
         method=method,
-        winners={name: rows_of[name] for name in most_rows_first if rows_of[name]},
+        winners=_count_rows(list(measured), cutoffs),
     )
+
+
+def _count_rows(names: Sequence[str], cutoffs: Sequence[Floats]) -> dict[str, int]:
+    """Count the new rows in whose sets each candidate takes part, the largest count first.
+
+    A candidate takes no part where its cut-off is -inf; one without any row is left out.
+    """
+    n_rows = {}
+    for name, cutoffs_of_candidate in zip(names, cutoffs, strict=True):
+        n_rows[name] = int(np.count_nonzero(cutoffs_of_candidate > -np.inf))
+    largest_first = sorted(n_rows, key=lambda name: -n_rows[name])
+    return {name: n_rows[name] for name in largest_first if n_rows[name] > 0}
 
 
 def _adjusted_rank(n: int, *, alpha: float, n_candidates: int) -> int:
@@ -156,31 +161,40 @@ def _warn_too_few(n: int, *, alpha: Fraction, n_candidates: int, method: Method)
 
 
 def _cutoffs_of_all(measured: Sequence[_MeasuredCandidate], rank: int) -> list[Floats]:
-    """Find each candidate's cut-off for each new row with "modsel".
+    """Find the cut-off of each candidate for each new row, by the method "modsel".
 
-    In the symbols of `select_and_calibrate`: the largest q in [S_(k-1), S_(k)] with L(q) <= T, for
-    T the smallest L(S_(k)) of all candidates. It is -inf where there is none: the candidate takes
-    no part in the set of that row.
+    The sizes of the n rows' sets and of one new row's set add up to a sum that grows with the
+    cut-off. Its budget is the smallest such sum of any candidate, each at its score of the given
+    rank. A candidate's cut-off is the largest number, between its scores of the ranks `rank` - 1
+    and `rank`, at which its sum is within the budget; -inf where there is none, so that it adds
+    nothing to the new row's set.
+
+    Returns an array for each candidate, with a cut-off for each new row.
     """
-    thresholds = [order_statistic(candidate.scores, rank) for candidate in measured]
-    totals = [
-        candidate.total_size(threshold) + candidate.new_sizes(threshold)
-        for candidate, threshold in zip(measured, thresholds, strict=True)
+    # 1. The budget of each new row.
+    highest_cutoffs = [order_statistic(candidate.scores, rank) for candidate in measured]
+    sums_of_sizes = [
+        candidate.total_size(cutoff) + candidate.new_sizes(cutoff)
+        for candidate, cutoff in zip(measured, highest_cutoffs, strict=True)
     ]
-    smallest_total = np.min(totals, axis=0)
+    budget = np.min(sums_of_sizes, axis=0)
 
+    # 2. The largest cut-offs within it.
     cutoffs = []
-    for candidate, threshold in zip(measured, thresholds, strict=True):
-        previous = order_statistic(candidate.scores, rank - 1) if rank > 1 else -np.inf
-        cutoffs.append(candidate.largest_cutoff(previous, threshold, limit=smallest_total))
+    for candidate, high in zip(measured, highest_cutoffs, strict=True):
+        low = order_statistic(candidate.scores, rank - 1) if rank > 1 else -np.inf
+        cutoffs.append(candidate.largest_cutoff(low, high, budget=budget))
     return cutoffs
 
 
 def _cutoffs_of_winner(measured: Sequence[_MeasuredCandidate], rank: int) -> list[Floats]:
-    """Find each candidate's cut-off for each new row with "yk-adjust".
+    """Find the cut-off of each candidate for each new row, by the method "yk-adjust".
 
-    The winner has the smallest sets of the n rows (the first of equal ones); all new rows have its
-    threshold. The cut-offs of the others are -inf: they take no part.
+    The winner is the candidate whose sets of the n rows are smallest in sum, at its score of the
+    given rank; the first of equal ones. That score is its cut-off for all new rows. The others have
+    the cut-off -inf, at which sets are empty, so that they add nothing.
+
+    Returns an array for each candidate, with a cut-off for each new row.
     """
     thresholds = [order_statistic(candidate.scores, rank) for candidate in measured]
     total_sizes = [
@@ -189,10 +203,8 @@ def _cutoffs_of_winner(measured: Sequence[_MeasuredCandidate], rank: int) -> lis
     ]
     winner = int(np.argmin(total_sizes))
 
-    cutoffs = []
-    for number, candidate in enumerate(measured):
-        cutoff = thresholds[number] if number == winner else -np.inf
-        cutoffs.append(np.full(candidate.n_new, cutoff))
+    cutoffs = [np.full(candidate.n_new, -np.inf) for candidate in measured]
+    cutoffs[winner].fill(thresholds[winner])
     return cutoffs
 
 
@@ -222,11 +234,11 @@ class _MeasuredCandidate(ABC):
         """Return the sizes of the new rows' sets, (n_new,)."""
 
     @abstractmethod
-    def largest_cutoff(self, low: float, top: float, *, limit: Floats) -> Floats:
-        """Find the largest cut-off in [low, top] for each new row, so that sets are small enough.
+    def largest_cutoff(self, low: float, high: float, *, budget: Floats) -> Floats:
+        """Find the largest cut-off from `low` to `high` for each new row, within its budget.
 
-        They are if ``total_size`` and the size of the new row's set sum to at most its `limit`.
-        Returns -inf for a row without such a cut-off.
+        ``total_size`` and the size of the new row's set must add up to at most its number in
+        `budget`, (n_new,). Returns -inf for a row without such a cut-off.
         """
 
 
@@ -249,30 +261,28 @@ class _MeasuredLabels(_MeasuredCandidate):
     def new_sizes(self, cutoff: float) -> Floats:
         return np.asarray(np.count_nonzero(self.new_scores <= cutoff, axis=1), dtype=np.float64)
 
-    def largest_cutoff(self, low: float, top: float, *, limit: Floats) -> Floats:
-        """Find the largest cut-off in [low, top] for each new row, so that sets are small enough.
+    def largest_cutoff(self, low: float, high: float, *, budget: Floats) -> Floats:
+        """Find the largest cut-off from `low` to `high` for each new row, within its budget.
 
-        A new row's set changes only at the scores of its labels: the cut-off is one of them, or
-        `low`.
+        A new row's set changes only at the scores of its labels, so only these and `low` are tried.
         """
-        # 1. Compute the sum of sizes at each score of a new row: the labels of the n rows up to
-        # there, and the new row's own.
+        # 1. Count the labels in all sets, at each score of a new row's labels: those of the n
+        # rows, and j of the new row's own at the j-th smallest of its scores. (n_new, K)
         scores = np.sort(self.new_scores, axis=1)
-        n_labels = scores.shape[1]
-        total_sizes = np.searchsorted(self.sorted_scores, scores, side="right")
-        sums_of_sizes = total_sizes + np.arange(1, n_labels + 1)
+        labels_of_n_rows = np.searchsorted(self.sorted_scores, scores, side="right")
+        labels_of_new_row = np.arange(1, scores.shape[1] + 1)
+        is_within_budget = labels_of_n_rows + labels_of_new_row <= budget[:, None]
 
-        # 2. Of equal scores only the last one has the right count.
-        is_last_of_equal = np.ones(scores.shape, dtype=bool)
-        is_last_of_equal[:, :-1] = scores[:, :-1] != scores[:, 1:]
+        # 2. Labels of equal scores come together, so that only the last of them has the full count.
+        has_full_count = np.ones(scores.shape, dtype=bool)
+        has_full_count[:, :-1] = scores[:, :-1] != scores[:, 1:]
 
-        # 3. Take the largest score that is in range and within the limit, or else `low`.
-        is_in_range = (low < scores) & (scores <= top)
-        is_small_enough = is_last_of_equal & (sums_of_sizes <= limit[:, None])
-        allowed_scores = np.where(is_in_range & is_small_enough, scores, -np.inf)
-        low_is_allowed = self.total_size(low) + self.new_sizes(low) <= limit
-        lowest = np.where(low_is_allowed, low, -np.inf)
-        return np.asarray(np.maximum(lowest, allowed_scores.max(axis=1, initial=-np.inf)))
+        # 3. Take the largest score that is in range and within the budget, or else `low`.
+        is_in_range = (low < scores) & (scores <= high)
+        is_allowed = is_in_range & has_full_count & is_within_budget
+        largest_score = np.where(is_allowed, scores, -np.inf).max(axis=1, initial=-np.inf)
+        low_is_allowed = self.total_size(low) + self.new_sizes(low) <= budget
+        return np.asarray(np.maximum(np.where(low_is_allowed, low, -np.inf), largest_score))
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,46 +310,62 @@ class _MeasuredIntervals(_MeasuredCandidate):
             sizes = np.maximum(start + slope * cutoff, 0.0)
         return np.where(cutoff == np.inf, np.inf, sizes)
 
-    def largest_cutoff(self, low: float, top: float, *, limit: Floats) -> Floats:
-        """Find the largest cut-off in [low, top] for each new row, so that sets are small enough.
+    def largest_cutoff(self, low: float, high: float, *, budget: Floats) -> Floats:
+        """Find the largest cut-off from `low` to `high` for each new row, within its budget.
 
-        It is found by bisection. What is returned is not below it, for a larger set stays valid.
+        Lengths are sums of rounded numbers, so the cut-off may be a little larger than the exact
+        one. That is safe: a larger set covers no less.
         """
-        # 1. Allow for rounding in the sums of sizes.
-        new_lengths = np.abs(self.new_intervals.upper - self.new_intervals.lower)
-        size_scale = self.total_length.starts[-1] + new_lengths
-        limit = limit + _RELATIVE_SLACK * (limit + size_scale) + _ABSOLUTE_SLACK
-
-        # 2. Instead of -inf, start below every cut-off at which an interval appears.
+        budget = budget + self._rounding_error(budget)
         if low == -np.inf:
-            first_knots = self.total_length.knots[:1]
-            first_new_knots = _TotalLength(self.new_intervals).knots[:1]
-            low = min(top, 0.0, *first_knots, *first_new_knots)
+            low = self._below_all_intervals(high)
 
-        # 3. For many rows all cut-offs are small enough, or none is.
-        top_is_allowed = self._are_small_enough(top, limit)
-        none_is_allowed = ~self._are_small_enough(low, limit)
-        if (top_is_allowed | none_is_allowed).all():
-            return np.where(top_is_allowed, top, -np.inf)
+        # At most new rows every cut-off in the range is allowed, or none is.
+        is_high_allowed = self._is_within_budget(high, budget)
+        is_low_allowed = self._is_within_budget(low, budget)
+        cutoffs = np.where(is_high_allowed, high, -np.inf)
 
-        # 4. Halve the range between an allowed cut-off and one that may not be.
-        allowed = np.full(limit.shape, low)
-        allowed_by_n_rows = self.total_length.inverse(limit)
-        too_large = np.maximum(allowed, np.minimum(allowed_by_n_rows, min(top, _LARGEST_CUTOFF)))
+        must_search = is_low_allowed & ~is_high_allowed
+        if not must_search.any():
+            return cutoffs
+        return np.where(must_search, self._bisect(low, high, budget), cutoffs)
+
+    def _rounding_error(self, budget: Floats) -> Floats:
+        """Bound by how much rounding may have raised the sums of lengths, for each new row."""
+        new_lengths = np.abs(self.new_intervals.upper - self.new_intervals.lower)
+        largest_addends = self.total_length.starts[-1] + new_lengths
+        return np.asarray(_RELATIVE_SLACK * (budget + largest_addends) + _ABSOLUTE_SLACK)
+
+    def _below_all_intervals(self, high: float) -> float:
+        """Return a finite cut-off, at most `high`, below which all intervals are empty."""
+        first_knots = self.total_length.knots[:1]
+        first_new_knots = _TotalLength(self.new_intervals).knots[:1]
+        return float(min(high, 0.0, *first_knots, *first_new_knots))
+
+    def _bisect(self, low: float, high: float, budget: Floats) -> Floats:
+        """Search the largest allowed cut-off of each new row by halving a range that holds it.
+
+        `low` is allowed and `high` is not, for the rows that matter. Returns the upper end of the
+        range when it can be halved no more, which is at most a rounding error too large.
+        """
+        allowed = np.full(budget.shape, low)
+        allowed_by_n_rows = self.total_length.inverse(budget)  # the new row can only lower it
+        highest = np.minimum(allowed_by_n_rows, min(high, _LARGEST_CUTOFF))
+        too_large = np.maximum(allowed, highest)
+
         for _ in range(_MOST_HALVINGS):
             middle = allowed + (too_large - allowed) / 2
-            if ((middle == allowed) | (middle == too_large)).all():
+            cannot_be_halved = (middle == allowed) | (middle == too_large)
+            if cannot_be_halved.all():
                 break
-            middle_is_allowed = self._are_small_enough(middle, limit)
-            allowed = np.where(middle_is_allowed, middle, allowed)
-            too_large = np.where(middle_is_allowed, too_large, middle)
+            is_middle_allowed = self._is_within_budget(middle, budget)
+            allowed = np.where(is_middle_allowed, middle, allowed)
+            too_large = np.where(is_middle_allowed, too_large, middle)
+        return np.asarray(too_large)
 
-        cutoffs = np.where(none_is_allowed, -np.inf, too_large)
-        return np.where(top_is_allowed, top, cutoffs)
-
-    def _are_small_enough(self, cutoff: float | Floats, limit: Floats) -> Bools:
-        """For each new row, compare the sum of sizes at a cut-off with its limit."""
-        return np.asarray(self.total_size(cutoff) + self.new_sizes(cutoff) <= limit)
+    def _is_within_budget(self, cutoff: float | Floats, budget: Floats) -> Bools:
+        """For each new row, compare the sum of sizes at a cut-off with its budget."""
+        return np.asarray(self.total_size(cutoff) + self.new_sizes(cutoff) <= budget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -448,62 +474,53 @@ def _check_predictions(candidates: Candidates, new: Mapping[str, Prediction]) ->
 def _measure_candidates(
     candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]
 ) -> dict[str, _MeasuredCandidate]:
-    """Score the n rows, and find the sizes of sets, for each candidate."""
-    scores = {
-        name: checked_scores(score.observed(record, y))
-        for name, (score, record) in candidates.items()
+    """Score the n rows, and prepare the sizes of sets, for each candidate by its name.
+
+    `candidates` is {name: (score, predictions of the n rows)}, `y` their targets, and `new` is
+    {name: predictions of the new rows}.
+    """
+    observed = {
+        name: checked_scores(score.observed(predictions, y))
+        for name, (score, predictions) in candidates.items()
     }
-    _, first_record = next(iter(candidates.values()))
+    _, first_predictions = next(iter(candidates.values()))
+    are_of_labels = isinstance(first_predictions, ClassRecord)
 
     measured: dict[str, _MeasuredCandidate] = {}
-    for name, (score, record) in candidates.items():
-        if isinstance(first_record, ClassRecord):
-            measured[name] = _measure_labels(
-                name, score, scores[name], record, new[name], first_record=first_record
+    for name, (score, predictions) in candidates.items():
+        if are_of_labels:
+            measured[name] = _MeasuredLabels(
+                scores=observed[name],
+                sorted_scores=np.sort(
+                    _score_labels(name, score, predictions, first_predictions), axis=None
+                ),
+                new_scores=_score_labels(name, score, new[name], first_predictions),
+                labels=first_predictions.labels(),
             )
         else:
-            measured[name] = _measure_intervals(score, scores[name], record, new[name])
+            measured[name] = _measure_intervals(score, observed[name], predictions, new[name])
     return measured
 
 
-def _measure_labels(
-    name: str,
-    score: Any,
-    scores: Floats,
-    record: Any,
-    new_record: Any,
-    *,
-    first_record: ClassRecord,
-) -> _MeasuredLabels:
-    """Measure a candidate for labels.
+def _score_labels(name: str, score: Any, predictions: Any, first_predictions: Any) -> Floats:
+    """Score every label of every row, (n, K), with the K labels in the order of the first record.
 
-    `scores` are those of the n rows, `record` and `new_record` the predictions of the n rows and of
-    the new ones. The sets of all candidates have the labels in the order of `first_record`.
+    `name` is the candidate's. Other labels than those of `first_predictions` are an error.
     """
-    record = record.on_host()
-    new_record = new_record.on_host()
-    _label_columns(name, record, first_record)  # the same labels, or an error
-    columns = _label_columns(name, new_record, first_record)
-
-    label_scores = score.every_label(record)
-    new_label_scores = score.every_label(new_record)[:, columns]
+    predictions = predictions.on_host()
+    columns = _label_columns(name, predictions, first_predictions)
+    label_scores = score.every_label(predictions)[:, columns]
     checked_scores(label_scores.ravel())
-    checked_scores(new_label_scores.ravel())
-    return _MeasuredLabels(
-        scores=scores,
-        sorted_scores=np.sort(label_scores, axis=None),
-        new_scores=new_label_scores,
-        labels=first_record.labels(),
-    )
+    return np.asarray(label_scores)
 
 
 def _measure_intervals(
     score: Score, scores: Floats, record: Prediction, new_record: Prediction
 ) -> _MeasuredIntervals:
-    """Measure a candidate for numbers, if its intervals grow linearly with the cut-off.
+    """Prepare the lengths of a candidate's intervals, if they grow linearly with the cut-off.
 
     `scores` are those of the n rows, `record` and `new_record` the predictions of the n rows and of
-    the new ones.
+    the new ones. Scores with other intervals are refused.
     """
     if type(score) not in _INTERVAL_SCORES:
         suitable = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
@@ -539,22 +556,37 @@ def _label_columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArr
 # unions of sets
 
 
-def _unite(measured: Sequence[Any], cutoffs: Sequence[Floats]) -> LabelSets | IntervalUnions:
-    """Unite the sets that the candidates make for each new row.
-
-    The candidates are all `_MeasuredLabels` or all `_MeasuredIntervals`; `cutoffs` has a cut-off
-    for each new row, in an array for each candidate.
-    """
-    pairs = list(zip(measured, cutoffs, strict=True))
+def _unite(
+    measured: Sequence[_MeasuredCandidate], cutoffs: Sequence[Floats]
+) -> LabelSets | IntervalUnions:
+    """Unite the sets that the candidates make for each new row, at their cut-offs for that row."""
     if isinstance(measured[0], _MeasuredLabels):
-        is_member = [candidate.new_scores <= cutoff[:, None] for candidate, cutoff in pairs]
-        return LabelSets(np.any(is_member, axis=0), measured[0].labels)
+        return _unite_label_sets(cast(Sequence[_MeasuredLabels], measured), cutoffs)
+    return _unite_intervals(cast(Sequence[_MeasuredIntervals], measured), cutoffs)
 
-    parts = [candidate.score.sets(candidate.prediction, cutoff) for candidate, cutoff in pairs]
-    lower = np.stack([np.where(part.is_empty(), np.inf, part.lower) for part in parts], axis=1)
-    upper = np.stack([np.where(part.is_empty(), -np.inf, part.upper) for part in parts], axis=1)
-    pointers, lower_ends, upper_ends = _merge_pieces(lower, upper)
-    return IntervalUnions(pointers, lower_ends, upper_ends, _InAnyPart(tuple(parts)))
+
+def _unite_label_sets(measured: Sequence[_MeasuredLabels], cutoffs: Sequence[Floats]) -> LabelSets:
+    """Put a label into a new row's set if any candidate scores it at most at its cut-off."""
+    is_in_any = np.zeros(measured[0].new_scores.shape, dtype=bool)
+    for candidate, cutoff in zip(measured, cutoffs, strict=True):
+        is_in_any |= candidate.new_scores <= cutoff[:, None]
+    return LabelSets(is_in_any, measured[0].labels)
+
+
+def _unite_intervals(
+    measured: Sequence[_MeasuredIntervals], cutoffs: Sequence[Floats]
+) -> IntervalUnions:
+    """Unite the intervals of all candidates, row by row; those that overlap become one piece."""
+    intervals: list[Intervals] = []
+    for candidate, cutoff in zip(measured, cutoffs, strict=True):
+        sets: Any = candidate.score.sets(candidate.prediction, cutoff)
+        intervals.append(sets)
+
+    # An empty interval goes from inf to -inf, and so is no part of any piece.
+    lower = [np.where(sets.is_empty(), np.inf, sets.lower) for sets in intervals]
+    upper = [np.where(sets.is_empty(), -np.inf, sets.upper) for sets in intervals]
+    pieces = _merge_pieces(np.stack(lower, axis=1), np.stack(upper, axis=1))
+    return IntervalUnions(*pieces, _InAnyPart(tuple(intervals)))
 
 
 def _merge_pieces(lower: Floats, upper: Floats) -> tuple[Integers, Floats, Floats]:
@@ -564,24 +596,25 @@ def _merge_pieces(lower: Floats, upper: Floats) -> tuple[Integers, Floats, Float
     inf to -inf. Returns (pointers, lower ends, upper ends): the ends of the merged pieces of all
     rows, one row after the other, where row i has those from pointers[i] to pointers[i + 1].
     """
-    # 1. Sort the pieces of each row, and note how far they reach up to each one.
+    # 1. Sort the pieces of each row by their lower ends. Empty ones come last.
     order = np.argsort(lower, axis=1, kind="stable")
     lower = np.take_along_axis(lower, order, axis=1)
     upper = np.take_along_axis(upper, order, axis=1)
-    reached = np.maximum.accumulate(upper, axis=1)
-
-    # 2. A merged piece starts at the first piece, and at each one beyond what was reached before.
     is_filled = lower < np.inf
-    starts = is_filled.copy()
-    starts[:, 1:] &= lower[:, 1:] > reached[:, :-1]
 
-    # 3. It ends where the next one starts, or where no filled piece follows.
+    # 2. A merged piece begins at the first piece, and at each one that begins beyond the largest
+    # upper end so far.
+    largest_upper = np.maximum.accumulate(upper, axis=1)
+    begins = is_filled.copy()
+    begins[:, 1:] &= lower[:, 1:] > largest_upper[:, :-1]
+
+    # 3. It ends where the next piece begins a new one or is empty, and at the last piece.
     ends = is_filled.copy()
-    ends[:, :-1] &= starts[:, 1:] | ~is_filled[:, 1:]
+    ends[:, :-1] &= begins[:, 1:] | ~is_filled[:, 1:]
 
-    pieces_of_row = np.count_nonzero(starts, axis=1)
-    pointers = np.concatenate([[0], np.cumsum(pieces_of_row)])
-    return pointers, lower[starts], reached[ends]
+    n_merged = np.count_nonzero(begins, axis=1)  # of each row
+    pointers = np.concatenate([[0], np.cumsum(n_merged)])
+    return pointers, lower[begins], largest_upper[ends]
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,16 +68,17 @@ class Slicing:
 def named_slicings(
     rows: Rows, columns: Sequence[Any], thresholds: ThresholdKind
 ) -> tuple[Slicing, ...]:
-    """Slice the tuning rows by each column (or function of X) of an objective, and by condition.
+    """Slice the tuning rows by each of some columns, and by condition.
 
-    A condition is what gives rows a threshold of their own.
+    `columns` are names or numbers of columns, or functions of X that give a value for each row. A
+    condition is a group of rows with a threshold of its own, where `thresholds` has such groups.
     """
     slicings = []
     for column in columns:
         check_condition(column, rows.X, parameter="by")
         values = condition_values(column, rows.X, rows.y, parameter="by")
         if values is not None:
-            column_name = getattr(column, "__name__", str(column))
+            column_name = getattr(column, "__name__", str(column))  # of a function, its name
             slicings.append(Slicing.by_value(values, column_name=column_name))
 
     if isinstance(thresholds, ThresholdByCondition):

@@ -21,9 +21,10 @@ def share_of_wins(
 ) -> float:
     """Return the share of 50 random halves of the tuning rows on which the winner wins again.
 
-    `winner` is the name of the candidate that won on all tuning rows, `candidates` are those that
-    are compared again, the winner among them. The comparison must take one threshold for all rows,
-    and an objective that reads no sets.
+    It measures how settled a choice is: near 1 if the winner is clearly best, lower if chance
+    decided. `winner` is the name of the candidate that won on all tuning rows; `candidates` are
+    those that are compared again, the winner among them. The comparison must take one threshold for
+    all rows, and an objective that reads no sets.
     """
     # 1. Draw the halves.
     n_rows = len(candidates[0])
@@ -32,35 +33,37 @@ def share_of_wins(
     halves = [rng.permutation(n_rows)[:half_size] for _ in range(N_HALVES)]
 
     # 2. Measure every candidate on every half.
-    rows_of_halves: list[list[RankingRow]] = [[] for _ in halves]
-    for candidate in candidates:
-        measured = measure_on_halves(candidate, halves, comparison)
-        for rows, row in zip(rows_of_halves, measured, strict=True):
-            rows.append(row)
+    measured = [measure_on_halves(candidate, halves, comparison) for candidate in candidates]
 
     # 3. Count the halves that the winner wins.
-    winners = [put_in_order(rows, comparison.objective)[0].name for rows in rows_of_halves]
-    return winners.count(winner) / N_HALVES
+    n_wins = 0
+    for number in range(N_HALVES):
+        rows_of_half = [rows_of_candidate[number] for rows_of_candidate in measured]
+        best = put_in_order(rows_of_half, comparison.objective)[0]
+        n_wins += best.name == winner
+    return n_wins / N_HALVES
 
 
 def measure_on_halves(
     candidate: EvaluatedCandidate, halves: Sequence[Integers], comparison: Comparison
 ) -> list[RankingRow]:
-    """Measure a candidate on each half of the tuning rows, at the threshold that the half gives.
+    """Measure a candidate on each half of the tuning rows, as if there were no other rows.
 
-    `halves` holds the positions of the rows of each half.
+    `halves` holds the positions of the rows of each half. Returns a row of a ranking for each.
     """
+    # 1. Take the smallest threshold that each half allows.
     thresholds = []
     for half in halves:
         weights = comparison.weights.take(half)
         scores = candidate.scores[half]
         thresholds.append(weights.smallest_threshold(scores, comparison.alpha))
 
-    # Many halves share a threshold, and one pass gives the sizes at all different ones.
+    # 2. Compute the sizes of all sets, once for each different threshold: many halves share one.
     different_thresholds = np.unique(thresholds)
-    size_curves = candidate.size_curves(different_thresholds)
-    sizes_at = dict(zip(different_thresholds.tolist(), size_curves, strict=True))
+    sizes_of_all = candidate.size_curves(different_thresholds)  # a line for each, (J, n)
+    sizes_at = dict(zip(different_thresholds.tolist(), sizes_of_all, strict=True))
 
+    # 3. Measure the rows of each half at its threshold.
     measured = []
     for half, threshold in zip(halves, thresholds, strict=True):
         cutoffs = Cutoffs.equal(threshold)
