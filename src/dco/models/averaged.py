@@ -107,14 +107,17 @@ def _average_class_records(records: Sequence[Any]) -> ClassRecord:
 
 
 def _pool_mixtures(records: Sequence[GaussianMixtures]) -> GaussianMixtures:
-    """Make one mixture per row of the components of several mixtures."""
+    """Average the mixtures of several models: one mixture per row, of all their components.
+
+    A record holds the means of its components, (n_components, n_rows), and their standard
+    deviations, of the same shape, or (n_components,) if these are the same for all rows.
+    """
     all_means = []
     all_sds = []
     for record in records:
-        means = record.means.T  # (n, T): a row for each row of X, a column for each component
-        sds = np.broadcast_to(record.sds.T, means.shape)  # (T,) if they are the same for all rows
+        means = record.means.T  # (n_rows, n_components)
         all_means.append(means)
-        all_sds.append(sds)
+        all_sds.append(np.broadcast_to(record.sds.T, means.shape))
     return GaussianMixtures(
         np.concatenate(all_means, axis=1), np.concatenate(all_sds, axis=1), draws_first=False
     )

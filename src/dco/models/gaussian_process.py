@@ -58,14 +58,20 @@ class SmallGaussianProcess(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> SmallGaussianProcess:
-        """Learn the kernel from a few rows, and condition the process on more of them."""
+        """Learn the kernel from a few random rows, and condition the process on more of them."""
+        # 1. Standardise the target.
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         self.mean_ = float(np.mean(y))
         self.scale_ = float(np.std(y)) or 1.0
         target = (y - self.mean_) / self.scale_
 
-        rows = np.random.default_rng(self.random_state).permutation(len(y))[: self.most_rows]
-        kernel = self._learn_kernel(X[rows[: self.kernel_rows]], target[rows[: self.kernel_rows]])
+        # 2. Pick the rows. Time grows with the cube of their number.
+        random_order = np.random.default_rng(self.random_state).permutation(len(y))
+        rows = random_order[: self.most_rows]
+        few_rows = random_order[: min(self.kernel_rows, self.most_rows)]
+
+        # 3. Learn the kernel from the few, and keep it for the fit on the others.
+        kernel = self._learn_kernel(X[few_rows], target[few_rows])
         process = GaussianProcessRegressor(kernel, optimizer=None)
         self.process_ = process.fit(X[rows], target[rows])
         return self
@@ -81,7 +87,11 @@ class SmallGaussianProcess(RegressorMixin, BaseEstimator):
         return np.asarray(np.concatenate(means) * self.scale_ + self.mean_)
 
     def _learn_kernel(self, X: Floats, target: Floats) -> Kernel:
-        """Return the kernel with the parameters that maximise the marginal likelihood."""
+        """Return the kernel whose parameters maximise the marginal likelihood of these rows.
+
+        It is signal * Matern(length scales) + noise, for columns and a target of unit variance. A
+        column matters less the longer its length scale.
+        """
         n_columns = X.shape[1]
         typical_distance = np.sqrt(n_columns)  # of two rows whose columns have unit variance
         length_scales = np.full(n_columns, typical_distance)

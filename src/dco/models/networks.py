@@ -60,7 +60,7 @@ class SmallNetworks(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> SmallNetworks:
-        """Train every network on all rows."""
+        """Train every network on all rows, each with its own seed; activations alternate."""
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         self.mean_ = float(np.mean(y))
         self.scale_ = float(np.std(y)) or 1.0
@@ -81,7 +81,11 @@ class SmallNetworks(RegressorMixin, BaseEstimator):
         return np.asarray(np.mean(predictions, axis=0) * self.scale_ + self.mean_)
 
     def _train(self, X: Floats, target: Floats, activation: str, seed: int) -> MLPRegressor:
-        """Train one network in stages, each with a learning rate of its own."""
+        """Train one network in stages, each at a lower learning rate than the one before.
+
+        Every stage takes the same number of steps, of `_ROWS_PER_STEP` rows each. scikit-learn
+        counts epochs (passes over all rows) instead, so the steps are converted.
+        """
         rows_per_step = min(_ROWS_PER_STEP, len(target))
         steps_per_epoch = math.ceil(len(target) / rows_per_step)
         steps_per_stage = self.steps / len(_LEARNING_RATES)

@@ -196,14 +196,14 @@ def _copy(name: str, model: Any, seed: int) -> Any:
     if not hasattr(copy, "get_params"):
         return copy
 
-    params_to_seed = {}
+    seeds = {}  # by path, such as "forest__random_state" for a part of the model
     for path, value in copy.get_params().items():
         if _is_seedless_splitter(value):
             value.random_state = seed  # the copy's own splitter, since `clone` copies splitters
-        name = path.rpartition("__")[2]  # "forest__random_state" belongs to a part of the model
-        if name == "random_state" and value is None:
-            params_to_seed[path] = seed
-    return copy.set_params(**params_to_seed) if params_to_seed else copy
+        parameter = path.rpartition("__")[2]
+        if parameter == "random_state" and value is None:
+            seeds[path] = seed
+    return copy.set_params(**seeds) if seeds else copy
 
 
 def _is_seedless_splitter(value: Any) -> bool:

@@ -260,31 +260,36 @@ class Answer:
 
 
 def _ask(model: Any, X: Any, record_type: type) -> Answer:
-    """Call the method of a fitted model that gives a record of this type, or of a richer one.
+    """Let a fitted model predict the rows of X, by the method that gives this type of prediction.
 
-    A pipeline has no methods such as `predict_distribution`: X is then sent through its steps (by
-    `peel`), and the method of the last one is called.
+    `record_type` is a type of prediction record, such as `PointsWithSpread`; a type from which it
+    can be computed will do. Returns what the method gave, with the function that reads it.
+
+    A pipeline does not have all methods of its last step, such as `predict_distribution`. ``peel``
+    then gives this step, and X as it comes out of the steps before it.
     """
     last = last_model(model)
-    if hasattr(last, "predict_kind"):  # an `AveragedModel`
+
+    # 1. Models that predict records. For points, `predict` is preferred.
+    if hasattr(last, "predict_kind"):  # a model of ours, such as `AveragedModel`
         last, features = peel(model, X)
         return Answer(last.predict_kind(features, record_type), _read_record)
 
-    # 1. The model's own record, except for points, which `predict` gives too.
-    is_announced = any(record_type in DERIVED_RECORDS[record] for record in announced_records(last))
+    own_records = announced_records(last)  # of its `predict_distribution`
+    is_announced = any(record_type in DERIVED_RECORDS[record] for record in own_records)
     predicts_points = record_type is Points and hasattr(last, "predict")
     if is_announced and not predicts_points:
         last, features = peel(model, X)
         return Answer(last.predict_distribution(features), _read_record)
 
-    # 2. Numbers.
+    # 2. Regressors.
     if record_type is PointsWithSpread:
         last, features = peel(model, X)
         return Answer(last.predict(features, return_std=True), _read_mean_and_std)
-    if record_type is not ClassDraws and record_type is not ClassProbabilities:
+    if record_type not in CLASS_RECORDS:
         return Answer(model.predict(X), _read_points)
 
-    # 3. Classes. Probabilities can also be derived from draws.
+    # 3. Classifiers. Probabilities are also the mean of draws of them.
     has_only_draws = hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
     if record_type is ClassDraws or has_only_draws:
         last, features = peel(model, X)
@@ -434,11 +439,19 @@ def _name_columns(
     uniforms: ArrayLike | None,
     classes: ArrayLike | None,
 ) -> ClassProbabilities | ClassDraws:
-    """Complete a record of class probabilities with what the model did not put into it.
+    """Add to predicted class probabilities what the model did not put into their record.
 
-    Columns get the names of the model's classes, unless the record names them. Labels in `classes`
-    (all labels there are) that the model does not know become the `unseen` ones. `uniforms` are
-    random numbers of the rows, for randomised scores.
+    Parameters
+    ----------
+    record
+        The probabilities, with a column for each class that the model knows.
+    uniforms
+        A random number in [0, 1) for each row, for randomised scores; None to keep the record's.
+    classes
+        All labels there are, if given. Those that the model does not know have no column; the
+        record lists them as `unseen`.
+
+    Columns get the names of the model's classes, unless the record names them.
     """
     column_names = record.classes if record.classes is not None else _classes_of(model)
     if record.n_known != len(column_names):

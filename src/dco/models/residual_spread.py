@@ -96,7 +96,8 @@ class ResidualSpread(MadeOfRegressors):
         self.estimator_ = clone(self._regressor()).fit(X, y, **model_params)
         residuals = self._out_of_fold_residuals(X, y, groups, model_params)
 
-        # 2. The model of the spread, between a floor and the largest residual.
+        # 2. The model of the spread, of the residuals or of their logarithm. What it predicts will
+        # be kept between a floor and the largest residual.
         self.floor_ = max(float(self.floor * residuals.mean()), SMALLEST_FLOOR)
         self.largest_ = float(residuals.max() + self.floor_)
         target = np.log(residuals + self.floor_) if self.logs else residuals

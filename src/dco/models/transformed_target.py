@@ -52,13 +52,17 @@ class TransformedTarget(MadeOfRegressors):
             raise ValueError("requires y to be passed, but the target y is None.")
         params = self._route(params)["estimator"]
 
+        # 1. The transform. Some, such as quantiles, depend on the targets.
         target: Floats = column_or_1d(y, warn=True, dtype=np.float64)
         self.scale_ = fit_transform(self.scale, target)
         transformed = map_to_scale(scale_of(self.scale_), target)
         self._check_targets(target, transformed)
+
+        # 2. The regressor.
         self.estimator_ = clone(self._regressor()).fit(X, transformed, **params)
 
-        # Predictions of g(y) may leave the range of the training targets by half of its length.
+        # 3. Bounds: predictions of g(y) may leave the range of the training targets by half of its
+        # length, so that y = inverse of g is not huge.
         lowest = float(transformed.min())
         highest = float(transformed.max())
         margin = (highest - lowest) / 2

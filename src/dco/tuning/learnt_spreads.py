@@ -37,8 +37,10 @@ def learn_spreads(
 ) -> list[Candidate]:
     """Make candidates of the best few models, each with a spread learnt on the tuning rows.
 
-    The spread is fixed before calibration rows are opened, so that coverage is as exact as ever.
-    For the ranking, each fifth of the tuning rows gets a spread learnt on the others.
+    A spread says how far off the model usually is, for each row; sets are wider where it is larger.
+    It is fixed before calibration rows are opened, so that coverage is as exact as ever. For the
+    ranking, each fifth of the tuning rows gets a spread learnt on the others. A candidate is made
+    for each of three powers of the spread: the larger, the more widths follow it.
     """
     resampling = contest.resampling
     if len(resampling.tuning_rows) < _FEWEST_ROWS:
@@ -58,7 +60,10 @@ def learn_spreads(
 def best_point_trials(
     candidates: Sequence[Candidate], contest: Contest, ranking: Ranking
 ) -> list[CandidateTrial]:
-    """Return the best trial of each of the best few models that predict points."""
+    """Return the best trial of each of the two best models that predict points, or a spread too.
+
+    A trial is a candidate (a model with a score) as it did on the tuning rows.
+    """
     by_name = {candidate.name: candidate for candidate in candidates}
     trials: dict[str, CandidateTrial] = {}
     for row in ranking.by_objective():
@@ -71,7 +76,12 @@ def best_point_trials(
 def add_spread(
     trial: CandidateTrial, resampling: Resampling, *, seed: int
 ) -> tuple[WithLearntSpread, FittedModel]:
-    """Return the model with its spread, and what it predicts for the tuning rows."""
+    """Add a spread to the model of a trial: how far off the model usually is, for each row.
+
+    Returns the model with a spread that is learnt from its residuals on all tuning rows, and its
+    fit with predictions of these rows. Their spreads come from models that were learnt without the
+    row itself, since a ranking by them would otherwise flatter the spread.
+    """
     rows = resampling.tuning_rows
     centres = trial.predictions.centres
     residuals = np.abs(rows.y - centres)
@@ -100,7 +110,10 @@ def cross_fitted_spreads(rows: Rows, residuals: Floats, *, seed: int) -> Floats:
 
 
 def new_spread_model(X: Any, n_rows: int, *, seed: int) -> SpreadModel:
-    """Make an unfitted model of the spread: a forest of large leaves on the prepared columns."""
+    """Make an unfitted model of the spread: a forest of 40 trees with large leaves.
+
+    Residuals are noisy, so a leaf averages over at least 10 of them, and over more of many rows.
+    """
     from sklearn.ensemble import ExtraTreesRegressor
     from sklearn.pipeline import Pipeline
 

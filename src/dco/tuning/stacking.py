@@ -79,7 +79,8 @@ def best_trial_of_each_model(
 ) -> list[CandidateTrial]:
     """Return the best trial of every model that predicts points, the best model first.
 
-    Averages of models are left out: their members are there.
+    A trial is a candidate (a model with a score) as it did on the tuning rows; a model has several.
+    Averages of models are left out, since their members are listed by themselves.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
     trials: dict[str, CandidateTrial] = {}
