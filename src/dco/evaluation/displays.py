@@ -164,9 +164,10 @@ class CoverageDisplay(Display):
         most: int = MOST_GROUPS,
         ax: Any = None,
     ) -> Self:
-        """Draw an evaluation: by the slices that were asked for, or by condition.
+        """Draw the coverage of an evaluation: of all rows, or of groups of them, a line for each.
 
-        Of many groups, the `most` ones with most rows are drawn.
+        Groups are the slices that were asked for, or with `by_condition` the groups of rows that
+        have a threshold of their own. Of many, the `most` ones with most rows are drawn.
         """
         groups = evaluation.by_condition if by_condition else evaluation.by_group
         test = evaluation.overall.consistency
@@ -184,9 +185,10 @@ class CoverageDisplay(Display):
     def from_certificate(
         cls, certificate: Certificate, *, most: int = MOST_GROUPS, ax: Any = None
     ) -> Self:
-        """Draw what the calibration rows imply of coverage, before any new row is seen.
+        """Draw which coverage the calibration rows let expect, before any new row is seen.
 
-        Thresholds by condition get a line each; of many, the `most` ones with most rows.
+        Groups of rows with a threshold of their own (conditions) get a line each; of many groups,
+        the `most` ones with most calibration rows do.
         """
         promised = 1 - certificate.alpha
         thresholds = certificate.thresholds
@@ -225,7 +227,10 @@ class CoverageDisplay(Display):
         ax.set_ylim(len(names) - 0.5, -0.5)
 
     def _draw_law(self, ax: Any) -> None:
-        """Draw the density of coverage, where it is known, and the coverage that was observed."""
+        """Draw the density of coverage, where it is known, and the coverage that was observed.
+
+        The coverage of a threshold varies by chance as Beta(rank, n_cal + 1 - rank).
+        """
         if self.rank is not None and self.n_cal is not None and self.rank <= self.n_cal:
             law = coverage_law_of_rank(self.rank, self.n_cal)
             low = float(law.ppf(_LOWEST_QUANTILE))
@@ -419,11 +424,11 @@ class SetsDisplay(Display):
 
         to_middle_of_cell = 0.5
         if self.y is not None:
-            line_of = {label: line for line, label in enumerate(labels.tolist())}
+            line_of_label = {label: line for line, label in enumerate(labels.tolist())}
             # A label that the fit does not know has no line, and no dot.
-            lines = np.array([line_of.get(label, math.nan) for label in self.y.tolist()])
+            lines = [line_of_label.get(label, math.nan) for label in self.y.tolist()]
             dots_x = np.arange(len(sets)) + to_middle_of_cell
-            dots_y = lines + to_middle_of_cell
+            dots_y = np.array(lines) + to_middle_of_cell
             draw_dots(ax, dots_x, dots_y, sets.contains(self.y))
             ax.legend(**LEGEND_ABOVE, ncols=2)
 

@@ -70,21 +70,25 @@ def evaluate(
     if len(outcomes) == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
 
+    # 1. Divide the rows into slices.
     slicings = slice_by_outcome(targets if sets.holds_labels else None, centres)
+    has_several_thresholds = isinstance(threshold, Mapping)
     if by is not None:
-        name = "condition" if isinstance(threshold, Mapping) else name_of_slices(by)
+        name = "condition" if has_several_thresholds else name_of_slices(by)
         slicings.append(slice_by_values(name, read_by(by, sets)))
 
-    # Coverage is compared with the law of the threshold: one for all rows, or one for each value.
+    # 2. Find the law of coverage (how coverage varies by chance) of the threshold, or of each.
     law = None
     conditions: list[ConditionRows] = []
     if isinstance(threshold, Mapping):
-        conditions = [
-            ConditionRows(value, rows, law_of(threshold.get(value), is_tied=tied))
-            for value, rows in slicings[-1].rows_of.items()
-        ]
+        by_value = slicings[-1]  # `by` is given where there are several thresholds
+        for value, rows in by_value.rows_of.items():
+            law_of_value = law_of(threshold.get(value), is_tied=tied)
+            conditions.append(ConditionRows(value, rows, law_of_value))
     else:
         law = law_of(threshold, is_tied=tied)
+
+    # 3. Compare the coverage with the laws.
 
     return evaluate_conditions(
         outcomes,
@@ -120,18 +124,22 @@ def evaluate_conditions(
     outcomes
         For each row, whether its set holds the target, and its size.
     law
-        The law of coverage of all rows; None if they have no threshold in common.
+        The law of coverage of all rows (how their coverage varies by chance), with which it is
+        compared; None if they have no threshold in common.
     conditions
-        The rows that have a threshold of their own, and its law.
+        Groups of rows with a threshold of their own, and its law.
     slicings
         Ways to divide the rows, such as by class.
+    alpha
+        The level of the sets, if it is known.
     no_verdict
-        Why these rows can prove nothing, if so.
+        Why these rows cannot show whether the coverage is as promised; None if they can.
     repeats
         What was decided about rows that equal rows of the fit.
     remedy
         What helps classes that are covered rarely, in words.
     """
+    # 1. All rows, and each condition.
     overall = evaluate_outcomes(outcomes, law=law)
     by_condition = tuple(
         evaluate_outcomes(
@@ -139,12 +147,14 @@ def evaluate_conditions(
         )
         for condition in conditions
     )
+    if overall.unknown_labels == overall.n:
+        no_verdict = "no row has a label that a set can hold"
+
+    # 2. The slices.
     slices = evaluate_slices(outcomes, slicings)
     notes = note_low_classes(slices, remedy)
     if repeats.note is not None:
         notes.insert(0, repeats.note)
-    if overall.unknown_labels == overall.n:
-        no_verdict = "no row has a label that a set can hold"
 
     return Evaluation(
         overall=overall,
@@ -175,21 +185,20 @@ def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Not
     `slices` are the evaluated slices of all kinds; those by class are looked at. `remedy` says what
     helps, but for classes that the fit does not know only rows of them help.
     """
-    classes = [row for row in slices if row.by == "class"]
-    low_classes = [row for row in classes if row.coverage < LOW_COVERAGE]
+    classes = [one for one in slices if one.by == "class"]
+    low_classes = [one for one in classes if one.coverage < LOW_COVERAGE]
     if not low_classes:
         return []
 
-    lowest_first = sorted(low_classes, key=lambda row: row.coverage)
-    names = [
-        f"{row.group} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})"
-        for row in lowest_first
-    ]
+    names = []
+    for low_class in sorted(low_classes, key=lambda one: one.coverage):
+        coverage = f"{100 * low_class.coverage:.0f} % of {counted(low_class.n, 'row')}"
+        names.append(f"{low_class.group} ({coverage})")
     how_many = "1 class is" if len(names) == 1 else f"{len(names)} classes are"
     text = (
         f"{how_many} covered in less than {100 * LOW_COVERAGE:.0f} % of rows: {first_few(names)}."
     )
-    if all(row.unknown_labels for row in low_classes):
+    if all(low_class.unknown_labels for low_class in low_classes):
         remedy = "The fit does not know these labels: fit again, with rows of them."
     return [Note("low-classes", text, remedy)]
 

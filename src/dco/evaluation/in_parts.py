@@ -63,9 +63,16 @@ class PartCounts:
     def of(
         cls, predictor: DecoupledPredictor, X: Any, y: AnyArray, calibration: Calibration
     ) -> Self:
-        """Make the sets of one part's rows, and count which of them hold the targets `y`."""
+        """Make the sets of the rows of one part, and count how many hold their target in `y`.
+
+        Rows that equal rows of the fit are counted apart from new ones, and the rows of each
+        condition (a group of rows with a threshold of its own) are counted too.
+        """
+        # 1. Did the sets hold the targets?
         outcomes = Outcomes.of(predictor.sets(X, calibration), y)
         conditions = calibration.evaluated_groups(X, y)
+
+        # 2. Which rows equal rows of the fit? The predictor keeps hashes of those.
         recognised = predictor.kept_rows.recognise(row_fingerprints(X, y))
         is_repeated = recognised.is_recognised
         return cls(
@@ -95,11 +102,11 @@ class PartCounts:
 def evaluate_counts(
     predictor: DecoupledPredictor, calibration: Calibration, counts: PartCounts
 ) -> Evaluation:
-    """Judge a table by its counts, with the same verdict as from the table itself.
+    """Evaluate a table of which only counts are left, with the same verdict as on the table itself.
 
     Slices and quantiles of sizes would need all rows at once, so there are none.
     """
-    # 1. Rows of the fit prove nothing: decide whether to leave out those that were recognised.
+    # 1. Decide what to do with rows that equal rows of the fit, which prove nothing.
     repeats = decide_on_repeats(
         counts.repeated.overall.rows,
         counts.rows,
@@ -111,20 +118,21 @@ def evaluate_counts(
     if not repeats.left_out:
         judged = counts.new + counts.repeated
 
-    # 2. Without a verdict, coverage is compared with no law.
+    # 2. Is there a reason why these rows can show nothing? Otherwise their coverage is compared
+    # with its law, which says how it varies by chance.
     no_verdict = repeats.no_verdict or calibration.no_law
     if judged.overall.unknown == judged.overall.rows:
         no_verdict = "no row has a label that a set can hold"
     law = None if no_verdict else calibration.law
-    law_of_condition = {} if no_verdict else calibration.laws()
+    law_by_condition = {} if no_verdict else calibration.laws()
 
-    # 3. Evaluate all rows, and those of each condition.
+    # 3. Evaluate all rows, and those of each condition (a group with a threshold of its own).
     has_labels = predictor.structure.classes is not None
     by_condition = tuple(
         evaluate_counted(
             condition_counts,
             has_labels=has_labels,
-            law=law_of_condition.get(condition),
+            law=law_by_condition.get(condition),
             by="condition",
             group=condition,
         )

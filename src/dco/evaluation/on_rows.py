@@ -97,8 +97,9 @@ def evaluate_on_rows(
 def find_repeats(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Repeats:
     """Find rows that equal rows of the fit, and decide what to do with them.
 
-    They are evaluated like others, left out, or the reason why there is no verdict.
+    Such rows prove nothing about new ones. See `decide_on_repeats` for what may be decided.
     """
+    # 1. Compare hashes of the rows with those that the predictor keeps.
     hashes = row_fingerprints(X, y)
     recognised = predictor.kept_rows.recognise(hashes)
     repeats = decide_on_repeats(
@@ -112,8 +113,8 @@ def find_repeats(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Repeats:
     if repeats.no_verdict is not None:
         return repeats
 
-    # Where rows repeat often by nature, equal rows are no sign that rows of the fit were used. But
-    # it is one if these are exactly the rows of a role, such as all calibration rows.
+    # 2. In data where rows often repeat, equal rows are no sign that rows of the fit were used. But
+    # it is one if these are exactly the rows of one role in the fit, such as calibration.
     role = role_of_these_rows(predictor, hashes)
     if role is not None:
         these_rows = f"these are the {role} rows of the fit"

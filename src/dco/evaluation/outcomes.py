@@ -84,18 +84,22 @@ class Counts:
 
     @classmethod
     def of(cls, outcomes: Outcomes) -> Self:
-        """Count over these rows: those covered, with empty sets, with full sets, and so on."""
-        is_finite = np.isfinite(outcomes.sizes)
-        one_label = outcomes.has_one_label
+        """Count the rows that are covered, those whose set is empty, full or infinite, and so on.
+
+        The finite sizes are summed up, to one number in a tuple.
+        """
+        sizes = outcomes.sizes
+        sum_of_finite_sizes = math.fsum(sizes[np.isfinite(sizes)])
+        has_one_label = outcomes.has_one_label
         return cls(
             rows=len(outcomes),
             covered=int(outcomes.covered.sum()),
             unknown=int(np.sum(~outcomes.known)),
             empty=int(outcomes.empty.sum()),
             full=int(outcomes.full.sum()),
-            infinite=int(np.sum(np.isinf(outcomes.sizes))),
-            one_label=0 if one_label is None else int(one_label.sum()),
-            finite_sizes=(math.fsum(outcomes.sizes[is_finite]),),
+            infinite=int(np.sum(np.isinf(sizes))),
+            one_label=0 if has_one_label is None else int(has_one_label.sum()),
+            finite_sizes=(sum_of_finite_sizes,),
         )
 
     def __add__(self, other: Counts) -> Counts:

@@ -38,12 +38,14 @@ def decide_on_repeats(
     is_exact: bool,
     rows: tuple[int, ...] = (),
 ) -> Repeats:
-    """Decide about rows that equal rows of the fit: evaluate them, leave them out, or judge none.
+    """Decide what to do with rows of an evaluation that equal rows of the fit.
 
-    Where rows repeat by nature, some new rows equal rows of the fit by chance; they are evaluated
-    like others. If there are more, they may be rows of the fit, which prove nothing: they are left
-    out, and the others are judged. There is no verdict if most rows are rows of the fit, if too few
-    others remain, or if it is not known which rows they are.
+    Rows of the fit prove nothing about new rows. There are three cases:
+
+    - No more rows are equal than by chance, in data where rows repeat: all are evaluated.
+    - More are equal: they are left out, and the others evaluated.
+    - But if fewer than 10 others remain, or fewer than are left out, or if it is not known which
+      rows are equal, there is no verdict on any.
 
     Parameters
     ----------
@@ -58,21 +60,24 @@ def decide_on_repeats(
     rows
         The positions of the equal rows, where they are known.
     """
+    # 1. Chance explains them.
     if n_equal <= by_chance:
         return Repeats()
 
     finding = repeats_in_words(n_equal, n_rows, is_exact=is_exact)
     roles = ", ".join(f"{count} {role}" for role, count in by_role.items())
-    finding_by_role = f"{finding} ({roles})" if roles else finding
+    finding_with_roles = f"{finding} ({roles})" if roles else finding
 
+    # 2. No verdict.
     n_others = n_rows - n_equal
     too_few_others = n_others < max(n_equal, FEWEST_ROWS)
     if not is_exact or too_few_others:
-        sentence = finding_by_role[0].upper() + finding_by_role[1:]
+        sentence = finding_with_roles[0].upper() + finding_with_roles[1:]
         return without_verdict(finding, sentence=sentence)
 
-    were = "was" if n_equal == 1 else "were"
-    text = f"{finding_by_role} and {were} left out; the others are judged."
+    # 3. Leave them out.
+    verb = "was" if n_equal == 1 else "were"
+    text = f"{finding_with_roles} and {verb} left out; the others are judged."
     return Repeats(left_out=n_equal, rows=rows, note=Note("used-rows", text))
 
 

@@ -67,19 +67,20 @@ def range_in_words(values: Floats) -> str:
 
 
 def evaluate_slices(outcomes: Outcomes, slicings: Sequence[Slicing]) -> tuple[GroupEvaluation, ...]:
-    """Evaluate every slice, with intervals for their coverage that hold for all slices at once.
+    """Evaluate every slice of the rows, such as each class, with an interval for its coverage.
 
-    For that the error rate is divided by the number of slices (Bonferroni).
+    All intervals hold at once with 95 % confidence. For that, each may be wrong only at a share of
+    the error rate: 5 % divided by the number of slices (Bonferroni).
     """
     n_slices = sum(len(slicing.rows_of) for slicing in slicings)
     evaluations = []
     for slicing in slicings:
         for value, rows in slicing.rows_of.items():
-            evaluation = evaluate_outcomes(
-                outcomes.take(rows),
-                by=slicing.by,
-                group=value,
-                confidence=1 - FAMILY_ERROR_RATE / n_slices,
+            confidence = 1 - FAMILY_ERROR_RATE / n_slices
+            outcomes_of_slice = outcomes.take(rows)
+            evaluations.append(
+                evaluate_outcomes(
+                    outcomes_of_slice, by=slicing.by, group=value, confidence=confidence
+                )
             )
-            evaluations.append(evaluation)
     return tuple(evaluations)
