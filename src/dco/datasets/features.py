@@ -112,20 +112,22 @@ def extract_features(
     }
     claim_cache(folder, made_from)
 
-    # 2. Compute the batches that have no file yet. A batch is known by its first image.
-    starts = range(0, n_images, batch_size)
-    file_of_batch = {start: folder / f"rows-{start:08d}.npy" for start in starts}
-    missing = [start for start, file in file_of_batch.items() if not file.exists()]
-    n_done = len(starts) - len(missing)
-    title = f"{name}: features"
-    for start in _with_progress_bar(missing, title, n_done=n_done, is_shown=progress):
-        stop = min(start + batch_size, n_images)
-        rows = np.asarray(network(images.read(start, stop)), dtype=np.float32)
-        _check_rows(rows, start=start, stop=stop)
-        write_batch(file_of_batch[start], rows)
+    # 2. List the batches that have no file yet. A batch is called by the number of its first image.
+    first_images = range(0, n_images, batch_size)
+    files = {first: folder / f"rows-{first:08d}.npy" for first in first_images}
+    missing = [first for first, file in files.items() if not file.exists()]
+    n_done = len(files) - len(missing)
 
-    # 3. Read all files.
-    batches = [np.load(file, allow_pickle=False) for file in file_of_batch.values()]
+    # 3. Compute them.
+    title = f"{name}: features"
+    for first in _with_progress_bar(missing, title, n_done=n_done, is_shown=progress):
+        stop = min(first + batch_size, n_images)
+        rows = np.asarray(network(images.read(first, stop)), dtype=np.float32)
+        _check_rows(rows, start=first, stop=stop)
+        write_batch(files[first], rows)
+
+    # 4. Read all files.
+    batches = [np.load(file, allow_pickle=False) for file in files.values()]
     return ImageFeatures(np.concatenate(batches), images.labels, images.class_names)
 
 

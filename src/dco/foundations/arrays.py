@@ -215,17 +215,21 @@ def first_inexact_position(values: AnyArray) -> int | None:
     """Find the first of (n,) numbers that float64 rounds to another number; None if there is none.
 
     Only numbers beyond 2**53 count: below, all integers are exact, and decimals are meant to be
-    rounded.
+    rounded. Smaller formats than float64 and 64-bit integers are never rounded.
     """
     kind = values.dtype.kind
     n_bytes = values.dtype.itemsize
-    if kind in "iu" and n_bytes == 8:
+    is_64_bit_integer = kind in "iu" and n_bytes == 8
+    is_long_float = kind == "f" and n_bytes > 8
+    is_object_or_text = kind in "OU"
+
+    if is_64_bit_integer:
         is_inexact = _are_inexact_integers(values)
-    elif kind == "f" and n_bytes > 8:
+    elif is_long_float:
         with np.errstate(over="ignore"):
             is_large = np.abs(values) > _FLOAT_INTEGERS
             is_inexact = is_large & (values.astype(np.float64) != values)
-    elif kind in "OU":
+    elif is_object_or_text:
         is_inexact = np.array([_is_inexact(value) for value in values.tolist()], dtype=bool)
     else:
         return None

@@ -70,21 +70,23 @@ def halves_of_digest(kind: bytes, data: bytes) -> tuple[int, int]:
 
 
 def column_words(column: Any, *, at_float32: bool = False) -> Words:
-    """Return the words of the cells of one column, (2, n), or (1, n) where both are the same.
+    """Write each cell of a column as two words, 64-bit integers that are the same for equal values.
 
     `column` is an array or a column of a pandas or polars frame. With `at_float32`, numbers are
     rounded to single precision first, so that a float32 copy of a column has the same words.
+    Returns an array (2, n), or (1, n) where both words of every cell are the same.
     """
     is_category = hasattr(column, "cat") and hasattr(column.cat, "codes")
     if is_category:
         return _category_words(column, at_float32)
 
     array = column if isinstance(column, np.ndarray) else _to_numpy(column)
-    if array.dtype.kind in "biuf":
+    kind = array.dtype.kind
+    if kind in "biuf":  # truth values, integers, floats
         return number_words(array, at_float32=at_float32)
-    if array.dtype.kind in "mM":
+    if kind in "mM":  # durations, dates
         return _date_words(array)
-    if array.dtype.kind in "cV":
+    if kind in "cV":  # complex numbers, records
         raise TypeError(
             f"A column of dtype {array.dtype} has no canonical form; give real numbers, text, "
             f"dates or categories."
@@ -135,13 +137,14 @@ def _polars_to_numpy(column: Any) -> AnyArray:
 
 
 def number_words(array: AnyArray, *, at_float32: bool = False) -> Words:
-    """Return the words of an array of numbers of any shape: the bits of each as a float64.
+    """Write each number of an array as two words (64-bit integers): the bits of its float64, twice.
 
-    The result has the shape of the array after a first axis, which is 1 long because both words are
-    the same. It is 2 long if some integer is too large for a float64: such integers keep all digits
-    and are hashed as text.
+    The array may have any shape. The result has a first axis before it: of length 1, since both
+    words are the same; or of length 2 if some integer is too large for a float64. Such integers
+    keep all digits, as the hash of their text. `at_float32` rounds to single precision first.
     """
-    # 1. Convert to float64. Adding 0.0 turns -0.0 into 0.0, and all NaN get the same bits.
+    # 1. Convert to float64. Equal numbers must have the same bits: adding 0.0 turns -0.0 into 0.0,
+    # and all NaN become one.
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = array.astype(np.float32) if at_float32 else array
         floats = rounded.astype(np.float64, order="C") + 0.0
@@ -160,16 +163,13 @@ def number_words(array: AnyArray, *, at_float32: bool = False) -> Words:
 
 
 def _date_words(array: AnyArray) -> Words:
-    """Return the two words of each date or duration, (2, n).
+    """Write each date or duration of an array as two words (64-bit integers), (2, n).
 
-    A date is split into whole microseconds since 1970, which reach any year that people use, and
-    the nanoseconds beyond them; durations likewise. The first word hashes the microseconds, the
-    second word both parts.
+    The first word is a hash of its whole microseconds, the second one a hash of these and of the
+    nanoseconds beyond. So a date has the same words in whatever unit it is stored.
     """
+    # 1. Split into whole microseconds (since 1970, of dates) and the nanoseconds beyond.
     letter = array.dtype.kind  # M for dates, m for durations
-
-    # 1. Split into microseconds and nanoseconds. The same date gives the same two integers, in
-    # whatever unit it is stored.
     unit = np.datetime_data(array.dtype)[0]
     if unit in _FINE_UNITS:
         in_nanoseconds = array.astype(f"{letter}8[ns]").view(np.int64)
@@ -178,7 +178,7 @@ def _date_words(array: AnyArray) -> Words:
         microseconds = array.astype(f"{letter}8[us]").view(np.int64)
         nanoseconds = np.zeros(array.shape, np.int64)
 
-    # 2. Hash them, with a key that keeps dates apart from durations.
+    # 2. Hash them, with a key so that no date has the words of a duration.
     key = hash_words(np.array([ord(letter)], dtype=np.uint64))
     first_words = hash_words(microseconds.view(np.uint64) ^ key)
     second_words = hash_words(first_words + nanoseconds.view(np.uint64))
@@ -215,7 +215,11 @@ def _words_one_by_one(values: list[Any], at_float32: bool) -> Words:
 
 
 def _words_of_value(value: Any, at_float32: bool) -> tuple[int, int]:
-    """Return the two words of one Python value; refuse types that have no canonical form."""
+    """Write one Python value as two words (64-bit integers), the same for equal values.
+
+    Types whose values cannot be told apart in this way are refused. `at_float32` rounds numbers to
+    single precision first.
+    """
     # text first, which is the most frequent
     if isinstance(value, str):
         return halves_of_digest(b"text", value.encode("utf-8", "surrogatepass"))
@@ -246,17 +250,23 @@ def _words_of_value(value: Any, at_float32: bool) -> tuple[int, int]:
 
 
 def _words_of_number(value: Any, at_float32: bool) -> tuple[int, int]:
-    """Return the words of a number: the bits of its float64, twice.
+    """Write a number as two words (64-bit integers): the bits of its float64, twice.
 
-    An integer that no float64 equals is written by its digits instead.
+    An integer that no float64 equals is written as a hash of its digits instead. `at_float32`
+    rounds to single precision first.
     """
     try:
         number = float(value)
+        is_too_large = False
     except OverflowError:
+        number = math.inf
+        is_too_large = True
+
+    is_integer = isinstance(value, _INTEGERS)
+    is_rounded = is_integer and not at_float32 and number != int(value)
+    if is_too_large or is_rounded:
         return halves_of_digest(b"integer", str(int(value)).encode())
 
-    if isinstance(value, _INTEGERS) and not at_float32 and number != int(value):
-        return halves_of_digest(b"integer", str(int(value)).encode())
     if at_float32:
         with np.errstate(over="ignore"):
             number = float(np.float32(number))

@@ -84,7 +84,6 @@ def _run(
     See `run_on_cluster` for the arguments. The first error of a call is raised, and the other calls
     are then cancelled.
     """
-    distributed = require("distributed", extra="dask")
     n_calls = len(work)
 
     # 1. Nothing is sent before there is a worker, and before all workers are checked.
@@ -95,22 +94,9 @@ def _run(
     # 2. Submit the calls. Not `pure`: equal items are separate calls, since a call may write files.
     futures = client.map(function, work, pure=False)
 
-    # 3. Wait for them, and look now and then whether there still are workers.
-    n_done = 0
+    # 3. Wait for them. If one fails, or this process is interrupted, the others are cancelled.
     try:
-        completed = distributed.as_completed(futures, loop=client.loop)
-        while completed.count():
-            for future in completed.next_batch(block=False):
-                if future.status == "error":
-                    future.result()  # raises at once, rather than after every other call
-                n_done += 1
-                if on_result is not None:
-                    on_result(_fetch(future, workers))
-                if progress is not None:
-                    progress(n_done, n_calls)
-            if not completed.has_ready():
-                time.sleep(_POLL_SECONDS)
-                workers.look(f"{n_calls - n_done} of {n_calls} calls")
+        _wait_for_calls(client, futures, workers, progress, on_result)
         results: list[Result] = client.gather(futures)
     finally:
         client.cancel(futures)
@@ -118,6 +104,40 @@ def _run(
     # 4. Check workers that came meanwhile and may have computed some of the results.
     workers.check()
     return results
+
+
+def _wait_for_calls(
+    client: Any,
+    futures: list[Any],
+    workers: _Workers,
+    progress: Callable[[int, int], None] | None,
+    on_result: Callable[[Result], None] | None,
+) -> None:
+    """Wait until all calls are done, and report each; the first error of a call is raised.
+
+    `futures` are Dask's handles of the calls. Now and then this looks whether there still are
+    workers.
+    """
+    distributed = require("distributed", extra="dask")
+    n_calls = len(futures)
+    n_done = 0
+    completed = distributed.as_completed(futures, loop=client.loop)
+
+    while completed.count():
+        # 1. Report the calls that are done by now.
+        for future in completed.next_batch(block=False):
+            if future.status == "error":
+                future.result()  # raises at once, rather than after every other call
+            n_done += 1
+            if on_result is not None:
+                on_result(_fetch(future, workers))
+            if progress is not None:
+                progress(n_done, n_calls)
+
+        # 2. Wait a moment if no other is.
+        if not completed.has_ready():
+            time.sleep(_POLL_SECONDS)
+            workers.look(f"{n_calls - n_done} of {n_calls} calls")
 
 
 def _fetch(future: Any, workers: _Workers) -> Any:
@@ -234,12 +254,14 @@ class _Workers:
             return
         self._last_look = now
 
+        # 1. There are workers.
         if self._client.nthreads():
             self._last_time_with_workers = now
             self._has_warned = False
             self.check()
             return
 
+        # 2. There is none: warn, and give up after some minutes.
         cluster = f"The Dask cluster at {self._client.scheduler.address}"
         if now - self._last_time_with_workers >= self._seconds_allowed:
             raise ConnectionError(
@@ -321,7 +343,8 @@ def make_probe() -> Callable[[list[str]], dict[str, Any]]:
         folder = pathlib.Path(str(origin)).parent
         for file in sorted(folder.rglob("*.py")):
             digest.update(file.relative_to(folder).as_posix().encode())
-            digest.update(file.read_bytes().replace(b"\r\n", b"\n"))  # Windows ends lines so
+            # On Windows lines may end by \r\n, which is no difference in code.
+            digest.update(file.read_bytes().replace(b"\r\n", b"\n"))
         return {"dco_digest": digest.hexdigest(), "versions": versions}
 
     return describe_environment

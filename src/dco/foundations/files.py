@@ -16,7 +16,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = [
     "check_regular",
@@ -90,23 +90,24 @@ def put_in_place(
     `finished` maps each final name to the file as it lies now, on the same disk. If a step fails,
     the steps before it are undone, and the error is raised.
     """
-    with ExitStack() as backup_names, ExitStack() as undo:
-        # 1. Keep the old files under backup names. One change alone is all or nothing without.
+    with ExitStack() as backup_names, ExitStack() as undo_if_one_fails:
+        # 1. Keep the old files under backup names. A single change needs none: it cannot be half
+        # done.
         backups: dict[Path, Path | None] = {}
         if len(finished) + len(remove) > 1:
             for path in [*finished, *remove]:
                 backups[path] = backup_names.enter_context(_backup_name(path))
 
-        # 2. Make the changes. Whatever is on the stack `undo` runs if one of them fails ...
+        # 2. Make the changes, and note after each how to undo it.
         for target, temporary in finished.items():
             _give_name(temporary, target, overwrite=overwrite)
-            undo.callback(_put_back, backups.get(target), target)
+            undo_if_one_fails.callback(_put_back, backups.get(target), target)
         for path in remove:
             path.unlink(missing_ok=True)
-            undo.callback(_put_back, backups.get(path), path)
+            undo_if_one_fails.callback(_put_back, backups.get(path), path)
 
-        # 3. ... and is taken from it, since none did.
-        undo.pop_all()
+        # 3. None failed, so nothing is undone at the end of the `with`.
+        undo_if_one_fails.pop_all()
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
@@ -185,23 +186,37 @@ def _temporary_file(folder: Path, name: str) -> Iterator[Path]:
     run, which they remove.
     """
     # A new file is not locked for a moment, in which another run may remove it: then try again.
-    while True:
+    is_ours = False
+    while not is_ours:
         path = folder / f".{name}.{secrets.token_hex(6)}"
         file = open(path, "xb")  # noqa: SIM115  # closed below
-        with suppress(BlockingIOError):  # the other run has locked it to remove it
-            can_lock = lock_file(file.fileno(), wait=False)
-            if not can_lock:
-                file.close()  # such systems may not rename an open file
-                break
-            if is_at(file.fileno(), path):
-                break
-        file.close()
+        is_ours = _lock_new_file(file, path)
 
     try:
         yield path
     finally:
         file.close()  # before the name goes: a network disk would keep another for an open file
         path.unlink(missing_ok=True)
+
+
+def _lock_new_file(file: BinaryIO, path: Path) -> bool:
+    """Lock an open file that was just made; return False, and close it, if another run removes it.
+
+    Where files cannot be locked, it is closed too, since such systems may not rename an open file.
+    """
+    try:
+        can_lock = lock_file(file.fileno(), wait=False)
+    except BlockingIOError:  # the other run has locked it to remove it
+        file.close()
+        return False
+    if not can_lock:
+        file.close()
+        return True
+
+    is_still_there = is_at(file.fileno(), path)
+    if not is_still_there:
+        file.close()
+    return is_still_there
 
 
 def _remove_abandoned_files(target: Path) -> None:

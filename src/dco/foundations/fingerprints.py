@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from dco.foundations.arrays import Floats, Integers, as_labels
+from dco.foundations.arrays import Bools, Floats, Integers, as_labels
 from dco.foundations.canonical import (
     Words,
     column_words,
@@ -60,11 +60,12 @@ def row_fingerprints(X: Any, y: Any = None, *, at_float32: bool = False) -> Hash
     `at_float32`, numbers are rounded to float32 first, so that a float32 copy of decimals meets its
     original.
     """
-    # 1. Hash the cells and add them up, both halves of a hash at once: (2, n).
+    # 1. Hash the cells of X and add them up. A hash has two halves of 64 bits: (2, n).
     features = _as_table(X, "X")
     n_rows, n_features = features.shape
     sums = _sum_of_cells(features, first_column=0, at_float32=at_float32)
 
+    # 2. Add the cells of y.
     n_targets = 0
     if y is not None:
         targets = _as_table(y, "y")
@@ -77,14 +78,19 @@ def row_fingerprints(X: Any, y: Any = None, *, at_float32: bool = False) -> Hash
             targets, first_column=_FIRST_TARGET_COLUMN, at_float32=at_float32
         )
 
-    # 2. Add the numbers of columns, so that a row of 3 cells is not one of 4 with a 0.
-    shape_word = np.array(n_features + (n_targets << 32), dtype=np.uint64)
-    shape_key = _column_keys(_NUMBER_OF_SHAPE, 1)
-    sums = sums + hash_words(shape_word ^ shape_key)
+    # 3. Add the numbers of columns: otherwise a row of 3 cells would equal one of 4 with a 0.
+    sums = sums + _hash_of_shape(n_features, n_targets)
 
-    # 3. Hash the sums, and write both halves of a row one after the other.
+    # 4. Hash the sums, and write both halves of a row one after the other: 16 bytes.
     halves = np.ascontiguousarray(hash_words(sums).T, dtype="<u8")
     return halves.view("S16")[:, 0]
+
+
+def _hash_of_shape(n_features: int, n_targets: int) -> Words:
+    """Hash the numbers of columns of X and y, written into one 64-bit integer, (2, 1)."""
+    both_numbers = np.array(n_features + (n_targets << 32), dtype=np.uint64)
+    key = _column_keys(_NUMBER_OF_SHAPE, 1)
+    return hash_words(both_numbers ^ key)
 
 
 def row_uniforms(X: Any, *, seed: int) -> Floats:
@@ -122,13 +128,17 @@ def _sort_hashes(hashes: Hashes) -> Hashes:
     Sorting by the first eight bytes, as integers, is many times faster and gives the same order,
     unless different hashes share their first eight bytes. Then they are sorted by all bytes.
     """
-    first_halves = hashes.view(">u8")[::2].astype(np.uint64)
+    # Read as big-endian integers, bytes are ordered by their first byte, then the second, ...
+    halves = hashes.view(">u8").reshape(-1, 2)
+    first_halves = halves[:, 0].astype(np.uint64)
     order = np.argsort(first_halves)
-    ascending_halves = first_halves[order]
     sorted_hashes = hashes[order]
 
-    equals_next_half = np.flatnonzero(ascending_halves[1:] == ascending_halves[:-1])
-    if np.any(sorted_hashes[equals_next_half] != sorted_hashes[equals_next_half + 1]):
+    # Compare each hash with the next one.
+    sorted_halves = first_halves[order]
+    has_same_half = sorted_halves[1:] == sorted_halves[:-1]
+    is_different = sorted_hashes[1:] != sorted_hashes[:-1]
+    if np.any(has_same_half & is_different):
         return np.sort(hashes)
     return sorted_hashes
 
@@ -136,27 +146,32 @@ def _sort_hashes(hashes: Hashes) -> Hashes:
 def overlap(a: Hashes, b: Hashes) -> Integers:
     """Return the positions of the rows of `a` that are also in `b`, ascending.
 
-    Both are hashes of rows. First halves are compared first, as integers, which is fast; whole
-    hashes are compared only where first halves are equal.
+    Both are hashes of rows. The same as ``np.flatnonzero(np.isin(a, b))``, but many times faster:
+    whole hashes, which are bytes, are compared only where their first halves, which are integers,
+    are equal.
     """
-    if b.size == 0:
-        return np.empty(0, dtype=np.int64)
+    has_equal_half = _are_among(first_words(a), first_words(b))
+    maybe_in_b = np.flatnonzero(has_equal_half)
+    is_in_b = np.isin(a[maybe_in_b], b)
+    return maybe_in_b[is_in_b]
 
-    # 1. Look up the first halves of `a` among those of `b`. Both are sorted, so that the lookups
-    # go through memory in one direction.
-    halves_of_b = np.sort(first_words(b))
-    halves_of_a = first_words(a)
-    order = np.argsort(halves_of_a)
-    ascending = halves_of_a[order]
-    positions_in_b = np.searchsorted(halves_of_b, ascending)
-    positions_in_b = np.minimum(positions_in_b, halves_of_b.size - 1)  # beyond the last one
-    has_equal_half = halves_of_b[positions_in_b] == ascending
-    candidates = np.sort(order[has_equal_half])
-    if candidates.size == 0:
-        return candidates
 
-    # 2. Compare whole hashes of these candidates.
-    return candidates[np.isin(a[candidates], b)]
+def _are_among(words: Words, others: Words) -> Bools:
+    """Tell for each word whether it is among the others, like ``np.isin`` but faster.
+
+    Both are sorted, so that the lookups go through memory in one direction.
+    """
+    are_among = np.zeros(words.size, dtype=bool)
+    if others.size == 0:
+        return are_among
+
+    ascending_others = np.sort(others)
+    order = np.argsort(words)
+    ascending_words = words[order]
+    positions = np.searchsorted(ascending_others, ascending_words)
+    positions = np.minimum(positions, others.size - 1)  # larger than all others: compare the last
+    are_among[order] = ascending_others[positions] == ascending_words
+    return are_among
 
 
 def first_words(hashes: Hashes) -> Words:
@@ -197,23 +212,26 @@ def codes_of_values(
                 f"give each row a label."
             )
 
-    # 2. Number distinct values as np.unique sorts them.
-    _, first_position, sorted_number = np.unique(keys, return_index=True, return_inverse=True)
+    # 2. Number the distinct values in sorted order: ["b", "a", "b"] -> [1, 0, 1].
+    _, first_rows, sorted_numbers = np.unique(keys, return_index=True, return_inverse=True)
 
-    # 3. Renumber them by the position at which each appears first.
-    n_distinct = first_position.size
-    number_by_appearance = np.empty(n_distinct, dtype=np.int64)
-    number_by_appearance[np.argsort(first_position)] = np.arange(n_distinct)
-    return number_by_appearance[sorted_number], int(n_distinct)
+    # 3. Number them again by the row in which each appears first: [1, 0, 1] -> [0, 1, 0].
+    n_distinct = int(first_rows.size)
+    in_order_of_appearance = np.argsort(first_rows)
+    new_number_of = np.empty(n_distinct, dtype=np.int64)
+    new_number_of[in_order_of_appearance] = np.arange(n_distinct)
+    return new_number_of[sorted_numbers], n_distinct
 
 
 # ---------------------------------------------------------------------------------------- sum cells
 
 
 def _sum_of_cells(table: Any, *, first_column: int, at_float32: bool) -> Words:
-    """Hash both words of every cell with the key of its column, and add up each row, (2, n).
+    """Hash the cells of a table, each with the key of its column, and add up each row, (2, n).
 
-    `first_column` is the number of the table's first column, from which its key is made.
+    A cell is two words (64-bit integers that stand for its value), and both are added up. The table
+    is a frame, a CSR matrix or an array. `first_column` is the number of its first column, from
+    which the keys are made.
     """
     keys = _column_keys(first_column, table.shape[1])
     if issparse(table):
@@ -241,24 +259,30 @@ def _sum_of_numbers(table: Any, keys: Words, at_float32: bool) -> Words:
 
 
 def _sum_of_sparse_cells(table: Any, keys: Words, at_float32: bool) -> Words:
-    """Compute `_sum_of_cells` of a CSR matrix without touching its zeros.
+    """Compute `_sum_of_cells` of a CSR matrix (which stores no zeros) from its stored cells alone.
 
-    The word of a zero is 0, so a zero adds hash(0 XOR key) = hash(key), in every row the same. The
-    sum of a row is that of a row of zeros plus, for each stored cell, hash(word XOR key) -
-    hash(key).
+    The sum of a row over all columns, of hash(word XOR key), is written as
+
+        sum over columns of hash(key)  +  sum over stored cells of hash(word XOR key) - hash(key)
+
+    since the word of a zero is 0. The first sum is the same in every row. `keys` are the columns'
+    keys, (2, columns); sums are modulo 2**64.
     """
     n_rows = table.shape[0]
     hashes_of_zeros = hash_words(keys)  # (2, columns)
-    changes = np.zeros((2, n_rows), np.uint64)
+    sum_of_row_of_zeros = hashes_of_zeros.sum(axis=1, keepdims=True)
+
+    # Some rows at a time, so that what is hashed stays in the processor's cache.
+    sums_of_stored = np.zeros((2, n_rows), np.uint64)
     rows_at_once = max(1, _CELLS_AT_ONCE * n_rows // max(1, table.nnz))
     for start in range(0, n_rows, rows_at_once):
         rows = slice(start, start + rows_at_once)
         part = table[rows]
         columns = part.indices  # of the stored cells, row after row
         words = number_words(part.data, at_float32=at_float32)
-        cell_changes = hash_words(words ^ keys[:, columns]) - hashes_of_zeros[:, columns]
-        changes[:, rows] = _sum_by_row(cell_changes, row_starts=part.indptr)
-    return np.asarray(changes + hashes_of_zeros.sum(axis=1, keepdims=True))
+        changes = hash_words(words ^ keys[:, columns]) - hashes_of_zeros[:, columns]
+        sums_of_stored[:, rows] = _sum_by_row(changes, row_starts=part.indptr)
+    return np.asarray(sums_of_stored + sum_of_row_of_zeros)
 
 
 def _sum_by_row(cells: Words, *, row_starts: Integers) -> Words:

@@ -40,21 +40,37 @@ def size_edges(sizes: Floats | Integers, *, classes: int | None) -> Floats:
 
     `classes` is how many labels there are, and None for lengths. The bins reach to 1.5 times the
     99 % quantile of the sizes, so that one histogram serves several levels; larger sets are counted
-    beyond the last edge. For labels, edges lie between whole numbers, and few labels all get a bin.
+    beyond the last edge.
     """
-    reach = _REACH * size_quantile(sizes, _HIGHEST_LEVEL) or 1.0  # 1 if all sizes are 0
+    reach = _REACH * size_quantile(sizes, _HIGHEST_LEVEL)
+    if reach == 0:  # nearly all sets are empty
+        reach = 1.0
     if classes is None:
-        step = nice_step(reach, MOST_BINS)
-        n_bins = math.ceil(reach / step - _ROUNDING)
-        return step * np.arange(n_bins + 1)
+        return _edges_for_lengths(reach)
+    return _edges_for_counts(reach, n_labels=classes)
 
-    largest_size = classes
-    if classes >= MOST_BINS:
-        largest_size = min(classes, max(math.ceil(reach), MOST_BINS - 1))
+
+def _edges_for_lengths(reach: float) -> Floats:
+    """Return edges from 0 to `reach` or a little beyond it, at multiples of a round step."""
+    step = nice_step(reach, MOST_BINS)
+    n_bins = math.ceil(reach / step - _ROUNDING)
+    return step * np.arange(n_bins + 1)
+
+
+def _edges_for_counts(reach: float, *, n_labels: int) -> Floats:
+    """Return edges between whole numbers, from -0.5 on, for sets of 0 to `n_labels` labels.
+
+    If the labels are few, every size gets a bin. Otherwise the bins go up to `reach` labels, and
+    each may hold several sizes: [-0.5, 1.5, 3.5] for the sizes 0 and 1, 2 and 3.
+    """
+    largest_size = n_labels
+    if n_labels >= MOST_BINS:
+        largest_size = min(n_labels, max(math.ceil(reach), MOST_BINS - 1))
+
     n_sizes = largest_size + 1  # 0 is one of them
     sizes_per_bin = max(1, math.ceil(n_sizes / MOST_BINS))
     n_bins = math.ceil(n_sizes / sizes_per_bin)
-    return np.arange(0, sizes_per_bin * n_bins + 1, sizes_per_bin) - 0.5
+    return sizes_per_bin * np.arange(n_bins + 1) - 0.5
 
 
 def count_in_bins(values: Floats | Integers, edges: Floats) -> Integers:

@@ -153,7 +153,7 @@ def _undo_rounding(value: Fraction, *, largest_denominator: int, rounding: Fract
 def as_count(n: SupportsIndex, *, name: str = "n", least: int = 0) -> int:
     """Return `n` as a Python integer; refuse what is no whole number, is negative or below `least`.
 
-    `name` is what the error calls it.
+    `name` is what errors call the number, such as "n_folds".
     """
     try:
         count = operator.index(n)
@@ -212,63 +212,83 @@ def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
 
 @lru_cache(maxsize=4096)
 def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
-    """Compute `pac_rank`, n - e for the largest e with P(Binomial(n, alpha) <= e) <= delta.
+    """Compute `pac_rank`: n - e for the largest e with P(Binomial(n, alpha) <= e) <= delta.
 
-    The largest e is found by bisection. SciPy's inverse of the binomial distribution says where to
-    look first, so that mostly two looks are enough.
+    The range that holds e is halved until it is found. Two good guesses, which mostly settle it,
+    are tried before.
     """
-    largest_allowed = -1  # P(Bin <= -1) = 0 <= delta
-    smallest_refused = n  # P(Bin <= n) = 1 > delta
-    # SciPy's search may end without a result, and a tail may underflow. (Its stubs misspell
-    # "ignore".)
-    with errstate(all="ignore"):  # type: ignore[arg-type]
-        inverse = float(bdtrik(float(delta), n, float(alpha)))
-        guesses = [int(inverse), int(inverse) + 1] if math.isfinite(inverse) else []
-        while smallest_refused - largest_allowed > 1:
-            e = guesses.pop(0) if guesses else (largest_allowed + smallest_refused) // 2
-            if not largest_allowed < e < smallest_refused:
-                continue  # a guess about which nothing is left to ask
-            if _is_tail_at_most(n, e, alpha, delta):
-                largest_allowed = e
-            else:
-                smallest_refused = e
+    largest_allowed = -1  # P(Binomial <= -1) = 0 <= delta
+    smallest_refused = n  # P(Binomial <= n) = 1 > delta
+    guesses = _guess_uncovered(n, alpha, delta)
+
+    while smallest_refused - largest_allowed > 1:
+        middle = (largest_allowed + smallest_refused) // 2
+        e = guesses.pop(0) if guesses else middle
+        is_decided = e <= largest_allowed or e >= smallest_refused
+        if is_decided:
+            continue  # a guess that the one before it has settled
+        if _is_tail_at_most(n, e, alpha, delta):
+            largest_allowed = e
+        else:
+            smallest_refused = e
     return n - largest_allowed
+
+
+def _guess_uncovered(n: int, alpha: Fraction, delta: Fraction) -> list[int]:
+    """Guess the largest e with P(Binomial(n, alpha) <= e) <= delta, by SciPy's inverse of it.
+
+    Returns two neighbours, or nothing where SciPy's search ends without a result.
+    """
+    with errstate(all="ignore"):  # type: ignore[arg-type]  # the stubs misspell "ignore"
+        inverse = float(bdtrik(float(delta), n, float(alpha)))
+    return [int(inverse), int(inverse) + 1] if math.isfinite(inverse) else []
 
 
 def _is_tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
     """Tell whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided.
 
-    With alpha = hit / total and miss = total - hit, in integers, the probability is
-
-        sum_{i=0..e} comb(n, i) hit^i miss^(n - i) / total^n
+    It is computed in floating point, and only if that is too close to delta, in integers.
     """
     if e == 0:
         return _is_power_at_most(n, alpha, delta)
 
-    # 1. Floating point decides, unless the probability is too close to delta.
+    # 1. Floating point.
     tail = _binomial_tail(n, e, alpha)
     limit = float(delta)
     relative_error = _TAIL_ERROR if n <= _MANY_ROWS else _TAIL_ERROR_OF_MANY_ROWS
-    if abs(tail - limit) > limit * relative_error:
+    is_clear = abs(tail - limit) > limit * relative_error
+    if is_clear:
         return tail < limit
-    if n > _EXACT_TAIL_LIMIT:
-        return False
 
-    # 2. Integers decide the rest.
-    hit = alpha.numerator
-    total = alpha.denominator
-    miss = total - hit
-    exact_sum = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
-    return Fraction(exact_sum, total**n) <= delta
+    # 2. Integers, which would take too long for many rows.
+    return n <= _EXACT_TAIL_LIMIT and _exact_binomial_tail(n, e, alpha) <= delta
+
+
+def _exact_binomial_tail(n: int, e: int, alpha: Fraction) -> Fraction:
+    """Compute P(Binomial(n, alpha) <= e) exactly.
+
+    With alpha = a / b and c = b - a it is the sum over i = 0 ... e of
+
+        comb(n, i) a^i c^(n - i) / b^n
+    """
+    a = alpha.numerator
+    b = alpha.denominator
+    c = b - a
+    numerator = sum(math.comb(n, i) * a**i * c ** (n - i) for i in range(e + 1))
+    return Fraction(numerator, b**n)
 
 
 def _binomial_tail(n: int, e: int, alpha: Fraction) -> float:
-    """Compute P(Binomial(n, alpha) <= e) = I_{1 - alpha}(n - e, e + 1), in floating point."""
+    """Compute P(Binomial(n, alpha) <= e) = I_{1 - alpha}(n - e, e + 1), in floating point.
+
+    I is the regularised incomplete beta function. A very small probability may become 0.
+    """
     level = float(alpha)
-    if level <= 0.5:
-        return float(betaincc(e + 1.0, float(n - e), level))
-    # a float near 1 has lost the digits of 1 - alpha
-    return float(betainc(float(n - e), e + 1.0, float(1 - alpha)))
+    with errstate(all="ignore"):  # type: ignore[arg-type]  # the stubs misspell "ignore"
+        if level <= 0.5:
+            return float(betaincc(e + 1.0, float(n - e), level))
+        # a float near 1 has lost the digits of 1 - alpha
+        return float(betainc(float(n - e), e + 1.0, float(1 - alpha)))
 
 
 def clopper_pearson_upper(hits: Floats, rows: Floats, error: float) -> Floats:
@@ -291,14 +311,17 @@ def smallest_marginal_n(*, alpha: Level) -> int:
 
 def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
     """Return the smallest n with a finite PAC rank: the smallest n with (1 - alpha)^n <= delta."""
-    level = as_rational(alpha)
-    failure = as_rational(delta, name="delta")
-    # solved for n by logarithms, which may be off by one
-    with localcontext(prec=_digits_needed(level, failure)):
-        n = max(1, math.ceil(_log(failure) / _log(1 - level)))
-    while n > 1 and _is_power_at_most(n - 1, level, failure):
+    alpha = as_rational(alpha)
+    delta = as_rational(delta, name="delta")
+
+    # 1. Solve (1 - alpha)^n = delta for n. The logarithms are rounded, so it may be off by one.
+    with localcontext(prec=_digits_needed(alpha, delta)):
+        n = max(1, math.ceil(_log(delta) / _log(1 - alpha)))
+
+    # 2. Correct it exactly.
+    while n > 1 and _is_power_at_most(n - 1, alpha, delta):
         n -= 1
-    while not _is_power_at_most(n, level, failure):
+    while not _is_power_at_most(n, alpha, delta):
         n += 1
     return n
 

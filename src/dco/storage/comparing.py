@@ -24,20 +24,23 @@ def find_difference(
     (in type, say), and None if they agree. Numbers and texts are the same if type and content
     agree, NaN with NaN. Functions and classes are the same only if they are one object.
 
-    `compared` holds the pairs that were compared so far, so that an object that contains itself
-    does not lead round in circles. Leave it out: only the recursion passes it on.
+    Leave `compared` out: the function calls itself with the pairs of objects that were compared so
+    far, by their ids, so that an object that contains itself does not lead round in circles.
     """
+    # 1. Are they one object, or a pair that was compared before?
     compared = {} if compared is None else compared
     pair = (id(original), id(copy))
     if original is copy or pair in compared:
         return None
+    compared[pair] = original, copy  # kept, so that no other object gets one of these ids
+
+    # 2. Can they be compared as a whole?
     if type(original) is not type(copy) or isinstance(original, (type, *_FUNCTIONS)):
         return ""
-
-    compared[pair] = original, copy  # an id is not used again while its object is kept
     if is_plain(original):
         return None if _is_same_plain(original, copy) else ""
 
+    # 3. Compare their parts one by one.
     parts = parts_of(original)
     parts_of_copy = parts_of(copy)
     if [name for name, _ in parts] != [name for name, _ in parts_of_copy]:
