@@ -28,7 +28,8 @@ from dco.paper import (
     tuning_oracle,
 )
 from dco.paper.coverage_z import all_z
-from dco.paper.experiment import Experiment, Options, SplitRecords
+from dco.paper.experiment import Experiment, Options, SplitRecords, failed_download
+from dco.paper.paper_parts import find_part, group_numbers
 from dco.paper.records import RecordFile, machine, recorded_settings, run_splits
 from dco.paper.results_folder import RECORDS_FILE, SETTINGS_FILE, ResultsFolder
 from dco.paper.tables import ResultTable
@@ -66,13 +67,15 @@ Progress = Callable[[str, int, int, float], None]
 class ListedExperiment:
     """One line of ``dco reproduce --list``: an experiment, or a group of them.
 
-    `minutes` is the time on two cores where no split is on record.
+    `paper` says which parts of the paper it is about, "Tables 2, 9; Figure 2", and is empty for a
+    group. `minutes` is the time on two cores where no split is on record.
     """
 
     name: str
     summary: str
     needs: str
     minutes: float
+    paper: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ def list_experiments(*, data_home: str | Path | None = None) -> list[ListedExper
             summary=experiment.summary,
             needs=experiment.needs,
             minutes=total_minutes([experiment]),
+            paper=group_numbers(experiment.paper_parts),
         )
         for experiment in EXPERIMENTS.values()
     ]
@@ -145,15 +149,24 @@ def total_minutes(experiments: Iterable[Experiment]) -> float:
 
 
 def experiments_of(name: str) -> list[Experiment]:
-    """Return the experiments that a name stands for: itself, or the members of a group."""
+    """Return the experiments that a name stands for.
+
+    A name is that of an experiment, of a group of them, or the number of a part of the paper:
+    "Table 6" stands for all experiments that find something about it.
+    """
     if name in EXPERIMENTS:
         return [EXPERIMENTS[name]]
     if name == "all":
         return list(EXPERIMENTS.values())
     if name in GROUPS:
         return [member for member in EXPERIMENTS.values() if member.part_of == name]
+
+    part = find_part(name)
+    if part is not None:
+        return [member for member in EXPERIMENTS.values() if part.number in member.paper_parts]
     raise ValueError(
-        f"There is no experiment {name!r}; there are {', '.join([*EXPERIMENTS, *GROUPS])}."
+        f"There is no experiment {name!r}; there are {', '.join([*EXPERIMENTS, *GROUPS])}, and the "
+        f"numbers of the paper, such as 'table 6'."
     )
 
 
@@ -181,13 +194,14 @@ def reproduce(
     not run again, so a run that was stopped goes on, and tables can be drawn again without the
     data. Tables and figures are written together at the end.
 
-    In a group an experiment whose data or packages are missing is left out and named in
-    ``skipped``; asked for by itself, it raises.
+    Where several experiments are asked for, those whose data or packages are missing are left out
+    and named in ``skipped``; if none is left, that is an error.
 
     Parameters
     ----------
     name:
-        An experiment or a group, as `list_experiments` names them.
+        An experiment or a group, as `list_experiments` names them, or the number of a part of the
+        paper, "table 6".
     out:
         The folder of all results.
     splits:
@@ -218,7 +232,8 @@ def reproduce(
     # 1. Find out which experiments can be run here.
     runs: list[Run] = []
     skipped: list[str] = []
-    for experiment in experiments_of(name):
+    experiments = experiments_of(name)
+    for experiment in experiments:
         options = make_options(
             experiment, alphas=levels, quick=quick, data_home=data_home, backbone=backbone
         )
@@ -227,10 +242,12 @@ def reproduce(
         reason = run.reason_not_to_run()
         if reason is None:
             runs.append(run)
-        elif is_group:
+        elif len(experiments) > 1:
             skipped.append(f"{experiment.name}: {reason}")
         else:
             raise FileNotFoundError(reason)
+    if not runs:
+        raise FileNotFoundError(" ".join(skipped))
 
     # 2. Refuse to write where other results are, and mark the folders as ours.
     group_settings = {"quick": quick, "seed": seed, "splits": splits, "alphas": list(levels)}
@@ -305,10 +322,15 @@ class Run:
         Records of features made here are found by the file of weights, so that this file is needed
         even where every split is on record.
         """
+        if self.options.backbone is not None:
+            return missing_data(self.experiment, self.options)
+        if not self.unrecorded_seeds():
+            return None
+
         reason = missing_data(self.experiment, self.options)
-        if reason is None or self.options.backbone is not None:
-            return reason
-        return reason if self.unrecorded_seeds() else None
+        if reason is None:
+            reason = failed_download(self.experiment, self.options)
+        return reason
 
     def run_splits(self, n_jobs: int, scheduler: Any, progress: Progress | None) -> SplitRecords:
         """Run the splits that have no record yet, and return the records of all splits.
