@@ -72,6 +72,7 @@ if TYPE_CHECKING:
         UntrustedTypeError,
     )
     from dco.foundations.ranks import conformal_rank, pac_rank
+    from dco.full_conformal.regressor import FullConformalRegressor
     from dco.models.grid import grid
     from dco.predictions import (
         ClassDraws,
@@ -102,6 +103,7 @@ _HOME = {
         "UntrustedTypeError"
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
+    "dco.full_conformal": "FullConformalRegressor",
     "dco.evaluation.displays": "CoverageDisplay RankingDisplay SetsDisplay SizeDisplay",
     "dco.service.displays": "MonitorDisplay",
     "dco.evaluation.evaluate": "evaluate",
@@ -163,6 +165,7 @@ __all__ = [
     "DecoupledClassifier",
     "DecoupledRegressor",
     "Evaluation",
+    "FullConformalRegressor",
     "GaussianMixtures",
     "GroupEvaluation",
     "IncompatibleScoreError",

@@ -65,6 +65,8 @@ OWN = _full_names("""
     dco.bayes.mc_dropout: MCDropoutClassifier
     dco.estimators: DecoupledClassifier DecoupledRegressor
     dco.foundations.notes: Note
+    dco.full_conformal.cells: Cells ColumnKinds
+    dco.full_conformal.regressor: FullConformalRegressor
     dco.foundations.ranks: Threshold
     dco.calibration.by_cluster: ByCluster ClusterThreshold OnePerClusterThreshold OneRowPerCluster
     dco.calibration.by_condition: ByCondition ThresholdPerCondition
