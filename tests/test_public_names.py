@@ -58,6 +58,9 @@ DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', d
 condition_on=None, weights=None, tune_size=None, calibrate_size=None, tune_folds=None, \
 refit=True, search=None, objective=None, support=None, \
 duplicates='natural', n_jobs=None, random_state=None)
+FullConformalRegressor(kernel='smooth' | noise=0.3, alpha=0.1)
+FullConformalRegressor.predict_set(self, X, alpha=None |)
+FullConformalRegressor.evaluate(self, X, y |)
 DecoupledClassifier.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledRegressor.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledClassifier.predict(self, X |)

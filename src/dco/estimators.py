@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from dco.calibration.statement import Statement, make_statement
 from dco.certificate.certificate import Certificate
 from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, without_mask
+from dco.foundations.display import are, counted
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, as_rational
 from dco.foundations.seeds import Seed, as_seed
@@ -50,6 +52,7 @@ from dco.tuning.objectives import EVEN, MEAN_SIZE, Objective, objective_of
 
 Guarantee = Literal["marginal", "pac"]
 DEFAULT_DELTA = 0.05
+FEW_ROWS = 60  # with fewer, full conformal sets were narrower: benchmarks/few_rows.py
 
 
 class Decoupled(HoldsModels, ABC):
@@ -671,6 +674,18 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         return classes
 
 
+def _note_few_rows(n: int) -> list[Note]:
+    """Note that rows are so few that it costs much to divide them among roles."""
+    if n >= FEW_ROWS:
+        return []
+    text = f"{counted(n, 'row')} {are(n)} few to divide: those that calibrate do not train."
+    remedy = (
+        "In Python, dco.FullConformalRegressor trains and calibrates on all of them with the same "
+        "guarantee, and its sets are mostly narrower."
+    )
+    return [Note("few-rows", text, remedy)]
+
+
 class DecoupledRegressor(RegressorMixin, Decoupled):
     """Prediction intervals (or unions of them) with a guarantee, the smallest found among models x
     scores.
@@ -777,6 +792,23 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         )
         self.support = support
         self.effort = effort
+
+    def _fit_predictor(
+        self, rows: Rows, brought_tune: Rows | None, brought_calibrate: Rows | None
+    ) -> DecoupledPredictor:
+        """Fit, and name the estimator that divides no rows where it could have been used."""
+        predictor = super()._fit_predictor(rows, brought_tune, brought_calibrate)
+        brings_rows = brought_tune is not None or brought_calibrate is not None
+        is_plain = (
+            self.guarantee == "marginal"
+            and self.condition_on is None
+            and self.weights is None
+            and rows.clusters is None
+        )
+        tries_all_defaults = self.models is None and self.search is None
+        if brings_rows or not is_plain or not tries_all_defaults:
+            return predictor
+        return replace(predictor, notes=(*predictor.notes, *_note_few_rows(len(rows))))
 
     def predict_p(self, X: Any, y: Any) -> Floats:
         """Compute the conformal p-value of each given y, (n,).

@@ -302,6 +302,24 @@ def test_sets_are_narrower_than_those_of_a_split_with_the_same_model() -> None:
     check_mean(differences, high=0.0, errors=-4.0)
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "parameters", "is_named"),
+    [
+        (59, {}, True),
+        (60, {}, False),
+        (59, {"models": RidgeCV()}, False),
+        (59, {"guarantee": "pac"}, False),
+    ],
+    ids=["few rows", "more rows", "own model", "another guarantee"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_fit_with_few_rows_names_it(n_rows, parameters, is_named) -> None:
+    X, y = draw_line(n_rows, seed=0)
+    est = dco.DecoupledRegressor(random_state=0, **parameters)
+    remedies = [note.remedy for note in est.fit(X, y).notes_ if note.kind == "few-rows"]
+    assert any("dco.FullConformalRegressor" in remedy for remedy in remedies) == is_named
+
+
 # --- tables, files, words -------------------------------------------------------------------------
 
 

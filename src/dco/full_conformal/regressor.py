@@ -21,7 +21,7 @@ from dco.full_conformal.crossings import find_overlaps
 from dco.full_conformal.kernels import Kernel, check_kernel, kernel_called
 from dco.full_conformal.residuals import Residuals, compute_residuals
 
-_MANY_ROWS = 500  # with more, a new row takes longer than a tenth of a second
+_MANY_ROWS = 1_000  # with more, a new row takes longer than a tenth of a second
 
 
 class FullConformalRegressor(RegressorMixin, BaseEstimator):
