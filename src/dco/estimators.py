@@ -694,10 +694,9 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
     ----------
     models : None, estimator, name, dict, or list of these
         The models of the candidates. Estimators are cloned and fitted; ``FrozenEstimator(model)``
-        is used as it is. A dict names its models. None tries the default models (linear models,
-        trees, boosting, smooth models, quantiles and the average of the best few, also for frames with categories
-        and gaps); names such as "linear" try some of them, and "default" all of them beside your
-        own.
+        is used as it is. A dict names its models. None tries the default models (linear and smooth
+        models, trees, boosting, quantiles and averages of them, also for frames with categories and
+        gaps); names such as "linear" try some of them, and "default" all of them beside your own.
     scores : None, score, short name, dict, or list of these
         The scores of the candidates, such as ``dco.scores.AbsoluteResidual()`` or "absolute". None
         tries every score that fits the models' predictions.
