@@ -185,7 +185,7 @@ class CoverageDisplay(Display):
     def from_certificate(
         cls, certificate: Certificate, *, most: int = MOST_GROUPS, ax: Any = None
     ) -> Self:
-        """Draw which coverage the calibration rows let expect, before any new row is seen.
+        """Draw which coverage is to be expected by the calibration rows, before any new row.
 
         Groups of rows with a threshold of their own (conditions) get a line each; of many groups,
         the `most` ones with most calibration rows do.

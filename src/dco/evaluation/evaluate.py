@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -81,15 +82,14 @@ def evaluate(
     law = None
     conditions: list[ConditionRows] = []
     if isinstance(threshold, Mapping):
-        by_value = slicings[-1]  # `by` is given where there are several thresholds
-        for value, rows in by_value.rows_of.items():
+        slicing_by_threshold = slicings[-1]  # `by` is given where there are several thresholds
+        for value, rows in slicing_by_threshold.rows_of.items():
             law_of_value = law_of(threshold.get(value), is_tied=tied)
             conditions.append(ConditionRows(value, rows, law_of_value))
     else:
         law = law_of(threshold, is_tied=tied)
 
-    # 3. Compare the coverage with the laws.
-
+    # 3. Compare the coverage with these.
     return evaluate_conditions(
         outcomes,
         law=law,
@@ -185,13 +185,13 @@ def note_low_classes(slices: Sequence[GroupEvaluation], remedy: str) -> list[Not
     `slices` are the evaluated slices of all kinds; those by class are looked at. `remedy` says what
     helps, but for classes that the fit does not know only rows of them help.
     """
-    classes = [one for one in slices if one.by == "class"]
-    low_classes = [one for one in classes if one.coverage < LOW_COVERAGE]
+    classes = [evaluated for evaluated in slices if evaluated.by == "class"]
+    low_classes = [evaluated for evaluated in classes if evaluated.coverage < LOW_COVERAGE]
     if not low_classes:
         return []
 
     names = []
-    for low_class in sorted(low_classes, key=lambda one: one.coverage):
+    for low_class in sorted(low_classes, key=attrgetter("coverage")):
         coverage = f"{100 * low_class.coverage:.0f} % of {counted(low_class.n, 'row')}"
         names.append(f"{low_class.group} ({coverage})")
     how_many = "1 class is" if len(names) == 1 else f"{len(names)} classes are"

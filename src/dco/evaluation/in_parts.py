@@ -29,15 +29,20 @@ class GroupCounts:
     def of(
         cls, outcomes: Outcomes, conditions: Sequence[ConditionRows], *, is_selected: Bools
     ) -> Self:
-        """Count the selected rows of one part of a table, together and by condition."""
+        """Count the selected rows of one part of a table, together and by condition.
+
+        `is_selected` tells for each row of the part whether it is counted.
+        """
+        selected_rows = np.flatnonzero(is_selected)
+        overall = Counts.of(outcomes.take(selected_rows))
+
         by_condition = {}
         for condition in conditions:
-            selected_rows = condition.rows[is_selected[condition.rows]]
-            if selected_rows.size:
-                by_condition[condition.value] = Counts.of(outcomes.take(selected_rows))
-
-        all_selected = outcomes.take(np.flatnonzero(is_selected))
-        return cls(overall=Counts.of(all_selected), by_condition=by_condition)
+            is_selected_there = is_selected[condition.rows]
+            rows = condition.rows[is_selected_there]
+            if rows.size:
+                by_condition[condition.value] = Counts.of(outcomes.take(rows))
+        return cls(overall=overall, by_condition=by_condition)
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
         """Add up, condition by condition; one that only one of both has is kept."""

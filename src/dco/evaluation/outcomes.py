@@ -86,7 +86,7 @@ class Counts:
     def of(cls, outcomes: Outcomes) -> Self:
         """Count the rows that are covered, those whose set is empty, full or infinite, and so on.
 
-        The finite sizes are summed up, to one number in a tuple.
+        The sum of the finite sizes stands alone in a tuple, to which other parts add theirs.
         """
         sizes = outcomes.sizes
         sum_of_finite_sizes = math.fsum(sizes[np.isfinite(sizes)])

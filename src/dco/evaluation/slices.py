@@ -77,10 +77,8 @@ def evaluate_slices(outcomes: Outcomes, slicings: Sequence[Slicing]) -> tuple[Gr
     for slicing in slicings:
         for value, rows in slicing.rows_of.items():
             confidence = 1 - FAMILY_ERROR_RATE / n_slices
-            outcomes_of_slice = outcomes.take(rows)
-            evaluations.append(
-                evaluate_outcomes(
-                    outcomes_of_slice, by=slicing.by, group=value, confidence=confidence
-                )
+            evaluation = evaluate_outcomes(
+                outcomes.take(rows), by=slicing.by, group=value, confidence=confidence
             )
+            evaluations.append(evaluation)
     return tuple(evaluations)

@@ -27,13 +27,14 @@ def point_in_words(
     most frequent label, or the median. `number` writes a number as text.
     """
     if are_labels:
-        share_right = np.mean(points == y)
-        ((_, n_most_frequent),) = Counter(y.tolist()).most_common(1)
+        percent_right = 100 * np.mean(points == y)
+        largest_count = max(Counter(y.tolist()).values())
+        percent_of_guess = 100 * largest_count / len(y)
         return (
-            f"The point prediction is right for {100 * share_right:.1f} % of the rows; always "
-            f"naming the most frequent label would be right for "
-            f"{100 * n_most_frequent / len(y):.1f} %."
+            f"The point prediction is right for {percent_right:.1f} % of the rows; always "
+            f"naming the most frequent label would be right for {percent_of_guess:.1f} %."
         )
+
     error = float(np.mean(np.abs(points - y)))
     error_of_median = float(np.mean(np.abs(np.median(y) - y)))
     return (

@@ -314,8 +314,11 @@ def _as_table(values: Any, name: str) -> Any:
     """
     if issparse(values):
         sparse: Any = values
-        matrix = sparse.tocsr(copy=not getattr(sparse, "has_canonical_format", False))
-        matrix.sum_duplicates()  # also sorts the columns of each row
+        # A cell may be stored in several parts, which are added up: in a copy, not in the caller's
+        # matrix. This also sorts the columns of each row.
+        is_canonical = getattr(sparse, "has_canonical_format", False)
+        matrix = sparse.tocsr(copy=not is_canonical)
+        matrix.sum_duplicates()
         return matrix
     if _is_pandas(values) or _is_polars(values):
         return values.to_frame() if len(values.shape) == 1 else values

@@ -158,7 +158,7 @@ def _is_same_plain(one: Any, other: Any) -> bool:
     """Compare two plain values of one type; NaN equals NaN."""
     if issparse(one):
         return _is_same_sparse(one, other)
-    if isinstance(one, np.ma.MaskedArray):
+    if isinstance(one, np.ma.MaskedArray):  # what is stored under the mask does not count
         is_same_mask = np.array_equal(np.ma.getmaskarray(one), np.ma.getmaskarray(other))
         return is_same_mask and _is_same_plain(one.filled(), other.filled())
     if isinstance(one, np.ndarray | np.generic):

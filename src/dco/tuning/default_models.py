@@ -217,49 +217,62 @@ def _boosting(effort: Effort) -> Any:
 
 
 def prepare_columns(columns: Columns | None, *, needs_scaling: bool) -> list[tuple[str, Any]]:
-    """Make the steps of a pipeline that prepare columns for a linear model, or for trees.
+    """Make the steps of a pipeline that prepare the columns of a table for a model.
 
-    Linear models get medians for missing numbers, unit variance, and one column for each category
-    (a missing text is one). Trees handle missing numbers and need no scaling; they get categories
-    as whole numbers. `columns` are None for an array of numbers.
+    With `needs_scaling` they are for linear and smooth models, otherwise for trees, which handle
+    missing numbers and need no scaling. `columns` are None for an array of numbers.
     """
     from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
     from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
     from dco.models.plain_columns import PlainColumns
 
-    scaling = [
+    if columns is None:
+        return _scaling_steps() if needs_scaling else []
+
+    transformers: list[tuple[str, Any, list[Any]]] = []
+    if columns.numbers:
+        numbers = Pipeline(_scaling_steps()) if needs_scaling else PlainColumns(numbers=True)
+        transformers.append(("numbers", numbers, columns.numbers))
+    if columns.categories:
+        encoder = _one_hot_encoder() if needs_scaling else _whole_number_encoder()
+        categories = Pipeline([("plain", PlainColumns()), ("encode", encoder)])
+        transformers.append(("texts", categories, columns.categories))
+    return [("columns", ColumnTransformer(transformers))]
+
+
+def _scaling_steps() -> list[tuple[str, Any]]:
+    """Make the steps that put the median for missing numbers, and scale to unit variance."""
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import StandardScaler
+
+    return [
         ("impute", SimpleImputer(strategy="median", keep_empty_features=True)),
         ("scale", StandardScaler()),
     ]
-    if columns is None:
-        return scaling if needs_scaling else []
 
-    if needs_scaling:
-        numbers: Any = Pipeline(scaling)
-        encoder: Any = OneHotEncoder(
-            handle_unknown="infrequent_if_exist",
-            max_categories=_MOST_CATEGORIES,
-            sparse_output=False,
-        )
-    else:
-        numbers = PlainColumns(numbers=True)
-        encoder = OrdinalEncoder(
-            handle_unknown="use_encoded_value",
-            unknown_value=_UNKNOWN_CATEGORY,
-            encoded_missing_value=_MISSING_CATEGORY,
-            max_categories=_MOST_CATEGORIES,
-        )
-    categories = Pipeline([("plain", PlainColumns()), ("encode", encoder)])
 
-    transformers = []
-    if columns.numbers:
-        transformers.append(("numbers", numbers, columns.numbers))
-    if columns.categories:
-        transformers.append(("texts", categories, columns.categories))
-    return [("columns", ColumnTransformer(transformers))]
+def _one_hot_encoder() -> Any:
+    """Make an encoder that gives each category a column; missing is a category too."""
+    from sklearn.preprocessing import OneHotEncoder
+
+    return OneHotEncoder(
+        handle_unknown="infrequent_if_exist",
+        max_categories=_MOST_CATEGORIES,
+        sparse_output=False,
+    )
+
+
+def _whole_number_encoder() -> Any:
+    """Make an encoder that gives each category a whole number."""
+    from sklearn.preprocessing import OrdinalEncoder
+
+    return OrdinalEncoder(
+        handle_unknown="use_encoded_value",
+        unknown_value=_UNKNOWN_CATEGORY,
+        encoded_missing_value=_MISSING_CATEGORY,
+        max_categories=_MOST_CATEGORIES,
+    )
 
 
 def columns_of(X: Any) -> Columns | None:

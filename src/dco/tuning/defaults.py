@@ -123,7 +123,7 @@ class Models:
             takes_forest = n_rows <= _FOREST_OF_CLASSES_UP_TO
             return tuple(name for name in CLASSIFIERS if takes_forest or name != "forest")
 
-        excluded = _too_costly_regressors(recipe, n_rows)
+        excluded = _unsuitable_regressors(recipe, n_rows)
         if scores is None:
             # Levelled scores do its work at a fifth of its cost.
             excluded.add("spread")
@@ -132,8 +132,11 @@ class Models:
         return tuple(name for name in REGRESSORS if name not in excluded)
 
 
-def _too_costly_regressors(recipe: Recipe, n_rows: int) -> set[str]:
-    """Name the default regressors that are not worth their cost with so many training rows."""
+def _unsuitable_regressors(recipe: Recipe, n_rows: int) -> set[str]:
+    """Name the default regressors that do not suit the rows, or are not worth their cost on them.
+
+    `n_rows` is the number of training rows, and `recipe` what else is known of them.
+    """
     excluded = set()
 
     # 1. Models of the logarithm need targets that have one.

@@ -227,20 +227,23 @@ def average_best_models(
 def average_fitted_models(
     average: AveragedModel, fitted_models: Sequence[FittedModel], record_type: type
 ) -> FittedModel:
-    """Average fitted models and their predictions, separately on each part of the rows.
+    """Make the fit of an average of models out of the fits of these models.
 
-    All models were fitted on the same parts: the training rows, or each fold. Their predictions of
-    type `record_type` are averaged.
+    A `FittedModel` holds one model for each part of the rows that was fitted on (the training rows,
+    or each fold), and its predictions of the tuning rows, in the same order. So both are averaged
+    part by part; of the predictions, those of the type `record_type`.
     """
+    # 1. The predictions: for each part, one record of each model.
     predictions = [fitted.predictions[record_type] for fitted in fitted_models]
-    records_by_part = zip(*(prediction.records for prediction in predictions), strict=True)
+    records_of_parts = zip(*(prediction.records for prediction in predictions), strict=True)
     average_predictions = replace(
-        predictions[0], records=tuple(average_records(records) for records in records_by_part)
+        predictions[0], records=tuple(average_records(records) for records in records_of_parts)
     )
 
-    models_by_part = zip(*(fitted.models for fitted in fitted_models), strict=True)
-    average_by_part = tuple(average.with_fitted(list(models)) for models in models_by_part)
-    return FittedModel(average_by_part, {record_type: average_predictions})
+    # 2. The models.
+    models_of_parts = zip(*(fitted.models for fitted in fitted_models), strict=True)
+    averages = tuple(average.with_fitted(list(models)) for models in models_of_parts)
+    return FittedModel(averages, {record_type: average_predictions})
 
 
 def make_levelled_candidates(candidates: Sequence[Candidate], contest: Contest) -> list[Candidate]:

@@ -163,7 +163,7 @@ class EqualClusters(RowWeights):
 
 
 def exact_mean(values: Floats) -> float:
-    """Return the mean, rounded only once, so that it is the same in any order of the rows.
+    """Return the mean from a sum without rounding errors: it is the same in any order of the rows.
 
     Candidates whose sets have the same sizes then have equal means, and neither wins by rounding.
     """

@@ -489,11 +489,10 @@ def _measure_candidates(
     measured: dict[str, _MeasuredCandidate] = {}
     for name, (score, predictions) in candidates.items():
         if are_of_labels:
+            label_scores = _score_labels(name, score, predictions, first_predictions)
             measured[name] = _MeasuredLabels(
                 scores=observed[name],
-                sorted_scores=np.sort(
-                    _score_labels(name, score, predictions, first_predictions), axis=None
-                ),
+                sorted_scores=np.sort(label_scores, axis=None),
                 new_scores=_score_labels(name, score, new[name], first_predictions),
                 labels=first_predictions.labels(),
             )
