@@ -9,7 +9,9 @@ from dco import (
     GaussianMixtures,
     Points,
     PointsWithSpread,
+    QuantileFunction,
     Quantiles,
+    TargetDraws,
 )
 from dco.scores import APS, RAPS
 
@@ -282,3 +284,70 @@ def test_a_spread_may_be_zero_and_not_less():
 def test_numbers_that_do_not_fit_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+# --- quantiles at many levels, and draws of y
+
+
+def test_crossing_quantiles_of_a_row_are_sorted():
+    record = QuantileFunction([0.1, 0.5, 0.9], [[3.0, 1.0, 2.0], [4.0, 5.0, 6.0]])
+    assert record.values.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_quantiles_at_other_levels_are_interpolated():
+    record = QuantileFunction([0.2, 0.4], [[0.0, 1.0]])
+    assert record.values_at([0.1, 0.2, 0.25, 0.4, 0.9])[0] == pytest.approx([0, 0, 0.25, 1, 1])
+
+
+def test_centres_of_quantiles_are_medians():
+    record = QuantileFunction([0.25, 0.75], [[0.0, 2.0], [1.0, 5.0]])
+    assert record.centres.tolist() == [1, 3]
+
+
+def test_some_rows_of_quantiles_and_draws():
+    draws = TargetDraws(np.arange(8.0).reshape(2, 4)).take(ROWS)
+    assert draws.draws.tolist() == [[3, 0, 3], [7, 4, 7]]
+    assert draws.quantile_function().take(slice(1)).values.tolist() == [[3, 7]]
+
+
+def test_quantiles_of_few_draws_are_the_draws_in_order():
+    record = TargetDraws([[3.0], [1.0], [2.0]]).quantile_function()
+    assert record.levels.tolist() == [0.25, 0.5, 0.75]
+    assert record.values.tolist() == [[1, 2, 3]]
+
+
+def test_many_draws_give_199_quantiles():
+    draws = np.random.default_rng(0).uniform(size=(5000, 2))
+    record = TargetDraws(draws).quantile_function()
+    assert record.levels.tolist() == (np.arange(1, 200) / 200).tolist()
+    assert np.abs(record.values - record.levels).max() < 4 * 0.5 / np.sqrt(5000)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [[0.5], [0.5, 0.5], [0.9, 0.1], [0.0, 0.5], [0.5, 1.0]],
+    ids=["one", "equal", "descending", "zero", "one hundred percent"],
+)
+def test_levels_that_are_not_ascending_between_zero_and_one_are_refused(levels):
+    with pytest.raises(ValueError, match="levels must be at least two ascending numbers"):
+        QuantileFunction(levels, np.zeros((3, len(levels))))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros(2), "values must be a matrix, got shape"),
+        (np.zeros((2, 3)), r"a column for each of the 2 levels, got shape \(2, 3\)"),
+        ([[0.0, np.nan]], "values must be finite"),
+        ([[0.0, 1e308]], "not beyond 1e"),
+    ],
+    ids=["a column", "three columns", "missing", "huge"],
+)
+def test_values_that_are_no_quantiles_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        QuantileFunction([0.1, 0.9], values)
+
+
+def test_a_single_draw_is_refused():
+    with pytest.raises(ValueError, match="at least two draws of y per row, draws first"):
+        TargetDraws(np.zeros((1, 5)))

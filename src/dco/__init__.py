@@ -80,7 +80,9 @@ if TYPE_CHECKING:
         GaussianMixtures,
         Points,
         PointsWithSpread,
+        QuantileFunction,
         Quantiles,
+        TargetDraws,
     )
     from dco.recalibration import recalibrate
     from dco.rows.seal import SealedRows
@@ -117,7 +119,7 @@ _HOME = {
     "dco.tuning.select_and_calibrate": "select_and_calibrate",
     "dco.certificate.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread "
-    "Quantiles",
+    "QuantileFunction Quantiles TargetDraws",
     "dco.foundations.ranks": "conformal_rank pac_rank",
     "dco.rows.seal": "SealedRows",
     "dco.sets": "IntervalUnions Intervals LabelSets",
@@ -184,6 +186,7 @@ __all__ = [
     "Plan",
     "Points",
     "PointsWithSpread",
+    "QuantileFunction",
     "Quantiles",
     "Ranking",
     "RankingDisplay",
@@ -195,6 +198,7 @@ __all__ = [
     "SizeDisplay",
     "SizeSummary",
     "Splits",
+    "TargetDraws",
     "Threshold",
     "UnsuitableWorkerError",
     "UntrustedTypeError",

@@ -29,6 +29,8 @@ from dco.foundations.arrays import (
 from dco.sets.labels import codes_of
 
 LARGEST_PROBABILITY = 1 + 1e-3  # models round
+_MOST_LEVELS_OF_DRAWS = 199
+_LARGEST_QUANTILE = np.float64(1e307)  # differences of quantiles must be finite
 
 
 class Prediction(ABC):
@@ -437,6 +439,102 @@ class Quantiles(Prediction):
 
 
 @dataclass(frozen=True, eq=False)
+class QuantileFunction(Prediction):
+    """Predicted quantiles at L levels per row: row i is below values[i, j] with probability
+    levels[j].
+
+    `levels` (L,) are ascending numbers between 0 and 1, at least two; `values` is (n, L). Where the
+    quantiles of a row cross, they are sorted; a row may have equal ones, for a value of y that has
+    a probability of its own.
+    """
+
+    levels: Floats
+    values: Floats
+
+    def __init__(self, levels: ArrayLike, values: ArrayLike) -> None:
+        """Read the quantiles of each row, and sort them where they cross."""
+        array = _read_finite_matrix(values, "values")
+        probabilities = np.asarray(_read_column(levels, "levels"), dtype=np.float64)
+        _check_levels(probabilities)
+        if array.shape[1] != probabilities.size:
+            raise ValueError(
+                f"values must have a column for each of the {probabilities.size} levels, got shape "
+                f"{array.shape}."
+            )
+        object.__setattr__(self, "levels", probabilities)
+        object.__setattr__(self, "values", np.sort(array, axis=1))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def centres(self) -> Floats:
+        """The median of each row, as `values_at` gives it."""
+        return self.values_at([0.5])[:, 0]
+
+    def values_at(self, levels: ArrayLike) -> Floats:
+        """Return quantiles at other levels, (n, number of levels), in float64.
+
+        They are interpolated linearly. Beyond the outermost levels they are the outermost
+        quantiles.
+        """
+        wanted = np.clip(levels, self.levels[0], self.levels[-1])
+        right = np.clip(np.searchsorted(self.levels, wanted), 1, self.levels.size - 1)
+        left = right - 1
+        share = (wanted - self.levels[left]) / (self.levels[right] - self.levels[left])
+        values = self.values.astype(np.float64, copy=False)
+        return np.asarray((1 - share) * values[:, left] + share * values[:, right])
+
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(values=self.values[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class TargetDraws(Prediction):
+    """T draws of y per row from a predictive distribution, (T, n), draws first.
+
+    They are draws of y itself, noise included (posterior predictive), not of its mean.
+    """
+
+    draws: Floats
+
+    def __init__(self, draws: ArrayLike) -> None:
+        array = _read_finite_matrix(draws, "draws")
+        if len(array) < 2:
+            raise ValueError(
+                f"draws must hold at least two draws of y per row, draws first, got shape "
+                f"{array.shape}."
+            )
+        object.__setattr__(self, "draws", array)
+
+    def __len__(self) -> int:
+        return int(self.draws.shape[1])
+
+    @property
+    def centres(self) -> Floats:
+        """The median of each row's draws, in float64."""
+        return np.asarray(np.median(self.draws.astype(np.float64, copy=False), axis=0))
+
+    def quantile_function(self) -> QuantileFunction:
+        """Return the quantiles of each row's draws.
+
+        The k-th smallest of T draws is the quantile at level k / (T + 1). More than 199 draws give
+        the quantiles at 199 even levels.
+        """
+        n_levels = min(len(self.draws), _MOST_LEVELS_OF_DRAWS)
+        levels = np.arange(1, n_levels + 1) / (n_levels + 1)
+        if n_levels == len(self.draws):
+            return QuantileFunction(levels, self.draws.T)
+        values = np.quantile(self.draws, levels, axis=0, method="weibull")
+        return QuantileFunction(levels, values.T)
+
+    def take(self, rows: Integers | slice) -> Self:
+        """Return the record of some of the rows."""
+        return self._with(draws=self.draws[:, rows])
+
+
+@dataclass(frozen=True, eq=False)
 class GaussianMixtures(Prediction):
     """The posterior predictive of a Bayesian regression: each row is an even mixture of Gaussians.
 
@@ -566,6 +664,26 @@ def _read_column(values: ArrayLike, name: str, *, n_rows: int | None = None) -> 
         row = int(np.flatnonzero(~np.isfinite(column))[0])
         raise ValueError(f"{name} must be finite, but row {row} is {column[row]}.")
     return column
+
+
+def _read_finite_matrix(values: ArrayLike, name: str) -> Floats:
+    """Return a matrix of finite real numbers whose differences are finite too."""
+    matrix = _read_on_host(values, name)
+    if matrix.ndim != 2:
+        raise ValueError(f"{name} must be a matrix, got shape {matrix.shape}.")
+    if not np.all(np.abs(matrix) <= _LARGEST_QUANTILE):  # False for NaN
+        raise ValueError(f"{name} must be finite, and not beyond {_LARGEST_QUANTILE:g}.")
+    return matrix
+
+
+def _check_levels(levels: Floats) -> None:
+    """Refuse levels that are not at least two ascending numbers between 0 and 1."""
+    is_inside = np.all((levels > 0) & (levels < 1))
+    if levels.size < 2 or not is_inside or not np.all(np.diff(levels) > 0):
+        raise ValueError(
+            f"levels must be at least two ascending numbers between 0 and 1, got "
+            f"{levels.tolist()!r:.200}."
+        )
 
 
 def _softmax(logits: Any, temperature: float) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dco.scores.aps import APS, RAPS
     from dco.scores.bayesian_classes import AddOneIn, PosteriorNLL
+    from dco.scores.central_mass import CentralMass
     from dco.scores.decision import Actions, DecisionScore, RiskAverse, RiskOptimal, act
     from dco.scores.density import HighestDensityMass, PredictiveDensity
     from dco.scores.label_score import LabelScore
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
     from dco.scores.saps import SAPS
     from dco.scores.score import Score
+    from dco.scores.shortest_mass import ShortestMass
     from dco.scores.top_k import TopK
     from dco.scores.transformed import Transformed, Within
 
@@ -41,6 +43,8 @@ NAMES_BY_MODULE = {
     "regression": ["AbsoluteResidual", "NormalisedResidual", "QuantileResidual"],
     "transformed": ["Transformed", "Within"],
     "levelled": ["Levelled"],
+    "central_mass": ["CentralMass"],
+    "shortest_mass": ["ShortestMass"],
     "density": ["PredictiveDensity", "HighestDensityMass"],
 }
 
@@ -52,6 +56,7 @@ __all__ = [
     "AbsoluteResidual",
     "Actions",
     "AddOneIn",
+    "CentralMass",
     "DecisionScore",
     "HighestDensityMass",
     "LabelScore",
@@ -65,6 +70,7 @@ __all__ = [
     "RiskAverse",
     "RiskOptimal",
     "Score",
+    "ShortestMass",
     "TopK",
     "Transformed",
     "Within",

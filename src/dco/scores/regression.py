@@ -229,7 +229,7 @@ class QuantileResidual(Score):
         """
         lower, upper = self._ends(prediction)
         with np.errstate(over="ignore"):
-            smallest = _smallest_denominators(lower, upper)
+            smallest = smallest_denominators(lower, upper)
             if self.kind == "relative":
                 width = np.maximum(upper - lower, smallest)
                 return width, width
@@ -246,7 +246,7 @@ class QuantileResidual(Score):
         return record.median.astype(np.float64, copy=False)
 
 
-def _smallest_denominators(lower: Doubles, upper: Doubles) -> Doubles:
+def smallest_denominators(lower: Doubles, upper: Doubles) -> Doubles:
     """Return 1e-8 max(|lower|, |upper|), and at least 1e-300, so that nothing is divided by 0."""
     larger_end = np.maximum(-lower, upper)  # of the two magnitudes, since lower <= upper
     return np.maximum(_SMALLEST_SHARE * larger_end, _SMALLEST_DENOMINATOR)

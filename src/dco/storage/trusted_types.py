@@ -89,7 +89,7 @@ OWN = _full_names("""
     dco.models.residual_spread: ResidualSpread
     dco.models.transformed_target: TransformedTarget
     dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread
-    dco.predictions: Quantiles
+    dco.predictions: QuantileFunction Quantiles TargetDraws
     dco.predictor: DecoupledPredictor
     dco.rows.splits: Splits
     dco.rows.kept_rows: KeptRows
