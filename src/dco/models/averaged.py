@@ -18,7 +18,9 @@ from dco.predictions import (
     Points,
     PointsWithSpread,
     Prediction,
+    QuantileFunction,
     Quantiles,
+    TargetDraws,
 )
 
 
@@ -65,7 +67,8 @@ def average_records(records: Sequence[Any]) -> Prediction:
     """Average the predictions of several models for the same rows.
 
     `records` has one prediction record per model, all of the same type. Probabilities, points,
-    spreads and quantiles are averaged; draws and mixture components are pooled.
+    spreads and quantiles are averaged, quantiles at many levels at those of the first record; draws
+    and mixture components are pooled.
     """
     match records[0]:
         case ClassDraws() | ClassProbabilities():
@@ -79,6 +82,13 @@ def average_records(records: Sequence[Any]) -> Prediction:
                 upper=_mean_of(records, "upper"),
                 median=_mean_of(records, "median") if has_medians else None,
             )
+        case QuantileFunction():
+            levels = records[0].levels
+            return QuantileFunction(
+                levels, np.mean([record.values_at(levels) for record in records], axis=0)
+            )
+        case TargetDraws():
+            return TargetDraws(np.concatenate([record.draws for record in records]))
         case PointsWithSpread():
             return PointsWithSpread(
                 mean=_mean_of(records, "mean"), spread=_mean_of(records, "spread")

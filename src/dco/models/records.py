@@ -1,9 +1,10 @@
 """Ask any fitted scikit-learn model for a prediction record.
 
 What a model can give is read off what it offers: ``predict_distribution``, ``predict_draws``,
-``predict_proba``, ``decision_function``, ``predict(X, return_std=True)``, ``predict``. Pipelines,
-searches such as `GridSearchCV`, and `FrozenEstimator` are looked through: the model at the end
-decides. X goes to the model as it came, data frames included.
+``predict_proba``, ``decision_function``, quantiles at many levels (`find_quantile_method`),
+``predict(X, return_std=True)``, ``predict``. Pipelines, searches such as `GridSearchCV`, and
+`FrozenEstimator` are looked through: the model at the end decides. X goes to the model as it came,
+data frames included.
 
 Every record is a fixed function of the row, which is all that a score needs to be valid; how small
 the sets are is another matter.
@@ -24,6 +25,7 @@ from scipy.special import expit, softmax
 
 from dco.foundations.arrays import AnyArray, Floats, to_numpy
 from dco.foundations.errors import IncompatibleScoreError
+from dco.models.quantile_methods import find_quantile_method
 from dco.models.wrapped import last_model, name_of, peel
 from dco.predictions import (
     ClassDraws,
@@ -32,7 +34,9 @@ from dco.predictions import (
     Points,
     PointsWithSpread,
     Prediction,
+    QuantileFunction,
     Quantiles,
+    TargetDraws,
 )
 from dco.scores.densities.mixtures import mean_and_sd
 
@@ -43,6 +47,8 @@ DERIVED_RECORDS: dict[type, tuple[type, ...]] = {
     ClassDraws: (ClassDraws, ClassProbabilities),
     ClassProbabilities: (ClassProbabilities,),
     GaussianMixtures: (GaussianMixtures, PointsWithSpread, Points),
+    TargetDraws: (TargetDraws, QuantileFunction, Points),
+    QuantileFunction: (QuantileFunction, Points),
     Quantiles: (Quantiles, Points),
     PointsWithSpread: (PointsWithSpread, Points),
     Points: (Points,),
@@ -57,6 +63,11 @@ SOURCES_OF_RECORDS: dict[type, str] = {
         "-> dco.PointsWithSpread, or from ⟨models=dco.models.ResidualSpread(model)⟩."
     ),
     Quantiles: "Quantiles come from ⟨models=dco.models.QuantilePair(model)⟩.",
+    QuantileFunction: (
+        "Quantiles at many levels come from predict_quantiles(X, levels), from "
+        "predict(X, quantiles=levels), or from a predict_distribution annotated "
+        "-> dco.QuantileFunction."
+    ),
 }
 
 
@@ -81,6 +92,8 @@ def records_of(model: Any) -> tuple[type, ...]:
             direct_records.append(ClassDraws)
         direct_records.append(ClassProbabilities)
     elif _predicts_numbers(model):
+        if find_quantile_method(last) is not None:
+            direct_records.append(QuantileFunction)
         if _returns_std(last):
             direct_records.append(PointsWithSpread)
         direct_records.append(Points)
@@ -228,8 +241,9 @@ def predict_record(
 def convert(prediction: Prediction, kind: type) -> Prediction:
     """Turn a prediction record into one of a simpler type, `kind`.
 
-    Draws of class probabilities become their mean, mixtures a mean and a standard deviation, and
-    every record of numbers can become points. A record of that type already is returned as it is.
+    Draws of class probabilities become their mean, mixtures a mean and a standard deviation, draws
+    of y quantiles, and every record of numbers can become points. A record of that type already is
+    returned as it is.
     """
     if isinstance(prediction, kind):
         return prediction
@@ -243,6 +257,10 @@ def convert(prediction: Prediction, kind: type) -> Prediction:
             return Points(mean)
         case Quantiles(lower, upper, median) if kind is Points:
             return Points((lower + upper) / 2 if median is None else median)
+        case TargetDraws() if kind is QuantileFunction:
+            return prediction.quantile_function()
+        case TargetDraws() | QuantileFunction() if kind is Points:
+            return Points(prediction.centres)
     raise IncompatibleScoreError(
         f"{type(prediction).__name__} cannot be turned into {kind.__name__}."
     )
@@ -282,14 +300,22 @@ def _ask(model: Any, X: Any, record_type: type) -> Answer:
         last, features = peel(model, X)
         return Answer(last.predict_distribution(features), _read_record)
 
-    # 2. Regressors.
+    # 2. Quantiles at many levels, and points where `predict` gives such quantiles.
+    method = find_quantile_method(last)
+    if method is not None:
+        is_median = record_type is Points and method.replaces_points
+        if is_median or record_type is QuantileFunction:
+            last, features = peel(model, X)
+            return Answer(method.ask(last, features), method.read)
+
+    # 3. Other regressors.
     if record_type is PointsWithSpread:
         last, features = peel(model, X)
         return Answer(last.predict(features, return_std=True), _read_mean_and_std)
     if record_type not in CLASS_RECORDS:
         return Answer(model.predict(X), _read_points)
 
-    # 3. Classifiers. Probabilities are also the mean of draws of them.
+    # 4. Classifiers. Probabilities are also the mean of draws of them.
     has_only_draws = hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
     if record_type is ClassDraws or has_only_draws:
         last, features = peel(model, X)
