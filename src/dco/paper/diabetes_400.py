@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 
 from dco.foundations.arrays import Integers
+from dco.paper import paper_findings
 from dco.paper.coverage_z import target_coverage
 from dco.paper.experiment import Experiment, Options, Row, SplitRecords
 from dco.paper.methods import DCO_FIXED, DCO_REFIT, METHODS, OnRoles, Task
@@ -186,5 +187,6 @@ EXPERIMENTS = (
         row_kinds=(Outcome,),
         splits=SPLITS,
         quick_splits=4,
+        findings=paper_findings.DIABETES_400,
     ),
 )

@@ -17,6 +17,7 @@ import numpy as np
 from dco import ClassProbabilities, LabelSets
 from dco.datasets import CIFAR100_FEATURES, ImageFeatures
 from dco.foundations.arrays import Integers
+from dco.paper import paper_findings
 from dco.paper.classification_splits import cifar100_rows
 from dco.paper.coverage_z import NO_THEORY, compare_with_theory, target_coverage
 from dco.paper.experiment import (
@@ -216,5 +217,6 @@ EXPERIMENTS = (
         missing=needs_file("table-1-results", CIFAR100_FEATURES),
         alphas=(0.2, 0.1, 0.05),
         quick_splits=3,
+        findings=paper_findings.TABLE_1_RESULTS,
     ),
 )
