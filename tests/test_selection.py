@@ -54,7 +54,7 @@ def propose(models, *, pruner=None, **options):
         dco.search.Optuna(
             lambda trial: (models[trial.number], AbsoluteResidual()),
             trials=len(models),
-            seed=0,
+            random_state=0,
             pruner=pruner,
         )
     )
