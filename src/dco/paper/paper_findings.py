@@ -142,7 +142,7 @@ CALIFORNIA_SUBSAMPLES = (
         part="Table 8",
         verdict="extends",
         why="which 3,000 rows of California Housing are drawn moves widths more than splits do",
-        shown_in="California Housing, many subsamples",
+        shown_in="California Housing: subsamples",
         module="dco.paper.california_subsamples",
     ),
 )
