@@ -17,6 +17,7 @@ from dco.foundations.ranks import Level, as_rational
 from dco.paper import (
     asymptotics,
     beyond_regression,
+    california_subsamples,
     classification,
     diabetes_400,
     further_splits,
@@ -41,6 +42,7 @@ MODULES = (
     tuning_oracle,
     table_1,
     table_1_results,
+    california_subsamples,
     diabetes_400,
     beyond_regression,
     protocol,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -60,6 +60,9 @@ class Study:
         Whether split CP on a ridge regression and CQR are run too; the paper has them for Diabetes.
     paper_results
         What the paper prints, by (alpha, method).
+    width_sd_over_subsamples
+        By (alpha, method), how much the mean width varies with the subsample of rows, where the
+        paper took one and does not say which.
     """
 
     name: str
@@ -67,8 +70,18 @@ class Study:
     draws: int
     has_baselines: bool
     paper_results: Mapping[tuple[float, str], PaperResult]
+    width_sd_over_subsamples: Mapping[tuple[float, str], float] = field(default_factory=dict)
 
 
+# The experiment california-subsamples measures it, by (alpha, method).
+CALIFORNIA_WIDTH_SD = {
+    (0.2, "BQ"): 0.019,
+    (0.2, "DCO-Warmstart"): 0.014,
+    (0.1, "BQ"): 0.051,
+    (0.1, "DCO-Warmstart"): 0.046,
+    (0.05, "BQ"): 0.089,
+    (0.05, "DCO-Warmstart"): 0.078,
+}
 STUDIES = {
     "diabetes": Study(
         name="diabetes",
@@ -83,6 +96,7 @@ STUDIES = {
         draws=3000,
         has_baselines=False,
         paper_results=paper_values.CALIFORNIA,
+        width_sd_over_subsamples=CALIFORNIA_WIDTH_SD,
     ),
     "concrete": Study(
         name="concrete",

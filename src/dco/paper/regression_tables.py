@@ -148,7 +148,14 @@ def comparison_table(records: SplitRecords, options: Options, study: Study) -> R
     for alpha in options.alphas:
         for method, outcomes in outcomes_by_method(records, alpha).items():
             paper = study.paper_results.get((alpha, method), NOT_IN_PAPER)
-            rows.append(describe_method(method, outcomes, paper, alpha=alpha))
+            row = describe_method(
+                method,
+                outcomes,
+                paper,
+                alpha=alpha,
+                sd_over_subsamples=study.width_sd_over_subsamples.get((alpha, method), 0.0),
+            )
+            rows.append(row)
 
     n_tested = sum(row["z"] is not None for row in rows)
     largest_z = bonferroni_point(n_tested)
@@ -166,19 +173,36 @@ def comparison_table(records: SplitRecords, options: Options, study: Study) -> R
         describe_splits(records, study),
         by_law,
         "'Off': our mean less the paper's, in standard errors of the difference.",
+        explain_subsamples(study),
         "Widths in standard deviations of the split's training targets.",
         infinite_widths,
     )
     return ResultTable.of(study.title, caption, rows)
 
 
+def explain_subsamples(study: Study) -> str:
+    """Write the sentence of a caption on what 'width off' includes where rows are a subsample."""
+    if not study.width_sd_over_subsamples:
+        return ""
+    return (
+        "'Width off' includes that the paper's subsample of rows is another one "
+        "(california-subsamples)."
+    )
+
+
 def describe_method(
-    method: str, outcomes: Sequence[Outcome], paper: PaperResult, *, alpha: float
+    method: str,
+    outcomes: Sequence[Outcome],
+    paper: PaperResult,
+    *,
+    alpha: float,
+    sd_over_subsamples: float = 0.0,
 ) -> TableRow:
     """Make the row of the main table for one method at one level.
 
     `outcomes` has one outcome of the method for each split; `paper` is what the paper prints of it.
-    The columns "off" are our mean less the paper's, in standard errors of the difference.
+    The columns "off" are our mean less the paper's, in standard errors of the difference;
+    `sd_over_subsamples` is that of the mean width, where the paper's rows are another subsample.
     """
     n_splits = len(outcomes)
     coverage = mean_coverage(outcomes)
@@ -195,7 +219,9 @@ def describe_method(
         "off": difference_in_standard_errors(coverage, paper.coverage, n_splits),
         "width": width,
         "paper width": paper.size,
-        "width off": difference_in_standard_errors(width, paper.size, n_splits),
+        "width off": difference_in_standard_errors(
+            width, paper.size, n_splits, sd_over_subsamples=sd_over_subsamples
+        ),
         "P95": Measured.of(row.p95 for row in outcomes),
     }
 

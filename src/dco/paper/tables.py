@@ -36,16 +36,17 @@ class Measured:
 
 
 def difference_in_standard_errors(
-    ours: Measured, paper: Measured | None, splits: int
+    ours: Measured, paper: Measured | None, splits: int, *, sd_over_subsamples: float = 0.0
 ) -> float | None:
     """Return (our mean - the paper's) over the standard error of the difference.
 
-    Our mean is over `splits` splits, the paper's over 50. None where the paper prints no mean, or
-    our standard deviation is unknown.
+    Our mean is over `splits` splits, the paper's over 50. Where each is of another subsample of the
+    rows, `sd_over_subsamples` is the standard deviation of a mean from one subsample to the next.
+    None where the paper prints no mean, or our standard deviation is unknown.
     """
     if paper is None or math.isnan(ours.sd):
         return None
-    variance = ours.sd**2 / splits + paper.sd**2 / PAPER_SPLITS
+    variance = ours.sd**2 / splits + paper.sd**2 / PAPER_SPLITS + 2 * sd_over_subsamples**2
     return (ours.mean - paper.mean) / math.sqrt(variance)
 
 
