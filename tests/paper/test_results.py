@@ -84,7 +84,16 @@ class Case:
 
 # Some splits, not always the first; a second one where it takes under 3 s.
 FAST = ("diabetes", "concrete", "asymptotics", "tuning-oracle", "beyond-diabetes")
-SLOW = ("table-1", "beyond-concrete", "california", "beyond-california")
+SLOW = (
+    "table-1",
+    "beyond-concrete",
+    "california",
+    "beyond-california",
+    "california-subsamples",
+    "diabetes-400",
+    "table-1-results",
+    "beyond-other-class",
+)
 CASES = [Case(name, len(name)) for name in (*FAST, *SLOW)]
 CASES += [Case(name, 2 * len(name)) for name in FAST]
 

@@ -46,6 +46,8 @@ class CandidateClass:
         The rows on which class and fixed structure were chosen, in words.
     alone
         Models that are structures one by one, and not part of the average.
+    is_chosen_on_its_rows
+        Whether the rows on which it was chosen are those of the tables.
     """
 
     study: str
@@ -53,6 +55,7 @@ class CandidateClass:
     fixed: str
     chosen_on: str
     alone: tuple[str, ...] = ()
+    is_chosen_on_its_rows: bool = False
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -65,7 +68,8 @@ CLASSES = {
         study="diabetes",
         averaged=("ridge", "support vectors", "gaussian process", "extra trees"),
         fixed="average, residual / (spread + 1)",
-        chosen_on="splits with seeds from 1000 on",
+        chosen_on="the same rows, in splits with seeds from 1000 on",
+        is_chosen_on_its_rows=True,
     ),
     "california": CandidateClass(
         study="california",
@@ -77,7 +81,8 @@ CLASSES = {
         study="concrete",
         averaged=("histogram boosting", "slow gradient boosting"),
         fixed="average, residual / (spread + 1)",
-        chosen_on="splits with seeds from 1000 on",
+        chosen_on="the same rows, in splits with seeds from 1000 on",
+        is_chosen_on_its_rows=True,
         alone=("gaussian process",),
     ),
 }

@@ -16,6 +16,7 @@ from dco.foundations.files import write_files
 from dco.foundations.ranks import Level, as_rational
 from dco.paper import (
     asymptotics,
+    beyond_other_class,
     beyond_regression,
     california_subsamples,
     classification,
@@ -45,6 +46,7 @@ MODULES = (
     california_subsamples,
     diabetes_400,
     beyond_regression,
+    beyond_other_class,
     protocol,
     further_splits,
     protocol_cifar100,
