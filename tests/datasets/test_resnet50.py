@@ -19,7 +19,7 @@ from dco.cli.main import main
 from dco.datasets import Backbone, open_images, resnet50
 from dco.datasets.backbone import features_of_backbone
 from dco.paper import classification_splits
-from dco.paper.classification_splits import Scale, Sizes
+from dco.paper.classification_splits import RoleSizes, Scale
 from dco.paper.heads import Training
 
 COLOURS = ((200, 40, 40), (40, 200, 40), (40, 40, 200), (180, 180, 40))
@@ -32,7 +32,7 @@ def run(*words):
 @pytest.fixture
 def small(monkeypatch):
     """200 images are enough for a split."""
-    scale = Scale(Sizes(60, 40, 60, 40), Training(epochs=10, passes=5))
+    scale = Scale(RoleSizes(60, 40, 60, 40), Training(epochs=10, passes=5))
     monkeypatch.setattr(classification_splits, "QUICK_SCALE", scale)
 
 
