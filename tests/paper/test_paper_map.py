@@ -124,8 +124,8 @@ def test_table_1_has_the_seven_methods_of_the_paper():
         "DCO-Warmstart",
         "DirectTune",
     ]
-    assert table.column("guarantee") == table.column("ours: guarantee")
-    assert table.column("confidence parameter") == table.column("ours: parameter")
+    assert set(table.column("guarantee, ours")) == {"same"}
+    assert set(table.column("parameter, ours")) == {"same"}
 
 
 @pytest.mark.parametrize("name", ["diabetes", "california", "concrete"])

@@ -91,18 +91,21 @@ def paper_rows_table(records: SplitRecords) -> ResultTable:
 
 
 def beside_paper(title: str, printed: PaperMethod, ours: MethodRow) -> TableRow:
-    """Set a row of the paper's Table 1 beside the method of our registry."""
-    return {
-        "method": title,
-        "optimisation data": printed.optimisation_data,
-        "ours: optimisation": PAPER_WORD_FOR_ROLE[ours.tuned_on],
-        "calibration data": printed.calibration_data,
-        "ours: calibration": PAPER_WORD_FOR_ROLE[ours.calibrated_on],
-        "guarantee": printed.guarantee,
-        "ours: guarantee": PAPER_WORD_FOR_GUARANTEE[ours.guarantee],
-        "confidence parameter": printed.confidence_parameter,
-        "ours: parameter": "yes, δ" if ours.guarantee == "pac" else "no",
+    """Set a row of the paper's Table 1 beside the method of our registry.
+
+    Where both say the same, ours is "same".
+    """
+    pairs = {
+        "optimisation data": (printed.optimisation_data, PAPER_WORD_FOR_ROLE[ours.tuned_on]),
+        "calibration data": (printed.calibration_data, PAPER_WORD_FOR_ROLE[ours.calibrated_on]),
+        "guarantee": (printed.guarantee, PAPER_WORD_FOR_GUARANTEE[ours.guarantee]),
+        "parameter": (printed.confidence_parameter, "yes, δ" if ours.guarantee == "pac" else "no"),
     }
+    row: TableRow = {"method": title}
+    for column, (in_paper, in_registry) in pairs.items():
+        row[column] = in_paper
+        row[f"{column}, ours"] = "same" if in_registry == in_paper else in_registry
+    return row
 
 
 # ---- Figure 1, the diagram of the pipeline, in coordinates from (0, 0) to (WIDTH, HEIGHT)
